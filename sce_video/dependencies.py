@@ -1,0 +1,102 @@
+"""Are the packages this one stands on there, and of versions that work together?
+
+Only metadata is read, nothing is imported: a broken package must not break the explanation.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import sys
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+
+from packaging.version import Version
+
+_INSTALL = "pip install -c requirements/constraints.txt"
+
+
+def installed_version(*names: str) -> Version | None:
+    """Version of the first of these distributions that is installed, None if none is."""
+    for name in names:
+        try:
+            return Version(importlib.metadata.version(name))
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return None
+
+
+def dependency_problems(
+    version_of: Callable[..., Version | None] = installed_version,
+    has_module: Callable[[str], bool] | None = None,
+) -> list[str]:
+    """What is missing or known to be broken, one sentence with the fix each; empty if all is well.
+
+    Args:
+        version_of: Version of the first installed of the named distributions, or None.
+        has_module: Whether a (dotted) module file exists.
+    """
+    has_module = has_module or _module_exists
+    problems = []
+    required = {
+        "torch": ("torch==2.13.0", ("torch",)),
+        "mmengine": ("mmengine==0.10.7", ("mmengine", "mmengine-lite")),
+        "mmcv": ("mmcv-lite==2.0.1", ("mmcv", "mmcv-lite")),
+        "mmaction2": ("mmaction2==1.1.0", ("mmaction2",)),
+        "PyAV": ("av==18.1.0", ("av",)),
+        "OpenCV": ("opencv-python", ("opencv-python", "opencv-python-headless")),
+    }
+    versions = {name: version_of(*aliases) for name, (_, aliases) in required.items()}
+    for name, (pin, _) in required.items():
+        if versions[name] is None:
+            problems.append(f"{name} is not installed: {_INSTALL} '{pin}'")
+
+    torch, mmcv, mmaction = versions["torch"], versions["mmcv"], versions["mmaction2"]
+    if torch is not None and torch < Version("2.6"):
+        problems.append(f"torch {torch} is older than 2.6: {_INSTALL} 'torch==2.13.0'")
+    if mmaction is not None:
+        if mmaction < Version("1.1"):
+            problems.append(f"mmaction2 {mmaction} is older than 1.1: {_INSTALL} mmaction2==1.1.0")
+        elif mmaction >= Version("1.2") and not has_module("mmaction.models.localizers.drn"):
+            problems.append(
+                f"the wheel of mmaction2 {mmaction} lacks mmaction/models/localizers/drn and "
+                f"cannot be imported: {_INSTALL} mmaction2==1.1.0 (or install it from source)"
+            )
+        highest = Version("2.2.0") if mmaction >= Version("1.2") else Version("2.1.0")
+        if mmcv is not None and not Version("2.0.0rc4") <= mmcv < highest:
+            problems.append(
+                f"mmaction2 {mmaction} needs mmcv from 2.0.0rc4 to below {highest}, {mmcv} is "
+                f"installed: {_INSTALL} mmcv-lite==2.0.1"
+            )
+    if not has_module("pkg_resources"):
+        problems.append(
+            "mmengine imports pkg_resources, which setuptools 81 dropped: "
+            f"{_INSTALL} 'setuptools<81'"
+        )
+    return problems
+
+
+def check_dependencies() -> None:
+    """Raise ImportError with every problem and its fix; warn of slow combinations."""
+    problems = dependency_problems()
+    if problems:
+        raise ImportError("sce_video cannot run here:\n" + "\n".join(f"- {p}" for p in problems))
+    torch = installed_version("torch")
+    if torch is not None and (torch.major, torch.minor) == (2, 9):
+        warnings.warn(
+            "torch 2.9 with cuDNN below 9.15 computes 3D convolutions in bf16 several times slower "
+            "or wrongly; use torch 2.10 or later",
+            stacklevel=3,
+        )
+
+
+def _module_exists(name: str) -> bool:
+    top, *rest = name.split(".")
+    spec = importlib.util.find_spec(top) if top not in sys.modules else sys.modules[top].__spec__
+    if spec is None:
+        return False
+    if not rest:
+        return True
+    folders = [Path(location, *rest) for location in spec.submodule_search_locations or []]
+    return any(f.is_dir() or f.with_suffix(".py").is_file() for f in folders)

@@ -1,0 +1,29 @@
+"""Runner, loops, hooks, optimisers and schedules."""
+
+from sce_video.engine.hooks import (
+    BadFileHook,
+    LogReductionHook,
+    OnlineJudgeHook,
+    ProgressHook,
+    ScheduleHook,
+    TargetUpdateHook,
+)
+from sce_video.engine.loops import ResumableTrainLoop
+from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
+from sce_video.engine.optimizers import LARS
+from sce_video.engine.runner import VideoRunner
+from sce_video.engine.test_loop import RepresentationTestLoop
+
+__all__ = [
+    "LARS",
+    "BadFileHook",
+    "LogReductionHook",
+    "MixedPrecisionOptimWrapper",
+    "OnlineJudgeHook",
+    "ProgressHook",
+    "RepresentationTestLoop",
+    "ResumableTrainLoop",
+    "ScheduleHook",
+    "TargetUpdateHook",
+    "VideoRunner",
+]

@@ -1,0 +1,148 @@
+"""Checkpoints: written atomically as plain data, read without running code.
+
+A checkpoint holds tensors, numbers, strings and containers only, so every reader can use
+``torch.load(..., weights_only=True)``, mmaction2's ``init_cfg=dict(type="Pretrained")`` included.
+mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses: files written by
+mmengine are read by allow-listing exactly the classes such a buffer is made of.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import random
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.logging import HistoryBuffer
+
+_CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
+
+
+def _mmengine_globals() -> list:
+    """The classes and functions a pickled HistoryBuffer consists of."""
+    arrays = [np.ndarray, np.dtype, type(np.dtype("float64")), type(np.dtype("int64"))]
+    functions = [np._core.multiarray._reconstruct, np._core.multiarray.scalar]
+    statistics = [
+        HistoryBuffer.min,
+        HistoryBuffer.max,
+        HistoryBuffer.current,
+        HistoryBuffer.mean,
+    ]
+    return [HistoryBuffer, *arrays, *functions, *statistics, getattr]
+
+
+def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
+    """Read a checkpoint without executing anything it may contain.
+
+    Args:
+        path: A local file.
+        map_location: As in :func:`torch.load`.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the file is damaged, or holds objects other than plain data.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
+    try:
+        with torch.serialization.safe_globals(_mmengine_globals()[:-1]):
+            checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"{path} holds more than plain data and is not loaded, since that could run code: "
+            f"{str(error).splitlines()[0]}"
+        ) from error
+    except (RuntimeError, EOFError, OSError, KeyError) as error:
+        raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
+    if not isinstance(checkpoint, dict):
+        raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
+    return checkpoint
+
+
+def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
+    """Write a checkpoint so that ``path`` is either the old file or the whole new one."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    try:
+        with open(temporary, "wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def find_checkpoints(work_dir: str | Path) -> list[Path]:
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, the newest first."""
+    found = [p for p in Path(work_dir).glob("*.pth") if _CHECKPOINT_NAME.fullmatch(p.name)]
+    return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
+
+
+def pack_message_hub(state: dict) -> dict:
+    """mmengine's message hub as plain data: histories become tensors, odd objects are left out."""
+    histories = {
+        name: {
+            "values": torch.from_numpy(np.array(buffer.data[0], dtype=np.float64)),
+            "counts": torch.from_numpy(np.array(buffer.data[1], dtype=np.int64)),
+        }
+        for name, buffer in state["log_scalars"].items()
+    }
+    info = {name: value for name, value in state["runtime_info"].items() if is_plain(value)}
+    kept = {*histories, *info}
+    resumed = {name: flag for name, flag in state["resumed_keys"].items() if name in kept}
+    return {"log_scalars": histories, "runtime_info": info, "resumed_keys": resumed}
+
+
+def unpack_message_hub(state: dict) -> dict:
+    """The inverse of :func:`pack_message_hub`; mmengine's own state passes through."""
+    histories = {
+        name: buffer
+        if isinstance(buffer, HistoryBuffer)
+        else HistoryBuffer(buffer["values"].tolist(), buffer["counts"].tolist())
+        for name, buffer in state["log_scalars"].items()
+    }
+    return {**state, "log_scalars": histories}
+
+
+def is_plain(value: Any) -> bool:
+    """Numbers, strings, None and containers of these: what is read back without running code."""
+    if value is None or type(value) in (bool, int, float, str):
+        return True
+    if type(value) in (list, tuple):
+        return all(is_plain(item) for item in value)
+    if type(value) is dict:
+        return all(is_plain(item) for pair in value.items() for item in pair)
+    return False
+
+
+def random_states() -> dict:
+    """The states of Python's, numpy's and torch's generators, as plain data."""
+    version, internal, gauss = random.getstate()
+    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    states = {
+        "python": (version, internal, gauss),
+        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
+        "torch": torch.get_rng_state(),
+    }
+    if torch.cuda.is_available():
+        states["cuda"] = torch.cuda.get_rng_state()
+    return states
+
+
+def set_random_states(states: dict) -> None:
+    """Restore what :func:`random_states` returned."""
+    version, internal, gauss = states["python"]
+    random.setstate((version, tuple(internal), gauss))
+    name, keys, position, has_gauss, cached = states["numpy"]
+    keys = keys.cpu().numpy().astype(np.uint32)
+    np.random.set_state((name, keys, position, has_gauss, cached))
+    torch.set_rng_state(states["torch"].cpu())
+    if "cuda" in states and torch.cuda.is_available():
+        torch.cuda.set_rng_state(states["cuda"].cpu())

@@ -1,0 +1,102 @@
+"""One hook for everything that changes with the step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from mmengine.dist import get_world_size
+from mmengine.hooks import Hook
+from mmengine.model import is_model_wrapper
+
+from sce_video.engine.schedules import build_schedule
+from sce_video.registry import HOOKS
+
+
+@HOOKS.register_module()
+class ScheduleHook(Hook):
+    """Sets the learning rate and numbers of the algorithm before every iteration.
+
+    A schedule is a function of the optimiser step; with gradient accumulation all micro-batches of
+    a step share its values. The learning rate follows the linear scaling rule: the optimiser's
+    ``lr`` is for ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the
+    actual global batch is batch size x processes x accumulated micro-batches.
+
+    Args:
+        lr: Schedule of the learning rate, without its peak (or start) value, which is the scaled
+            one: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. None keeps it constant.
+        model: Schedules by the algorithm's attribute, e.g. ``dict(momentum=dict(name="cosine",
+            start=0.99, end=1.0), tau_m=0.05)``.
+        base_batch_size: The batch the optimiser's ``lr`` is meant for; None for no scaling.
+    """
+
+    priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
+
+    def __init__(
+        self,
+        lr: Mapping[str, Any] | None = None,
+        model: Mapping[str, Any] | None = None,
+        base_batch_size: int | None = 256,
+    ) -> None:
+        if base_batch_size is not None and base_batch_size < 1:
+            raise ValueError(f"base_batch_size must be at least 1 or None, got {base_batch_size}")
+        self.lr = lr
+        self.model = dict(model or {})
+        self.base_batch_size = base_batch_size
+        self._base_lrs: list[float] = []
+
+    def before_run(self, runner) -> None:
+        """Note the configured rates; a checkpoint, loaded after this, brings scheduled ones."""
+        optimizer = runner.optim_wrapper.optimizer
+        self._base_lrs = [group["lr"] for group in optimizer.param_groups]
+
+    def before_train(self, runner) -> None:
+        """Turn epochs into steps and name the scaled rate."""
+        accumulation = accumulative_counts(runner)
+        steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
+        self._accumulation = accumulation
+        self._total = steps_per_epoch * runner.train_loop.max_epochs
+        batch = runner.train_dataloader.batch_size * get_world_size() * accumulation
+        factor = batch / self.base_batch_size if self.base_batch_size else 1.0
+        rates = [rate * factor for rate in self._base_lrs]
+        runner.logger.info(
+            f"global batch {batch} ({runner.train_dataloader.batch_size} x {get_world_size()} "
+            f"processes x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
+            f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
+        )
+        self._lr_schedules = [self._build_lr(rate, steps_per_epoch) for rate in rates]
+        algorithm = _unwrapped(runner.model)
+        for name in self.model:
+            if not isinstance(getattr(algorithm, name, None), int | float):
+                raise ValueError(
+                    f"ScheduleHook: {type(algorithm).__name__} has no number {name!r} to schedule"
+                )
+        self._model_schedules = {
+            name: build_schedule(spec, steps_per_epoch) for name, spec in self.model.items()
+        }
+
+    def _build_lr(self, rate: float, steps_per_epoch: int):
+        if self.lr is None:
+            return build_schedule(rate, steps_per_epoch)
+        key = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
+        return build_schedule({**self.lr, key: rate}, steps_per_epoch)
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        step = runner.iter // self._accumulation
+        groups = runner.optim_wrapper.optimizer.param_groups
+        for group, schedule in zip(groups, self._lr_schedules, strict=True):
+            group["lr"] = schedule(step, self._total)
+        algorithm = _unwrapped(runner.model)
+        for name, schedule in self._model_schedules.items():
+            value = schedule(step, self._total)
+            setattr(algorithm, name, value)
+            runner.message_hub.update_scalar(f"train/{name}", value)
+
+
+def accumulative_counts(runner) -> int:
+    """Micro-batches of one optimiser step."""
+    return runner.optim_wrapper._accumulative_counts
+
+
+def _unwrapped(model):
+    return model.module if is_model_wrapper(model) else model

@@ -1,0 +1,75 @@
+"""Mixed precision."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+
+import torch
+from mmengine.optim import OptimWrapper
+
+from sce_video.registry import OPTIM_WRAPPERS
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+
+
+@OPTIM_WRAPPERS.register_module()
+class MixedPrecisionOptimWrapper(OptimWrapper):
+    """Autocast in bf16 or fp16 on whatever device the parameters are on.
+
+    Unlike mmengine's ``AmpOptimWrapper`` it runs on a CPU too and scales the loss in fp16 only:
+    bf16 has the exponents of fp32 and needs no scaling.
+
+    Args:
+        optimizer: The torch optimiser.
+        dtype: "bfloat16" or "float16".
+        accumulative_counts: Micro-batches of one optimiser step.
+        clip_grad: Arguments of gradient clipping, or None.
+        init_scale: First scale of the loss, fp16 only.
+
+    Raises:
+        ValueError: another dtype.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        dtype: str = "bfloat16",
+        accumulative_counts: int = 1,
+        clip_grad: dict | None = None,
+        init_scale: float = 2.0**16,
+    ) -> None:
+        super().__init__(optimizer, accumulative_counts=accumulative_counts, clip_grad=clip_grad)
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtype must be one of {sorted(_DTYPES)}, got {dtype!r}")
+        self.dtype = _DTYPES[dtype]
+        self.device_type = optimizer.param_groups[0]["params"][0].device.type
+        self.loss_scaler = torch.amp.GradScaler(
+            self.device_type, init_scale=init_scale, enabled=dtype == "float16"
+        )
+
+    @contextmanager
+    def optim_context(self, model):
+        with super().optim_context(model), torch.autocast(self.device_type, dtype=self.dtype):
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.loss_scaler.scale(loss).backward()
+        self._inner_count += 1
+
+    def step(self) -> None:
+        """Unscale, clip and step; an fp16 step with infinite gradients is skipped."""
+        if self.clip_grad_kwargs:
+            self.loss_scaler.unscale_(self.optimizer)
+            self._clip_grad()
+        self.loss_scaler.step(self.optimizer)
+        self.loss_scaler.update()
+
+    def state_dict(self) -> dict:
+        return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        state_dict = dict(state_dict)
+        scaler = state_dict.pop("loss_scaler", None)
+        if scaler:  # absent in a checkpoint of fp32 training, empty in one of bf16
+            self.loss_scaler.load_state_dict(scaler)
+        super().load_state_dict(state_dict)

@@ -1,0 +1,236 @@
+"""mmengine's Runner with checkpoints that are atomic, safe to read and exact to resume."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import mmengine
+import torch
+from mmengine.device import get_device
+from mmengine.dist import all_gather_object, broadcast_object_list, get_rank, is_main_process
+from mmengine.model import MMDistributedDataParallel, is_model_wrapper
+from mmengine.runner import Runner
+from mmengine.runner.checkpoint import weights_to_cpu
+from torch import nn
+
+from sce_video.engine.checkpoint import (
+    find_checkpoints,
+    load_checkpoint_file,
+    pack_message_hub,
+    random_states,
+    save_checkpoint_file,
+    set_random_states,
+    unpack_message_hub,
+)
+from sce_video.registry import RUNNERS
+
+
+@RUNNERS.register_module()
+class VideoRunner(Runner):
+    """Runner whose resumed runs equal uninterrupted ones.
+
+    What differs from mmengine 0.10.7: checkpoints are written atomically as plain data, with the
+    random states of every process, and read with ``weights_only=True``; SyncBN and device ids are
+    chosen by device, so that several CPU processes work; ``compile`` compiles the encoders and
+    leaves the queue and the optimiser alone; "resume the latest" takes the newest readable file.
+    """
+
+    def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
+        """DistributedDataParallel on CPUs too; SyncBN where it exists, on GPUs."""
+        on_gpu = torch.cuda.is_available()
+        if on_gpu or not self.distributed or model_wrapper_cfg is not None:
+            return super().wrap_model(model_wrapper_cfg, model)
+        if self.cfg.get("sync_bn") is not None:
+            self.logger.warning("sync_bn is not available on a CPU: every process normalises alone")
+        return MMDistributedDataParallel(module=model, broadcast_buffers=False)
+
+    def _maybe_compile(self, target: str) -> None:
+        """``compile=True`` or ``compile=dict(mode=...)``: the backbones by torch.compile."""
+        options = self.cfg.get("compile")
+        if not options:
+            return
+        options = {} if options is True else dict(options)
+        model = self.model.module if is_model_wrapper(self.model) else self.model
+        backbones = [module for name, module in model.named_modules() if _is_backbone(name)]
+        for backbone in backbones:
+            backbone.compile(**options)
+        self.logger.info(f"compiled {len(backbones)} backbones; the first iterations are slow")
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename: str,
+        file_client_args: dict | None = None,
+        save_optimizer: bool = True,
+        save_param_scheduler: bool = True,
+        meta: dict | None = None,
+        by_epoch: bool = True,
+        backend_args: dict | None = None,
+    ) -> None:
+        """Write everything a resumed run needs; called on all ranks, rank 0 writes.
+
+        Raises:
+            ValueError: a storage backend other than local files is asked for.
+        """
+        if file_client_args is not None or backend_args is not None:
+            raise ValueError("checkpoints are written to local files only: drop backend_args")
+        meta = dict(meta or {})
+        # CheckpointHook calls before the epoch and iteration counters move.
+        meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
+        meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
+        meta.update(
+            cfg=self.cfg.pretty_text,
+            seed=self.seed,
+            experiment_name=self.experiment_name,
+            time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
+            mmengine_version=mmengine.__version__,
+            random_states=all_gather_object(random_states()),
+        )
+        if not is_main_process():
+            return
+        model = self.model.module if is_model_wrapper(self.model) else self.model
+        checkpoint: dict[str, Any] = {
+            "meta": meta,
+            "state_dict": weights_to_cpu(model.state_dict()),
+            "message_hub": pack_message_hub(self.message_hub.state_dict()),
+        }
+        if save_optimizer:
+            checkpoint["optimizer"] = _to_cpu(self.optim_wrapper.state_dict())
+        if save_param_scheduler and self.param_schedulers:
+            checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
+        self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+        save_checkpoint_file(checkpoint, Path(out_dir) / filename)
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list | None = None,
+    ) -> dict:
+        """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
+
+        Raises:
+            ValueError: not one weight of the file fits the model.
+        """
+        checkpoint = load_checkpoint_file(filename, map_location)
+        self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
+        model = self.model.module if is_model_wrapper(self.model) else self.model
+        weights = checkpoint.get("state_dict", checkpoint)
+        weights = {name.removeprefix("module."): value for name, value in weights.items()}
+        own = model.state_dict()
+        if not set(weights) & set(own):
+            raise ValueError(
+                f"no weight of {filename} fits {type(model).__name__}: the file has "
+                f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
+            )
+        missing, unexpected = model.load_state_dict(weights, strict=strict)
+        if missing or unexpected:
+            self.logger.warning(
+                f"{filename}: {len(missing)} weights of the model are not in the file "
+                f"{missing[:5]}, {len(unexpected)} of the file not in the model {unexpected[:5]}"
+            )
+        return checkpoint
+
+    def load_or_resume(self) -> None:
+        """As asked by ``resume`` and ``load_from``; a damaged newest file is passed over."""
+        if self._has_loaded:
+            return
+        if self._resume and self._load_from is None:
+            checkpoint = self._newest_readable_checkpoint()
+            if checkpoint is None:
+                self.logger.info(f"nothing to resume in {self.work_dir}: starting afresh")
+            else:
+                self.resume(checkpoint)
+        elif self._resume:
+            self.resume(self._load_from)
+        elif self._load_from is not None:
+            self.load_checkpoint(self._load_from)
+        self._has_loaded = True
+
+    def _newest_readable_checkpoint(self) -> str | None:
+        """Rank 0 looks, all ranks take its answer."""
+        answer: list[str | None] = [None]
+        if get_rank() == 0:
+            for path in find_checkpoints(self.work_dir):
+                try:
+                    load_checkpoint_file(path)
+                except ValueError as error:
+                    self.logger.warning(f"passed over: {error}")
+                    continue
+                answer[0] = str(path)
+                break
+        broadcast_object_list(answer, src=0)
+        return answer[0]
+
+    def resume(
+        self,
+        filename: str,
+        resume_optimizer: bool = True,
+        resume_param_scheduler: bool = True,
+        map_location: Any = "default",
+    ) -> None:
+        """Continue where the checkpoint was written: weights, optimiser, counters, random states.
+
+        Raises:
+            ValueError: the file cannot be resumed (weights only, or another model).
+        """
+        device = get_device() if map_location == "default" else map_location
+        checkpoint = self.load_checkpoint(filename, map_location=device, strict=True)
+        meta = checkpoint.get("meta", {})
+        if not {"epoch", "iter"} <= set(meta) or "optimizer" not in checkpoint:
+            raise ValueError(
+                f"{filename} has weights but no training state: use --cfg-options "
+                f"load_from={filename} to start a new training from it"
+            )
+        self.train_loop._epoch = meta["epoch"]
+        self.train_loop._iter = meta["iter"]
+        self._resume_seed(meta.get("seed"))
+        self.message_hub.load_state_dict(unpack_message_hub(checkpoint["message_hub"]))
+        if resume_optimizer:
+            self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
+            self.optim_wrapper.load_state_dict(checkpoint["optimizer"])
+        if resume_param_scheduler and self.param_schedulers:
+            states = checkpoint.get("param_schedulers", [])
+            for scheduler, state in zip(self.param_schedulers, states, strict=True):
+                scheduler.load_state_dict(state)
+        states = meta.get("random_states", [])
+        if len(states) == self.world_size:
+            set_random_states(states[get_rank()])
+        elif states:
+            self.logger.warning(
+                f"{filename} was written by {len(states)} processes, this run has "
+                f"{self.world_size}: global random states are not restored"
+            )
+        self._has_loaded = True
+        self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
+
+    def _resume_seed(self, seed: int | None) -> None:
+        """Draw on from the checkpoint's seed: the sampler of the train loop is built already."""
+        if seed is None:
+            return
+        if self._randomness_cfg.get("seed") not in (None, seed):
+            self.logger.warning(
+                f"resuming with the checkpoint's seed {seed}, not {self._randomness_cfg['seed']}"
+            )
+        self._randomness_cfg["seed"] = seed
+        self.set_randomness(**self._randomness_cfg)
+        sampler = self.train_dataloader.sampler
+        if hasattr(sampler, "seed"):
+            sampler.seed = seed
+
+
+def _is_backbone(name: str) -> bool:
+    return name.split(".")[-1] == "backbone"
+
+
+def _to_cpu(state: Any) -> Any:
+    if isinstance(state, torch.Tensor):
+        return state.detach().cpu()
+    if isinstance(state, dict):
+        return {key: _to_cpu(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(_to_cpu(value) for value in state)
+    return state

@@ -1,0 +1,105 @@
+"""Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
+
+Being pure they need no state: a resumed run reads off the same values.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Schedule = Callable[[int, int], float]
+
+
+def constant(step: int, total: int, *, value: float) -> float:
+    """Always ``value``."""
+    return value
+
+
+def linear(step: int, total: int, *, start: float, end: float) -> float:
+    """From ``start`` at step 0 to ``end`` at step ``total``."""
+    return start + (end - start) * _share(step, total)
+
+
+def cosine(step: int, total: int, *, start: float, end: float) -> float:
+    """From ``start`` at step 0 to ``end`` at step ``total`` along half a cosine.
+
+    The target's momentum: 0.99 to 1 (paper, appendix D.3).
+    """
+    return end + (start - end) * 0.5 * (1.0 + math.cos(math.pi * _share(step, total)))
+
+
+def warmup_cosine(
+    step: int,
+    total: int,
+    *,
+    peak: float,
+    warmup_steps: int,
+    end: float = 0.0,
+) -> float:
+    """Up to ``peak`` in ``warmup_steps`` equal steps, then a cosine to ``end`` (appendix D.3)::
+
+        value   peak |      .-.
+                     |    /     `.
+                     |  /          `.
+                 end |/______________`.___
+                      0   warmup       total
+    """
+    if step < warmup_steps:
+        return peak * (step + 1) / warmup_steps
+    return cosine(step - warmup_steps, max(1, total - warmup_steps), start=peak, end=end)
+
+
+def multistep(
+    step: int, total: int, *, start: float, milestones: tuple[int, ...], factor: float = 0.1
+) -> float:
+    """``start``, times ``factor`` from each milestone (a step) on."""
+    return start * factor ** sum(step >= milestone for milestone in milestones)
+
+
+def _share(step: int, total: int) -> float:
+    return min(1.0, step / total) if total > 0 else 1.0
+
+
+SCHEDULES: dict[str, Callable[..., float]] = {
+    "constant": constant,
+    "linear": linear,
+    "cosine": cosine,
+    "warmup_cosine": warmup_cosine,
+    "multistep": multistep,
+}
+
+
+def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Schedule:
+    """A schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
+
+    Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
+    ``milestone_epochs`` for ``milestones``.
+
+    Raises:
+        ValueError: an unknown name, or arguments the schedule does not have.
+    """
+    if isinstance(spec, int | float):
+        return lambda step, total: float(spec)
+    arguments = dict(spec)
+    name = arguments.pop("name", None)
+    if name not in SCHEDULES:
+        raise ValueError(f"unknown schedule {name!r} in {dict(spec)}; known: {sorted(SCHEDULES)}")
+    if "warmup_epochs" in arguments:
+        arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)
+    if "milestone_epochs" in arguments:
+        epochs = arguments.pop("milestone_epochs")
+        arguments["milestones"] = tuple(round(e * steps_per_epoch) for e in epochs)
+    function = SCHEDULES[name]
+    parameters = inspect.signature(function).parameters.values()
+    allowed = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    required = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty}
+    unknown, missing = set(arguments) - allowed, required - set(arguments)
+    if unknown or missing:
+        raise ValueError(
+            f"schedule {name!r} in {dict(spec)}: unknown arguments {sorted(unknown)}, "
+            f"missing {sorted(missing)}; it takes {sorted(allowed)}"
+        )
+    return lambda step, total: function(step, total, **arguments)

@@ -1,0 +1,5 @@
+"""Algorithms: one readable file per method."""
+
+from sce_video.models.algorithms.sce import SCE
+
+__all__ = ["SCE"]

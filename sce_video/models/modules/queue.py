@@ -1,0 +1,63 @@
+"""The memory buffer of keys."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from mmengine.dist import all_gather, get_world_size
+from torch import Tensor, nn
+
+
+class KeyQueue(nn.Module):
+    """The last ``size`` keys of the target branch, first in, first out; starts as random units.
+
+    Keys are *staged* when a loss has been computed with them and *committed* after the optimiser
+    step, so that all micro-batches of an accumulated step see one and the same queue.
+
+    Args:
+        size: K, how many keys are kept.
+        dim: D, their length.
+
+    Buffers (in the checkpoint): ``keys`` (K, D) float32, ``pointer`` () int64, the oldest key.
+    """
+
+    keys: Tensor
+    pointer: Tensor
+
+    def __init__(self, size: int, dim: int) -> None:
+        super().__init__()
+        if size < 1 or dim < 1:
+            raise ValueError(f"a queue needs size and dim of at least 1, got {size} and {dim}")
+        self.register_buffer("keys", F.normalize(torch.randn(size, dim), dim=1))
+        self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
+        self._staged: list[Tensor] = []
+
+    @torch.no_grad()
+    def stage(self, keys: Tensor) -> None:
+        """Gather keys (N, D) of all ranks and hold them until :meth:`commit`.
+
+        Rank r of W holds the samples r, r+W, ... of the joint batch (ResumableSampler); the
+        gathered keys are laid out so that the queue is the one a single process would have.
+        Every rank must bring the same number of keys.
+        """
+        keys = keys.detach().float()
+        if get_world_size() > 1:
+            keys = torch.stack(all_gather(keys), dim=1).flatten(0, 1)
+        self._staged.append(keys)
+
+    @torch.no_grad()
+    def commit(self) -> None:
+        """Let the staged keys replace the oldest ones."""
+        if not self._staged:
+            return
+        size = self.keys.shape[0]
+        keys = torch.cat(self._staged)[-size:]
+        self._staged.clear()
+        # Index arithmetic on the device: reading the pointer would make the host wait for it.
+        slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
+        self.keys.index_copy_(0, slots, keys)
+        self.pointer.copy_((self.pointer + len(keys)) % size)
+
+    def drop_staged(self) -> None:
+        """Forget the staged keys: their step was skipped, e.g. for an fp16 overflow."""
+        self._staged.clear()

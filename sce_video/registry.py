@@ -1,0 +1,61 @@
+"""The registries of sce_video, each a child of mmaction2's registry of the same kind.
+
+A child looks a name up in itself first and then in its parent, so a config of ours can name any
+part of mmaction2 (``Recognizer3D``, ``I3DHead``) as if it were ours. The other way round, an
+mmaction2 config names a part of ours by scope, ``type='sce_video.ResNet3dSlowPath'``, once
+``custom_imports = dict(imports=['sce_video.models'])`` has been stated.
+
+This module only declares; the modules named in ``locations`` are imported when a name is first
+looked up.
+"""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from mmaction import registry as mmaction_registry
+from mmengine.registry import FUNCTIONS as MMENGINE_FUNCTIONS
+from mmengine.registry import Registry
+
+_SCOPE = "sce_video"
+
+
+class ChildRegistry(Registry):
+    """A registry that also makes its parent import its parts before asking it.
+
+    mmengine walks up to the parent's table without importing the parent's ``locations``, so
+    ``Recognizer3D`` would be unknown until somebody imported ``mmaction.models`` by hand.
+    """
+
+    def get(self, key: str):
+        self.import_from_location()
+        scope, real_key = self.split_scope_key(key)
+        if scope is None and real_key not in self._module_dict and self.parent is not None:
+            self.parent.import_from_location()
+        return super().get(key)
+
+    @contextmanager
+    def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
+        """Asked directly, answer ourselves, whatever the default scope (mmaction2's, say) is."""
+        if scope is None:
+            yield self
+        else:
+            with super().switch_scope_and_registry(scope) as registry:
+                yield registry
+
+
+def _child(name: str, parent: Registry, location: str) -> Registry:
+    return ChildRegistry(name, parent=parent, scope=_SCOPE, locations=[f"sce_video.{location}"])
+
+
+RUNNERS = _child("runner", mmaction_registry.RUNNERS, "engine")
+LOOPS = _child("loop", mmaction_registry.LOOPS, "engine")
+HOOKS = _child("hook", mmaction_registry.HOOKS, "engine")
+OPTIMIZERS = _child("optimizer", mmaction_registry.OPTIMIZERS, "engine")
+DATASETS = _child("dataset", mmaction_registry.DATASETS, "datasets")
+DATA_SAMPLERS = _child("data sampler", mmaction_registry.DATA_SAMPLERS, "datasets")
+TRANSFORMS = _child("transform", mmaction_registry.TRANSFORMS, "datasets.transforms")
+# mmaction2 1.1.0's own function registry points at a module that does not exist: child of the root.
+FUNCTIONS = _child("function", MMENGINE_FUNCTIONS, "datasets")
+MODELS = _child("model", mmaction_registry.MODELS, "models")
+OPTIM_WRAPPERS = _child("optim wrapper", mmaction_registry.OPTIM_WRAPPERS, "engine")
+METRICS = _child("metric", mmaction_registry.METRICS, "evaluation")

@@ -1,0 +1,39 @@
+"""Package description; tool settings are in pyproject.toml, tried versions in requirements/."""
+
+import re
+from pathlib import Path
+
+from setuptools import find_packages, setup
+
+HERE = Path(__file__).parent
+VERSION = re.search(r'__version__ = "(.+)"', (HERE / "sce_video/version.py").read_text()).group(1)
+
+setup(
+    name="sce-video",
+    version=VERSION,
+    description="Self-supervised video representation learning: SCE, its baselines and protocols",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    packages=find_packages(include=["sce_video", "sce_video.*"]),
+    python_requires=">=3.11",
+    install_requires=[
+        "av>=14",
+        "matplotlib",
+        "mmaction2>=1.1,!=1.2.0",
+        "mmcv-lite>=2.0.1,<2.1",
+        "mmengine>=0.10.7,<0.11",
+        "numpy>=1.26",
+        "opencv-python>=4.8",
+        "packaging",
+        "scipy",
+        "setuptools<81",
+        "tensorboard",
+        "torch>=2.6",
+    ],
+    extras_require={
+        "decord": ["decord>=0.6"],
+        "torchcodec": ["torchcodec"],
+        "dev": ["decord>=0.6", "mypy", "pytest", "ruff"],
+    },
+)

@@ -1,0 +1,63 @@
+"""Small real videos for tests: written with PyAV, frame numbers survive the compression."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+
+_BITS = 10
+
+
+def numbered_frames(count: int, height: int = 64, width: int = 80) -> np.ndarray:
+    """``count`` grey frames; frame i carries i as vertical bars, most significant bit left.
+
+    Returns uint8 (count, height, width, 3).
+    """
+    bar = width // _BITS
+    frames = np.full((count, height, width, 3), 128, dtype=np.uint8)
+    for i in range(count):
+        for bit in range(_BITS):
+            on = (i >> (_BITS - 1 - bit)) & 1
+            frames[i, :, bit * bar : (bit + 1) * bar] = 220 if on else 30
+    return frames
+
+
+def read_number(frame: np.ndarray) -> int:
+    """The number that :func:`numbered_frames` wrote into a frame (H, W, 3), whatever its size."""
+    height, width = frame.shape[:2]
+    bar = (width // _BITS) if width % _BITS == 0 else width / _BITS
+    number = 0
+    for bit in range(_BITS):
+        centre = int((bit + 0.5) * bar)
+        number = number * 2 + int(frame[height // 2, centre].mean() > 125)
+    return number
+
+
+def write_video(
+    path: Path | str,
+    frames: np.ndarray,
+    fps: int = 25,
+    codec: str = "libx264",
+    options: dict[str, str] | None = None,
+    pts: list[int] | None = None,
+) -> Path:
+    """Encode frames (T, H, W, 3) uint8 to ``path``; ``pts`` in units of 1/1000 s makes it VFR."""
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    from fractions import Fraction
+
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream(codec, rate=fps, options=options or {"crf": "12"})
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        if pts is not None:
+            stream.codec_context.time_base = Fraction(1, 1000)
+        for i, array in enumerate(frames):
+            frame = av.VideoFrame.from_ndarray(np.ascontiguousarray(array), format="rgb24")
+            if pts is not None:
+                frame.pts, frame.time_base = pts[i], Fraction(1, 1000)
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path

@@ -1,0 +1,210 @@
+"""One step of SCE against the pseudo-code of appendix A."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from sce_video.models import SCE
+from sce_video.models.losses import sce_loss
+from sce_video.registry import MODELS
+
+
+def build(**changes):
+    torch.manual_seed(0)
+    options = dict(
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
+        projector=dict(
+            type="MLP", hidden_channels=16, out_channels=8, num_layers=3, norm_output=True
+        ),
+        predictor=dict(type="MLP", hidden_channels=16, num_layers=2, norm_output=False),
+        queue_size=32,
+    )
+    model = SCE(**{**options, **changes})
+    model.init_weights()
+    # The target starts as a copy; move it so that a mix-up of the branches shows.
+    for p in model.target.parameters():
+        p.mul_(1.1).add_(0.01)
+    return model
+
+
+def views(count=2, n=6, size=32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(n, 3, 2, size, size, generator=generator) for _ in range(count)]
+
+
+def pseudo_code(model, x1, x2):
+    """Appendix A with a queue, symmetrised: online branch with gradient, target without."""
+    pool = lambda x: x.mean((2, 3, 4))  # noqa: E731
+
+    def online(x):
+        return F.normalize(model.predictor(model.projector(pool(model.backbone(x)))), dim=1)
+
+    def target(x):
+        with torch.no_grad():
+            return F.normalize(model.target.projector(pool(model.target.backbone(x))), dim=1)
+
+    def loss(z1, z2):
+        n, k = len(z1), len(model.queue.keys)
+        s2 = torch.softmax(z2 @ model.queue.keys.T / model.tau_m, dim=1)
+        one_hot = torch.cat([torch.ones(n, 1), torch.zeros(n, k)], dim=1)
+        w2 = model.lambda_ * one_hot + (1 - model.lambda_) * F.pad(s2, (1, 0))
+        sim1 = torch.cat([(z1 * z2).sum(1, keepdim=True), z1 @ model.queue.keys.T], dim=1)
+        return F.cross_entropy(sim1 / model.tau, w2)
+
+    return (loss(online(x1), target(x2)) + loss(online(x2), target(x1))) / 2
+
+
+def test_loss_and_gradients_equal_the_pseudo_code():
+    x1, x2 = views()
+    model, reference = build(), build()
+    out = model([x1, x2], mode="loss")
+    expected = pseudo_code(reference, x1, x2)
+    assert out["loss"].item() == pytest.approx(expected.item(), abs=1e-5)
+    out["loss"].backward()
+    expected.backward()
+    for (name, p), (_, q) in zip(
+        model.named_parameters(), reference.named_parameters(), strict=True
+    ):
+        if name.startswith("target."):
+            assert p.grad is None
+        else:
+            assert p.grad is not None, name
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_keys_and_target_move_after_the_optimiser_step_only():
+    model = build(momentum=0.9)
+    x = views()
+    queue = model.queue.keys.clone()
+    target = [p.clone() for p in model.target.parameters()]
+    with torch.no_grad():
+        keys = [
+            F.normalize(model.target.projector(model.target.backbone(v).mean((2, 3, 4))), dim=1)
+            for v in x
+        ]
+    model(x, mode="loss")
+    assert torch.equal(model.queue.keys, queue)
+    assert all(torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True))
+    model.after_optimizer_step()
+    # First the keys of the first view, then those of the second; then the untouched rest.
+    torch.testing.assert_close(model.queue.keys[:12], torch.cat(keys))
+    assert torch.equal(model.queue.keys[12:], queue[12:])
+    online = [*model.backbone.parameters(), *model.projector.parameters()]
+    for p, t, o in zip(model.target.parameters(), target, online, strict=True):
+        torch.testing.assert_close(p, 0.9 * t + 0.1 * o)
+
+
+def test_skipped_step_leaves_the_queue():
+    model = build()
+    queue = model.queue.keys.clone()
+    model(views(), mode="loss")
+    model.drop_staged_keys()
+    model.queue.commit()
+    assert torch.equal(model.queue.keys, queue)
+
+
+@pytest.mark.parametrize(("count", "num_local"), [(3, 0), (2, 2), (4, 1)])
+def test_many_views_average_the_ordered_pairs(count, num_local):
+    """Mean over the G*(V-1) pairs of SETTINGS 1; only global views reach target and queue."""
+    x = views(count) + views(num_local, size=16, seed=1)
+    model, reference = build(), build()
+    out = model(x, mode="loss")
+    queries = [
+        F.normalize(reference.predictor(reference.projector(h)), dim=1)
+        for h in reference(x, mode="tensor")
+    ]
+    with torch.no_grad():
+        target = reference.target
+        keys = [
+            F.normalize(target.projector(target.backbone(v).mean((2, 3, 4))), dim=1)
+            for v in x[:count]
+        ]
+    losses = [
+        sce_loss(queries[j], keys[i], reference.queue.keys)
+        for i in range(count)
+        for j in range(count + num_local)
+        if j != i
+    ]
+    assert len(losses) == count * (count + num_local - 1)
+    assert out["loss"].item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5)
+    model.after_optimizer_step()
+    assert int(model.queue.pointer) == (6 * count) % 32
+
+
+def test_what_is_logged_obeys_proposition_1_and_does_not_enter_the_loss():
+    model = build(lambda_=0.3)
+    out = model(views(), mode="loss")
+    parts = 0.3 * out["infonce"] + 0.7 * (out["ressl"] + out["ceil"])
+    assert out["loss"].item() == pytest.approx(parts.item(), abs=1e-6)
+    total, logged = model.parse_losses(out)
+    assert total.item() == out["loss"].item()
+    assert {
+        "loss",
+        "infonce",
+        "ressl",
+        "ceil",
+        "target_entropy",
+        "positive_similarity",
+        "h_std",
+        "h_rank",
+    } == set(logged)
+    assert all(not out[name].requires_grad for name in out if name != "loss")
+
+
+def test_collapse_is_seen():
+    healthy = build()(views(n=16), mode="loss")
+    model = build()
+    same = torch.rand(1, 3, 2, 32, 32).expand(16, -1, -1, -1, -1)
+    collapsed = model([same, same], mode="loss")
+    assert collapsed["h_std"] < 1e-3 < healthy["h_std"]
+    assert collapsed["h_rank"] < 1.5 < healthy["h_rank"]
+
+
+def test_without_predictor_query_and_key_share_the_head():
+    model = build(predictor=None)
+    assert not list(model.predictor.parameters())
+    assert torch.isfinite(model(views(), mode="loss")["loss"])
+
+
+def test_tensor_mode_gives_h_of_the_online_encoder():
+    model = build().eval()
+    h = model(views(3), mode="tensor")
+    assert [tuple(x.shape) for x in h] == [(6, 32)] * 3
+    torch.testing.assert_close(h[0], model.backbone(views(3)[0]).mean((2, 3, 4)))
+
+
+def test_target_is_a_copy_after_initialisation():
+    torch.manual_seed(0)
+    model = SCE(
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
+        projector=dict(
+            type="MLP", hidden_channels=16, out_channels=8, num_layers=3, norm_output=True
+        ),
+        queue_size=4,
+    )
+    with torch.no_grad():
+        model.backbone.conv1.weight.add_(1.0)  # as loading pretrained weights would
+    model.init_weights()
+    assert torch.equal(model.target.backbone.conv1.weight, model.backbone.conv1.weight)
+
+
+def test_projector_and_predictor_of_the_paper():
+    """Table tab:specific-hyper-pretrain-video: BN "all" and "hid"; no bias (SETTINGS 2)."""
+    model = build()
+    kinds = [type(layer).__name__ for layer in model.projector.layers]
+    hidden = ["Linear", "BatchNorm1d", "ReLU"]
+    assert kinds == hidden * 2 + ["Linear", "BatchNorm1d"]
+    assert not model.projector.layers[-1].affine
+    assert [type(layer).__name__ for layer in model.predictor.layers] == [*hidden, "Linear"]
+    assert all(m.bias is None for m in model.modules() if isinstance(m, torch.nn.Linear))
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="two views, got 1"):
+        build()(views(1), mode="loss")
+    with pytest.raises(ValueError, match="predict"):
+        build()(views(), mode="predict")
+    with pytest.raises(TypeError, match="lamda_"):
+        MODELS.build(dict(type="SCE", backbone={}, projector={}, lamda_=0.1))

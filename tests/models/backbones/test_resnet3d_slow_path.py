@@ -1,0 +1,174 @@
+"""The networks of table tab:r3d."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from sce_video.models import ResNet3dSlowPath
+from sce_video.registry import MODELS
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(18, 20_023_872), (50, 31_634_496)])
+def test_parameters_of_the_paper(depth, parameters):
+    model = ResNet3dSlowPath(depth=depth)
+    assert sum(p.numel() for p in model.parameters()) == parameters
+
+
+@pytest.mark.parametrize(("depth", "channels"), [(18, 64), (34, 64), (50, 256), (101, 256)])
+def test_output_shape(depth, channels):
+    model = ResNet3dSlowPath(depth=depth, base_channels=8).eval()
+    assert model.out_channels == channels
+    with torch.no_grad():
+        assert model(torch.rand(1, 3, 4, 64, 96)).shape == (1, channels, 4, 2, 3)
+
+
+def test_kernels_of_r18_and_r50():
+    r18 = dict(ResNet3dSlowPath(depth=18, base_channels=8).named_modules())
+    for layer, block in [(i, j) for i in range(1, 5) for j in range(2)]:
+        temporal = 3 if layer >= 3 else 1
+        assert r18[f"layer{layer}.{block}.conv1"].kernel_size == (temporal, 3, 3)
+        assert r18[f"layer{layer}.{block}.conv2"].kernel_size == (1, 3, 3)
+    r50 = dict(ResNet3dSlowPath(depth=50, base_channels=8).named_modules())
+    assert r50["conv1"].kernel_size == (1, 7, 7) and r50["conv1"].stride == (1, 2, 2)
+    for layer, block in [(1, 0), (2, 3), (3, 0), (3, 5), (4, 2)]:
+        prefix = f"layer{layer}.{block}"
+        assert r50[f"{prefix}.conv1"].kernel_size == (3 if layer >= 3 else 1, 1, 1)
+        assert r50[f"{prefix}.conv2"].kernel_size == (1, 3, 3)
+        assert r50[f"{prefix}.conv3"].kernel_size == (1, 1, 1)
+    assert r50["layer3.0.conv2"].stride == (1, 2, 2)  # the spatial stride is on the 3x3
+    assert all(m.stride[0] == 1 for m in r50.values() if isinstance(m, nn.Conv3d))
+
+
+def test_r50_equals_mmaction2s_slow_only():
+    """Same layout as mmaction2's slow-only R50 (for R18 the two differ): same outputs."""
+    ours = ResNet3dSlowPath(depth=50, base_channels=8, zero_init_residual=False).eval()
+    theirs = MODELS.build(
+        dict(
+            type="mmaction.ResNet3dSlowOnly",
+            depth=50,
+            base_channels=8,
+            pretrained=None,
+            lateral=False,
+            conv1_kernel=(1, 7, 7),
+            conv1_stride_t=1,
+            pool1_stride_t=1,
+            inflate=(0, 0, 1, 1),
+            norm_eval=False,
+        )
+    )
+    theirs.eval()  # returns None
+    names = {}
+    for name in theirs.state_dict():
+        own = name.replace("downsample.conv", "downsample.0").replace("downsample.bn", "downsample.1")
+        names[name] = own.replace(".conv.", ".").replace("conv1.bn", "bn1")
+    names = {
+        theirs_name: own.replace("conv2.bn", "bn2").replace("conv3.bn", "bn3")
+        for theirs_name, own in names.items()
+    }
+    generator = torch.Generator().manual_seed(0)
+    state = {}
+    for name, value in theirs.state_dict().items():
+        if value.is_floating_point():
+            value = value + 0.1 * torch.rand(value.shape, generator=generator)
+        state[names[name]] = value
+    theirs.load_state_dict({name: state[names[name]] for name in names})
+    ours.load_state_dict(state)
+    x = torch.rand(1, 3, 4, 64, 64, generator=generator)
+    with torch.no_grad():
+        expected = theirs(x)
+        torch.testing.assert_close(ours(x), expected, rtol=1e-4, atol=1e-4 * expected.abs().max())
+
+
+def test_mmaction2_config_can_use_it():
+    from mmaction.registry import MODELS as MMACTION_MODELS
+    from mmengine.registry import init_default_scope
+
+    init_default_scope("mmaction")
+    recogniser = MMACTION_MODELS.build(
+        dict(
+            type="Recognizer3D",
+            backbone=dict(type="sce_video.ResNet3dSlowPath", depth=18, base_channels=8),
+            cls_head=dict(type="I3DHead", num_classes=5, in_channels=64),
+        )
+    )
+    assert type(recogniser.backbone) is ResNet3dSlowPath
+    assert recogniser.backbone(torch.rand(1, 3, 2, 32, 32)).shape == (1, 64, 2, 1, 1)
+
+
+def test_our_registry_finds_mmaction2s_parts():
+    assert MODELS.get("Recognizer3D").__module__.startswith("mmaction.")
+
+
+def test_unknown_argument_is_refused():
+    with pytest.raises(TypeError, match="frozen_stage"):
+        MODELS.build(dict(type="ResNet3dSlowPath", depth=18, frozen_stage=1))
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        dict(depth=19),
+        dict(depth=18, base_channels=0),
+        dict(depth=18, last_stage_stride=3),
+        dict(depth=18, last_stage_dilation=0),
+        dict(depth=18, frozen_stages=5),
+    ],
+)
+def test_bad_values(bad):
+    with pytest.raises(ValueError, match=str(list(bad.values())[-1])):
+        ResNet3dSlowPath(**bad)
+
+
+def test_wrong_input_is_named():
+    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
+        ResNet3dSlowPath(depth=18, base_channels=8)(torch.rand(1, 3, 32, 32))
+
+
+def test_last_stage_for_localisation():
+    model = ResNet3dSlowPath(depth=50, base_channels=8, last_stage_stride=1, last_stage_dilation=2)
+    assert model(torch.rand(1, 3, 2, 64, 64)).shape == (1, 256, 2, 4, 4)
+    assert {b.conv2.dilation for b in model.layer4} == {(1, 2, 2)}
+    assert model.layer3[0].conv2.dilation == (1, 1, 1)
+
+
+@pytest.mark.parametrize("frozen", [0, 2, 4])
+def test_frozen_stages_stay_as_they_are(frozen):
+    model = ResNet3dSlowPath(depth=18, base_channels=8, frozen_stages=frozen)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model.train()
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad] or [
+        nn.Parameter(torch.zeros(1))], lr=0.1)
+    out = model(torch.rand(2, 3, 2, 32, 32))
+    if out.requires_grad:
+        out.square().mean().backward()
+    optimizer.step()
+    names = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
+    frozen_names = names[: 2 + frozen]
+    for name, value in model.state_dict().items():
+        same = torch.equal(value, before[name])
+        if name.split(".")[0] in frozen_names:
+            assert same, f"{name} is frozen and moved"
+        elif "running_mean" in name:
+            assert not same, f"{name} is trained and stayed"
+
+
+def test_channels_last_gives_the_same():
+    torch.manual_seed(0)
+    plain = ResNet3dSlowPath(depth=18, base_channels=8).eval()
+    last = ResNet3dSlowPath(depth=18, base_channels=8, channels_last=True).eval()
+    last.load_state_dict(plain.state_dict())
+    assert last.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last_3d)
+    x = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        out = last(x)
+        torch.testing.assert_close(out, plain(x), rtol=1e-4, atol=1e-5)
+    assert out.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_blocks_begin_as_the_identity():
+    model = ResNet3dSlowPath(depth=18, base_channels=8)
+    assert all(not b.bn2.weight.any() for b in model.layer2)
+    model = ResNet3dSlowPath(depth=18, base_channels=8, zero_init_residual=False)
+    assert all(bool((b.bn2.weight == 1).all()) for b in model.layer2)

@@ -1,0 +1,64 @@
+"""The memory buffer against a plain deque."""
+
+from __future__ import annotations
+
+from collections import deque
+
+import pytest
+import torch
+
+from sce_video.models.modules import KeyQueue
+
+
+def test_starts_with_unit_vectors():
+    queue = KeyQueue(50, 8)
+    torch.testing.assert_close(queue.keys.norm(dim=1), torch.ones(50))
+    assert len({tuple(k.tolist()) for k in queue.keys}) == 50
+
+
+@pytest.mark.parametrize("batch", [3, 4, 10, 25])
+def test_first_in_first_out(batch):
+    queue = KeyQueue(10, 2)
+    expected = deque(queue.keys.tolist(), maxlen=10)
+    for step in range(7):
+        keys = torch.arange(batch * 2.0).view(batch, 2) + 1000 * step
+        queue.stage(keys)
+        queue.commit()
+        expected.extend(keys.tolist())
+        oldest_first = torch.roll(queue.keys, -int(queue.pointer), dims=0)
+        assert oldest_first.tolist() == list(expected)
+
+
+def test_nothing_enters_before_commit_and_dropped_keys_never():
+    queue = KeyQueue(6, 2)
+    before = queue.keys.clone()
+    queue.stage(torch.ones(2, 2))
+    assert torch.equal(queue.keys, before)
+    queue.drop_staged()
+    queue.commit()
+    assert torch.equal(queue.keys, before) and int(queue.pointer) == 0
+    queue.stage(torch.ones(2, 2))
+    queue.stage(2 * torch.ones(1, 2))
+    queue.commit()
+    assert queue.keys[:3, 0].tolist() == [1, 1, 2] and int(queue.pointer) == 3
+
+
+def test_is_in_the_checkpoint():
+    queue, other = KeyQueue(6, 2), KeyQueue(6, 2)
+    queue.stage(torch.ones(4, 2))
+    queue.commit()
+    other.load_state_dict(queue.state_dict())
+    assert torch.equal(other.keys, queue.keys) and int(other.pointer) == 4
+
+
+def test_staged_keys_carry_no_gradient():
+    queue = KeyQueue(4, 2)
+    queue.stage(torch.ones(2, 2, requires_grad=True) * 2)
+    queue.commit()
+    assert not queue.keys.requires_grad
+
+
+@pytest.mark.parametrize(("size", "dim"), [(0, 4), (4, 0)])
+def test_bad_sizes(size, dim):
+    with pytest.raises(ValueError, match="at least 1"):
+        KeyQueue(size, dim)

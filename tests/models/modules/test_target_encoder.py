@@ -1,0 +1,54 @@
+"""The moving average against plain arithmetic."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from sce_video.models.modules import TargetEncoder
+
+
+def parts():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Conv3d(3, 4, 1), nn.BatchNorm3d(4)), nn.Linear(4, 5)
+
+
+def test_moving_average():
+    backbone, projector = parts()
+    target = TargetEncoder(backbone, projector)
+    expected = [p.detach().double() for p in (*backbone.parameters(), *projector.parameters())]
+    for step, momentum in enumerate([0.99, 0.5, 0.0, 1.0, 0.9]):
+        with torch.no_grad():
+            for p in (*backbone.parameters(), *projector.parameters()):
+                p.add_(0.1 * (step + 1))
+        online = [p.detach().double() for p in (*backbone.parameters(), *projector.parameters())]
+        expected = [momentum * t + (1 - momentum) * o for t, o in zip(expected, online, strict=True)]
+        target.update(backbone, projector, momentum)
+        for t, e in zip(target.parameters(), expected, strict=True):
+            torch.testing.assert_close(t.double(), e, rtol=1e-6, atol=1e-6)
+
+
+def test_starts_equal_without_gradient_and_on_its_own():
+    backbone, projector = parts()
+    target = TargetEncoder(backbone, projector)
+    assert not any(p.requires_grad for p in target.parameters())
+    assert torch.equal(target.projector.weight, projector.weight)
+    assert target.projector.weight.data_ptr() != projector.weight.data_ptr()
+
+
+def test_statistics_are_its_own():
+    backbone, projector = parts()
+    target = TargetEncoder(backbone, projector)
+    backbone(torch.rand(2, 3, 2, 4, 4))
+    target.update(backbone, projector, 0.0)
+    assert torch.equal(target.backbone[1].running_mean, torch.zeros(4))
+    target.copy_from(backbone, projector)
+    assert torch.equal(target.backbone[1].running_mean, backbone[1].running_mean)
+
+
+@pytest.mark.parametrize("momentum", [-0.1, 1.1])
+def test_momentum_is_never_inverted_by_accident(momentum):
+    backbone, projector = parts()
+    with pytest.raises(ValueError, match="momentum"):
+        TargetEncoder(backbone, projector).update(backbone, projector, momentum)

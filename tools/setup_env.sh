@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Make or refresh .venv with the tried versions. Safe to repeat: does nothing when nothing changed.
+# Usage: bash tools/setup_env.sh        (PYTHON=python3.11 chooses the interpreter)
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+python=${PYTHON:-}
+if [ -z "$python" ]; then
+    for candidate in python3.11 python3 python; do
+        if command -v "$candidate" >/dev/null 2>&1 &&
+            "$candidate" -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))'; then
+            python=$candidate
+            break
+        fi
+    done
+fi
+if [ -z "$python" ]; then
+    echo "setup_env: Python 3.11 is needed and was not found; install it or set PYTHON" >&2
+    exit 1
+fi
+
+stamp=.venv/.sce_video_installed
+wanted=$(cat setup.py requirements/constraints.txt sce_video/version.py | sha256sum | cut -d' ' -f1)
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ]; then
+    echo "setup_env: .venv is up to date"
+    exit 0
+fi
+
+[ -x .venv/bin/python ] || "$python" -m venv .venv
+echo "setup_env: installing into .venv (a few minutes the first time)"
+pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
+pip install --quiet -c requirements/constraints.txt setuptools wheel
+# torch first and alone: nothing else may pull another build of it.
+pip install --quiet -c requirements/constraints.txt torch
+pip install --quiet -c requirements/constraints.txt --no-build-isolation -e '.[dev]'
+.venv/bin/python -c 'import sce_video; print("setup_env: sce_video", sce_video.__version__)'
+echo "$wanted" >"$stamp"
