@@ -43,8 +43,9 @@ class ChildRegistry(Registry):
                 yield registry
 
 
-def _child(name: str, parent: Registry, location: str) -> Registry:
-    return ChildRegistry(name, parent=parent, scope=_SCOPE, locations=[f"sce_video.{location}"])
+def _child(name: str, parent: Registry, location: str | None = None) -> Registry:
+    locations = [] if location is None else [f"sce_video.{location}"]
+    return ChildRegistry(name, parent=parent, scope=_SCOPE, locations=locations)
 
 
 RUNNERS = _child("runner", mmaction_registry.RUNNERS, "engine")
@@ -59,3 +60,15 @@ FUNCTIONS = _child("function", MMENGINE_FUNCTIONS, "datasets")
 MODELS = _child("model", mmaction_registry.MODELS, "models")
 OPTIM_WRAPPERS = _child("optim wrapper", mmaction_registry.OPTIM_WRAPPERS, "engine")
 METRICS = _child("metric", mmaction_registry.METRICS, "evaluation")
+
+# We add nothing to these kinds; mmengine warns of a scope that lacks one it builds from.
+OPTIM_WRAPPER_CONSTRUCTORS = _child(
+    "optimizer wrapper constructor", mmaction_registry.OPTIM_WRAPPER_CONSTRUCTORS
+)
+PARAM_SCHEDULERS = _child("parameter scheduler", mmaction_registry.PARAM_SCHEDULERS)
+MODEL_WRAPPERS = _child("model_wrapper", mmaction_registry.MODEL_WRAPPERS)
+WEIGHT_INITIALIZERS = _child("weight initializer", mmaction_registry.WEIGHT_INITIALIZERS)
+VISUALIZERS = _child("visualizer", mmaction_registry.VISUALIZERS)
+VISBACKENDS = _child("visualizer backend", mmaction_registry.VISBACKENDS)
+LOG_PROCESSORS = _child("log processor", mmaction_registry.LOG_PROCESSORS)
+EVALUATOR = _child("evaluator", mmaction_registry.EVALUATOR)

@@ -22,17 +22,28 @@ from mmengine.logging import HistoryBuffer
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
+def _history_method(owner: Any, name: str) -> Any:
+    """Stands in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
+
+    The real one would open every attribute of every allowed object to the file.
+    """
+    if owner is not HistoryBuffer or name not in ("min", "max", "current", "mean"):
+        raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
+    return getattr(HistoryBuffer, name)
+
+
 def _mmengine_globals() -> list:
-    """The classes and functions a pickled HistoryBuffer consists of."""
-    arrays = [np.ndarray, np.dtype, type(np.dtype("float64")), type(np.dtype("int64"))]
-    functions = [np._core.multiarray._reconstruct, np._core.multiarray.scalar]
-    statistics = [
-        HistoryBuffer.min,
-        HistoryBuffer.max,
-        HistoryBuffer.current,
-        HistoryBuffer.mean,
+    """What a pickled HistoryBuffer consists of, and nothing else."""
+    return [
+        HistoryBuffer,
+        np.ndarray,
+        np.dtype,
+        type(np.dtype("float64")),
+        type(np.dtype("int64")),
+        np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+        np._core.multiarray.scalar,  # type: ignore[attr-defined]
+        (_history_method, "builtins.getattr"),
     ]
-    return [HistoryBuffer, *arrays, *functions, *statistics, getattr]
 
 
 def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
@@ -50,13 +61,15 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     try:
-        with torch.serialization.safe_globals(_mmengine_globals()[:-1]):
+        with torch.serialization.safe_globals(_mmengine_globals()):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
     except pickle.UnpicklingError as error:
+        # torch's own text advises weights_only=False, which is what must not be done.
+        detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
-            f"{str(error).splitlines()[0]}"
-        ) from error
+            f"{detail.strip().splitlines()[0]}"
+        ) from None
     except (RuntimeError, EOFError, OSError, KeyError) as error:
         raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
     if not isinstance(checkpoint, dict):

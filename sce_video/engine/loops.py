@@ -64,10 +64,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 "iterations: the checkpoint is of another batch size or number of processes; "
                 "resume with the same, or load its weights by --cfg-options load_from=PATH"
             )
-        if seen:
-            self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
-        batches = islice(self.dataloader, self.iters_per_epoch - seen)
-        for idx, data_batch in enumerate(batches, start=seen):
-            self.run_iter(idx, data_batch)
+        left = self.iters_per_epoch - seen
+        if left:  # none when the checkpoint was written between an epoch's last step and its end
+            if seen:
+                self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
+            for idx, data_batch in enumerate(islice(self.dataloader, left), start=seen):
+                self.run_iter(idx, data_batch)
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1

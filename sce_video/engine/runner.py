@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import time
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import mmengine
 import torch
 from mmengine.device import get_device
-from mmengine.dist import all_gather_object, broadcast_object_list, get_rank, is_main_process
+from mmengine.dist import (
+    all_gather_object,
+    broadcast_object_list,
+    get_rank,
+    is_distributed,
+    is_main_process,
+)
 from mmengine.model import MMDistributedDataParallel, is_model_wrapper
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
@@ -36,6 +43,16 @@ class VideoRunner(Runner):
     chosen by device, so that several CPU processes work; ``compile`` compiles the encoders and
     leaves the queue and the optimiser alone; "resume the latest" takes the newest readable file.
     """
+
+    @cached_property
+    def _cfg_text(self) -> str:
+        return self.cfg.pretty_text  # formatting takes a good part of a second: once, not per file
+
+    def setup_env(self, env_cfg: dict) -> None:
+        """Join the other processes over gloo on CPUs; mmengine's start needs a GPU."""
+        if self.distributed and not torch.cuda.is_available() and not is_distributed():
+            torch.distributed.init_process_group("gloo")
+        super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
         """DistributedDataParallel on CPUs too; SyncBN where it exists, on GPUs."""
@@ -81,7 +98,7 @@ class VideoRunner(Runner):
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         meta.update(
-            cfg=self.cfg.pretty_text,
+            cfg=self._cfg_text,
             seed=self.seed,
             experiment_name=self.experiment_name,
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),

@@ -41,11 +41,11 @@ def warmup_cosine(
 ) -> float:
     """Up to ``peak`` in ``warmup_steps`` equal steps, then a cosine to ``end`` (appendix D.3)::
 
-        value   peak |      .-.
-                     |    /     `.
-                     |  /          `.
-                 end |/______________`.___
-                      0   warmup       total
+    value   peak |      .-.
+                 |    /     `.
+                 |  /          `.
+             end |/______________`.___
+                  0   warmup       total
     """
     if step < warmup_steps:
         return peak * (step + 1) / warmup_steps

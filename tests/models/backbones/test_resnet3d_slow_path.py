@@ -61,7 +61,9 @@ def test_r50_equals_mmaction2s_slow_only():
     theirs.eval()  # returns None
     names = {}
     for name in theirs.state_dict():
-        own = name.replace("downsample.conv", "downsample.0").replace("downsample.bn", "downsample.1")
+        own = name.replace("downsample.conv", "downsample.0").replace(
+            "downsample.bn", "downsample.1"
+        )
         names[name] = own.replace(".conv.", ".").replace("conv1.bn", "bn1")
     names = {
         theirs_name: own.replace("conv2.bn", "bn2").replace("conv3.bn", "bn3")
@@ -138,8 +140,9 @@ def test_frozen_stages_stay_as_they_are(frozen):
     model = ResNet3dSlowPath(depth=18, base_channels=8, frozen_stages=frozen)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
-    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad] or [
-        nn.Parameter(torch.zeros(1))], lr=0.1)
+    optimizer = torch.optim.SGD(
+        [p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))], lr=0.1
+    )
     out = model(torch.rand(2, 3, 2, 32, 32))
     if out.requires_grad:
         out.square().mean().backward()

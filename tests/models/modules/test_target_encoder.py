@@ -23,7 +23,9 @@ def test_moving_average():
             for p in (*backbone.parameters(), *projector.parameters()):
                 p.add_(0.1 * (step + 1))
         online = [p.detach().double() for p in (*backbone.parameters(), *projector.parameters())]
-        expected = [momentum * t + (1 - momentum) * o for t, o in zip(expected, online, strict=True)]
+        expected = [
+            momentum * t + (1 - momentum) * o for t, o in zip(expected, online, strict=True)
+        ]
         target.update(backbone, projector, momentum)
         for t, e in zip(target.parameters(), expected, strict=True):
             torch.testing.assert_close(t.double(), e, rtol=1e-6, atol=1e-6)

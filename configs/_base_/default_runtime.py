@@ -1,0 +1,25 @@
+# Runner, hooks, logging: what every run shares. Hooks are named entries, so that a recipe or
+# --cfg-options can change one of them.
+default_scope = "sce_video"
+runner_type = "VideoRunner"
+randomness = dict(seed=0)
+env_cfg = dict(
+    cudnn_benchmark=True,
+    mp_cfg=dict(mp_start_method="fork", opencv_num_threads=0),
+    dist_cfg=dict(backend="nccl"),  # gloo where there is no GPU
+)
+default_hooks = dict(
+    logger=dict(type="LoggerHook", interval=20, ignore_last=False),
+    checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=3, save_last=True),
+    log_reduction=dict(type="LogReductionHook"),
+    progress=dict(type="ProgressHook"),
+    bad_files=dict(type="BadFileHook", max_bad_share=0.05),
+)
+log_processor = dict(type="LogProcessor", window_size=20, by_epoch=True)
+visualizer = dict(
+    type="Visualizer",
+    vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")],
+)
+compile = False  # True or torch.compile's arguments: compiles the encoders
+load_from = None
+resume = False

@@ -1,0 +1,17 @@
+# 100 epochs of AdamW with warm-up and cosine, for data sets far smaller than Kinetics.
+train_cfg = dict(type="ResumableTrainLoop", max_epochs=100)
+optim_wrapper = dict(
+    type="OptimWrapper",
+    accumulative_counts=1,
+    optimizer=dict(type="AdamW", lr=1e-3, weight_decay=1e-4),
+)
+custom_hooks = [
+    dict(
+        type="ScheduleHook",
+        base_batch_size=None,  # AdamW: the rate does not grow with the batch
+        lr=dict(name="warmup_cosine", warmup_epochs=5),
+        model=dict(momentum=dict(name="cosine", start=0.99, end=1.0)),
+    ),
+    dict(type="TargetUpdateHook"),
+]
+sync_bn = "torch"

@@ -1,0 +1,10 @@
+# Two views, both strong (tab:augmentations): colour jitter p 0.8 with
+# brightness 0.4, contrast 0.4, saturation 0.4, hue 0.1; grey p 0.2; blur p 0.5; flip p 0.5.
+# The usual contrastive augmentation. strength=1.0 doubles the four colour numbers.
+data_preprocessor = dict(
+    type="VideoDataPreprocessor",
+    views=[
+        dict(name="strong", strength=0.5),
+        dict(name="strong", strength=0.5),
+    ],
+)

@@ -1,0 +1,73 @@
+# SCE, ResNet3D-18, 8 frames, on a folder of your own videos, labels not needed.
+# Paper: none; the networks, views and objective of tab:video-best with an optimiser for short runs
+#        (LARS at the linear rule needs tens of thousands of steps to move a network).
+# Run:      python tools/train.py configs/sce/sce_r3d18_folder.py \
+#               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
+# Judge:    python tools/test.py configs/sce/sce_r3d18_folder.py CHECKPOINT --cfg-options \
+#               test_dataloader.dataset.data_root=/path/to/labelled \
+#               test_cfg.bank_dataloader.dataset.data_root=/path/to/other/labelled
+# Hardware: 1 GPU of 24 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
+#           model.backbone.base_channels and the sizes in the pipeline.
+# Expected: depends on the videos; docs/results.md has measured examples.
+
+_base_ = [
+    "../_base_/default_runtime.py",
+    "../_base_/models/sce_r3d18.py",
+    "../_base_/views/alpha_beta_s1.0.py",
+    "../_base_/schedules/adamw_100e.py",
+]
+
+# Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
+model = dict(queue_size=1024)
+
+train_dataloader = dict(
+    batch_size=32,
+    num_workers=4,
+    persistent_workers=True,
+    drop_last=True,
+    sampler=dict(type="ResumableSampler", shuffle=True),
+    collate_fn=dict(type="sce_video.collate_views"),
+    dataset=dict(
+        type="VideoDataset",
+        data_root="data/videos",
+        pipeline=[
+            dict(type="OpenVideo"),
+            dict(type="RandomClips", clip_duration=2.56, num_frames=8, num_views=2, diff_prob=0.2),
+            dict(type="DecodeClips"),
+            dict(type="RandomResizedCropClips", size=224, area=(0.2, 0.766)),
+            dict(type="PackClips"),
+        ],
+    ),
+)
+# A folder of one's own holds more broken files than a curated data set.
+default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
+
+judge_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=4),
+    dict(type="DecodeClips"),
+    dict(type="ResizeShortSide", size=256),
+    dict(type="CenterCropClips", size=256),
+    dict(type="PackClips"),
+]
+test_dataloader = dict(
+    batch_size=4,
+    num_workers=4,
+    dataset=dict(
+        type="VideoDataset", data_root="data/videos_test", pipeline=judge_pipeline, on_error="raise"
+    ),
+)
+test_evaluator = dict()
+test_cfg = dict(
+    type="RepresentationTestLoop",
+    bank_dataloader=dict(
+        batch_size=4,
+        num_workers=4,
+        dataset=dict(
+            type="VideoDataset",
+            data_root="data/videos_train",
+            pipeline=judge_pipeline,
+            on_error="skip",
+        ),
+    ),
+)

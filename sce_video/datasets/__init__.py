@@ -1,0 +1,37 @@
+"""From files to batches: lists and folders of videos, clip sampling, decoding, uint8 crops."""
+
+from sce_video.datasets import transforms
+from sce_video.datasets.bad_files import BadFileReport
+from sce_video.datasets.clip_sampling import ClipIndices
+from sce_video.datasets.collate import collate_views
+from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
+from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
+from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
+from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_list import (
+    VIDEO_EXTENSIONS,
+    VideoList,
+    read_annotation_list,
+    scan_folder,
+)
+
+__all__ = [
+    "VIDEO_EXTENSIONS",
+    "BadFileReport",
+    "ClipIndices",
+    "FrameCountError",
+    "ResumableSampler",
+    "SampleRequest",
+    "TooManyBadFilesError",
+    "VideoDataset",
+    "VideoDecodeError",
+    "VideoList",
+    "VideoReader",
+    "backend_importable",
+    "collate_views",
+    "mix_seed",
+    "open_reader",
+    "read_annotation_list",
+    "scan_folder",
+    "transforms",
+]

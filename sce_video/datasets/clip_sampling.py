@@ -1,0 +1,184 @@
+"""Which frames make up a clip: index arithmetic on time stamps, without any decoding.
+
+A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
+from 0, and by ``duration``, the end of its last frame. A frame is shown from its own time stamp to
+the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
+are those that *begin* inside it::
+
+    timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7
+    frame         |--0--|--1--|--2--|--3--|--4--|--5--|--6--|
+    clip                     [start = 0.15, 0.3 seconds)
+                             [---------------)
+    its frames                     2     3     4                  n = 3
+
+    a frame at the very start is inside, a frame at the very end is not:
+    clip                      [start = 0.2, 0.3 seconds)
+                              [-----------------)
+    its frames                2     3     4          (5 begins at 0.5, which is the end)
+
+Of the n frames of a clip, T are kept, at equal steps from its first to its last frame, rounded
+down: position ``i * (n - 1) // (T - 1)``, computed in integers::
+
+    n = 7, T = 4:   0 1 2 3 4 5 6        n = 8, T = 4:   0 1 2 3 4 5 6 7
+                    ^   ^   ^   ^                        ^   ^   ^     ^      (0, 2.33, 4.67, 7)
+    n = 3, T = 6:   0 0 0 1 1 2          n = 1, T = 3:   0 0 0
+
+Everything here is a pure function: random numbers come in as arguments in [0, 1).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+# Time stamps and starts are sums and products of floats. Two times closer than this are the same.
+_EPSILON = 1e-6
+
+
+@dataclass(frozen=True)
+class ClipIndices:
+    """The frames of one clip.
+
+    Attributes:
+        frames: (T,) int64, frames of the video in the order in which the clip plays.
+        partners: (T,) int64 or None. When given, the clip shows RGB differences: picture i is the
+            difference of ``frames[i]`` and ``partners[i]``, its follower in the full-rate clip.
+        start: Start of the clip, seconds.
+        clip_duration: Length of the clip, seconds.
+        reversed: Whether the clip plays backwards.
+    """
+
+    frames: np.ndarray
+    partners: np.ndarray | None
+    start: float
+    clip_duration: float
+    reversed: bool = False
+
+
+def random_start(duration: float, clip_duration: float, u: float) -> float:
+    """A uniform start: ``u`` in [0, 1) is mapped to ``[0, max(0, duration - clip_duration))``."""
+    return u * max(0.0, duration - clip_duration)
+
+
+def jittered_duration(clip_duration: float, jitter: float, u: float) -> float:
+    """``clip_duration`` times a factor from ``[1 - jitter, 1 + jitter)``, seconds."""
+    return clip_duration * (1.0 + jitter * (2.0 * u - 1.0))
+
+
+def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
+    """First frame of ``[start, end)`` and one past the last; never empty.
+
+    Where no frame begins in the stretch, it is the one frame that is being shown at ``start``::
+
+        timestamps  0.0         1.0         2.0
+        frame        |-----0-----|-----1-----|-----2-----|
+        clip              [---)                              -> frame 0
+    """
+    first = int(np.searchsorted(timestamps, start - _EPSILON, side="left"))
+    stop = int(np.searchsorted(timestamps, end - _EPSILON, side="left"))
+    if stop > first:
+        return first, stop
+    shown = int(np.searchsorted(timestamps, start + _EPSILON, side="right")) - 1
+    shown = min(max(shown, 0), len(timestamps) - 1)
+    return shown, shown + 1
+
+
+def uniform_positions(count: int, num_frames: int) -> np.ndarray:
+    """T of ``count`` positions at equal steps, first and last included, rounded down.
+
+    The truncated ``linspace(0, count - 1, T)`` of pytorchvideo's UniformTemporalSubsample, in
+    integers: an exact position never falls to the one below through a rounding error.
+
+    Returns:
+        (T,) int64; for T = 1 the first position.
+    """
+    if num_frames == 1:
+        return np.zeros(1, dtype=np.int64)
+    return np.arange(num_frames, dtype=np.int64) * (count - 1) // (num_frames - 1)
+
+
+def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float = 0.5) -> np.ndarray:
+    """One of ``count`` positions from each of T equal segments.
+
+    ``offsets``, (T,) in [0, 1), says where in its segment each lies; 0.5 takes the centres::
+
+        count = 8, T = 4:   |0 1|2 3|4 5|6 7|     offsets 0.5 -> 1 3 5 7
+                                                  offsets 0.0 -> 0 2 4 6
+        count = 2, T = 4:   |0  .  |1  .  |       offsets 0.5 -> 0 0 1 1
+
+    Returns:
+        (T,) int64, ascending; positions repeat when there are fewer than T.
+    """
+    places = (np.arange(num_frames) + offsets) * count / num_frames
+    return np.minimum(places.astype(np.int64), count - 1)
+
+
+def make_clip(
+    timestamps: np.ndarray,
+    *,
+    start: float,
+    clip_duration: float,
+    num_frames: int,
+    reverse: bool = False,
+    difference: bool = False,
+) -> ClipIndices:
+    """The frames of one clip.
+
+    First the clip's n frames are put in playing order (``reverse`` turns them round), then the
+    differences of neighbours are formed (``difference``), then T positions are kept. The last
+    position has no follower and repeats the difference of the one before it::
+
+        playing order        10 11 12 13 14            reversed    14 13 12 11 10
+        T = 3 kept           10    12    14                        14    12    10
+        frames, partners     (10,11) (12,13) (13,14)   (14,13) (12,11) (11,10)
+
+    A clip of one frame is its own partner: its difference is flat.
+
+    Args:
+        timestamps: (F,) float64, seconds, ascending from 0.
+        start: Start of the clip, seconds.
+        clip_duration: Length of the clip, seconds.
+        num_frames: T.
+        reverse: Play the clip backwards.
+        difference: Also name the partner of every kept frame.
+    """
+    first, stop = frames_between(timestamps, start, start + clip_duration)
+    count = stop - first
+    positions = uniform_positions(count, num_frames)
+    partner_positions = None
+    if difference:
+        positions = np.minimum(positions, max(count - 2, 0))
+        partner_positions = np.minimum(positions + 1, count - 1)
+    return ClipIndices(
+        frames=_play(positions, first, stop, reverse),
+        partners=None
+        if partner_positions is None
+        else _play(partner_positions, first, stop, reverse),
+        start=start,
+        clip_duration=clip_duration,
+        reversed=reverse,
+    )
+
+
+def _play(positions: np.ndarray, first: int, stop: int, reverse: bool) -> np.ndarray:
+    return stop - 1 - positions if reverse else first + positions
+
+
+def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:
+    """K starts at equal steps from 0 to ``duration - clip_duration``, for testing.
+
+    One clip is taken from the centre. In a video shorter than the clip all start at 0::
+
+        duration 10, clip 4, K = 3:   [----)                starts 0, 3, 6
+                                         [----)
+                                            [----)
+        K = 1:                           [----)             start 3
+
+    Returns:
+        (K,) float64, seconds.
+    """
+    last = max(0.0, duration - clip_duration)
+    if num_clips == 1:
+        return np.array([last / 2])
+    return last * np.arange(num_clips) / (num_clips - 1)

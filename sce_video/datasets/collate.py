@@ -1,0 +1,45 @@
+"""From samples to a batch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from sce_video.registry import FUNCTIONS
+
+
+@FUNCTIONS.register_module()
+def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stack samples view by view.
+
+    Args:
+        samples: What :class:`~sce_video.datasets.VideoDataset` returns: ``inputs``, a list of V
+            uint8 tensors (T, H, W, 3) (None for a skipped sample), ``label``, ``index``, ``seed``
+            and ``failures``.
+
+    Returns:
+        ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
+        ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error).
+
+    Raises:
+        ValueError: The samples differ in their number of views or in the shape of a view.
+    """
+    failures = [failure for sample in samples for failure in sample.get("failures", ())]
+    kept = [sample for sample in samples if sample["inputs"] is not None]
+    if len({len(sample["inputs"]) for sample in kept}) > 1:
+        counts = [len(sample["inputs"]) for sample in kept]
+        raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
+    views = list(zip(*(sample["inputs"] for sample in kept), strict=True))
+    for number, view in enumerate(views):
+        shapes = sorted({tuple(tensor.shape) for tensor in view})
+        if len(shapes) > 1:
+            raise ValueError(
+                f"view {number} has different shapes in one batch, {shapes}: "
+                "end the pipeline with a crop of fixed size"
+            )
+    batch: dict[str, Any] = {"inputs": [torch.stack(view) for view in views]}
+    for name in ("label", "index", "seed"):
+        batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
+    batch["failures"] = failures
+    return batch

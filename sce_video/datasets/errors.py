@@ -1,0 +1,53 @@
+"""What can go wrong with a video file, as exceptions."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+class VideoDecodeError(RuntimeError):
+    """A file that gives no usable frames.
+
+    Args:
+        path: The file.
+        reason: What went wrong, in a few words (no path in it).
+        permanent: True when the error does not depend on which frames were asked for, so that
+            trying the same file again is pointless.
+    """
+
+    def __init__(self, path: str, reason: str, permanent: bool = True) -> None:
+        super().__init__(f"{path}: {reason}")
+        self.path = path
+        self.reason = reason
+        self.permanent = permanent
+
+
+class VideoTimeoutError(VideoDecodeError):
+    """Reading a file took longer than allowed."""
+
+
+class FrameCountError(RuntimeError):
+    """A file holds fewer frames than its time stamps promised; internal to this package.
+
+    The data set catches it and runs the pipeline once more, with ``correction`` handed to the
+    reader, so that the sample is drawn from the frames that really exist.
+
+    Args:
+        path: The file.
+        promised: Number of frames the container spoke of.
+        timestamps: (F,) float64, seconds, of the frames that can be decoded.
+        correction: (F,) int64, what the same backend needs to find these frames again.
+    """
+
+    def __init__(
+        self, path: str, promised: int, timestamps: np.ndarray, correction: np.ndarray
+    ) -> None:
+        super().__init__(f"{path}: {len(timestamps)} of {promised} promised frames decode")
+        self.path = path
+        self.promised = promised
+        self.timestamps = timestamps
+        self.correction = correction
+
+
+class TooManyBadFilesError(RuntimeError):
+    """More files than allowed cannot be decoded."""

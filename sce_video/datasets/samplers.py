@@ -1,0 +1,118 @@
+"""Which sample is seen when, and with which seed; can start in the middle of an epoch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sized
+from typing import NamedTuple
+
+import torch
+from mmengine.dist import get_dist_info, sync_random_seed
+from torch.utils.data import Sampler
+
+from sce_video.registry import DATA_SAMPLERS
+
+_MASK64 = 2**64 - 1
+
+
+class SampleRequest(NamedTuple):
+    """What a sampler asks a data set for.
+
+    Attributes:
+        index: Place in the data set.
+        seed: 63-bit number of which all of the sample's random decisions are a function.
+    """
+
+    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
+    seed: int
+
+
+def _scramble(value: int) -> int:
+    """The output function of the SplitMix64 generator (Steele et al., 2014): a 64-bit bijection."""
+    value = (value + 0x9E3779B97F4A7C15) & _MASK64
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & _MASK64
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & _MASK64
+    return value ^ (value >> 31)
+
+
+def mix_seed(*parts: int) -> int:
+    """A well-scrambled 63-bit seed from integers; the same on every machine and run."""
+    state = 0
+    for part in parts:
+        state = _scramble(state ^ (part & _MASK64))
+    return state >> 1
+
+
+@DATA_SAMPLERS.register_module()
+class ResumableSampler(Sampler):
+    """mmengine's ``DefaultSampler`` with a seed for every sample and a start within the epoch.
+
+    All processes draw the same order of the epoch; process r takes places r, r + world size, ...
+    So the batches of size B of W processes together are the batch of size B * W of one process,
+    and :class:`SampleRequest` seeds are the same in both.
+
+    Args:
+        dataset: Anything with a length.
+        shuffle: Draw a new order every epoch; else the order of the data set.
+        seed: Base seed, the same in all processes. None draws one and shares it.
+        round_up: Repeat samples from the epoch's start until all processes have equally many.
+    """
+
+    def __init__(
+        self,
+        dataset: Sized,
+        shuffle: bool = True,
+        seed: int | None = None,
+        round_up: bool = True,
+    ) -> None:
+        if len(dataset) == 0:
+            raise ValueError("ResumableSampler: the data set is empty")
+        self.rank, self.world_size = get_dist_info()
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = int(sync_random_seed() if seed is None else seed)
+        self.round_up = round_up
+        self.epoch = 0
+        self._start = 0
+        if round_up:
+            self.num_samples = math.ceil(len(dataset) / self.world_size)
+            self.total_size = self.num_samples * self.world_size
+        else:
+            self.num_samples = math.ceil((len(dataset) - self.rank) / self.world_size)
+            self.total_size = len(dataset)
+
+    def _order(self) -> list[int]:
+        if self.shuffle:
+            generator = torch.Generator()
+            generator.manual_seed(mix_seed(self.seed, self.epoch))
+            order = torch.randperm(len(self.dataset), generator=generator).tolist()
+        else:
+            order = list(range(len(self.dataset)))
+        repeats = math.ceil(self.total_size / len(order))
+        return (order * repeats)[self.rank : self.total_size : self.world_size]
+
+    def __iter__(self) -> Iterator[SampleRequest]:
+        """This process's requests of the epoch; what :meth:`set_start` skips is not touched."""
+        start, self._start = self._start, 0
+        seed, epoch = self.seed, self.epoch
+        return (SampleRequest(i, mix_seed(seed, epoch, i)) for i in self._order()[start:])
+
+    def __len__(self) -> int:
+        """Samples of this process in a whole epoch, wherever the next pass starts."""
+        return self.num_samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Choose the order and the seeds of the following passes."""
+        self.epoch = epoch
+
+    def set_start(self, num_samples: int) -> None:
+        """Leave out the first ``num_samples`` samples of this process in the *next* pass only.
+
+        The pass after it starts at the beginning again. May be called before or after
+        :meth:`set_epoch`.
+        """
+        if not 0 <= num_samples <= self.num_samples:
+            raise ValueError(
+                f"set_start({num_samples}): an epoch has {self.num_samples} samples per process"
+            )
+        self._start = num_samples

@@ -1,0 +1,281 @@
+"""Toy-action videos: labelled, generated, real h264 files, for the quickstart and for trials.
+
+A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
+(bouncing along straight lines, going round in a circle, shaking to and fro, or growing and
+shrinking on the spot). Either alone tells only a part of the classes. A class stays what it is
+when a video is mirrored, played backwards or recoloured: place, size, direction, speed, phase,
+orientation, shades and background are drawn at random. The colours are muted: with bright random
+ones a network matches two views of a video by colour and learns nothing else.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+import av
+import numpy as np
+
+WHATS = ("stripes", "checks", "rings")
+HOWS = ("bounce", "circle", "shake", "pulse")
+CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
+PARTS = ("train", "val", "test")
+MANIFEST = "manifest.json"
+# Raise it whenever the pictures change: older files are then not mistaken for these.
+_VERSION = 1
+
+
+class Motion(NamedTuple):
+    """Where the disc is at every frame, in units of the frame's side."""
+
+    x: np.ndarray
+    """Centre, (T,), 0 is the left edge and 1 the right."""
+    y: np.ndarray
+    """Centre, (T,), 0 is the top edge and 1 the bottom."""
+    radius: np.ndarray
+    """(T,)."""
+
+
+def generate_toy_actions(
+    root: str | Path,
+    num_videos: Mapping[str, int],
+    seed: int = 0,
+    *,
+    size: int = 64,
+    num_frames: int = 60,
+    fps: int = 15,
+    workers: int = 2,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; nothing is done twice.
+
+    The picture of a file depends on ``seed``, its part and its number alone: a part is the same
+    whatever the other parts' sizes, and no two parts share a draw. A run that was broken off goes
+    on where it stopped.
+
+    Args:
+        root: Folder to write to; made if need be.
+        num_videos: Videos of each part, ``{"train": 480, "val": 120, "test": 240}``. Classes take
+            turns, so the counts of two classes differ by one at most.
+        seed: Of all randomness, 0 or more.
+        size: Height and width in pixels, even and at least 16.
+        num_frames: Frames of a video.
+        fps: Frames per second.
+        workers: Threads that render and encode.
+        overwrite: Replace the videos of a folder that was made with other parameters.
+
+    Returns:
+        ``root`` as a path.
+
+    Raises:
+        ValueError: a bad parameter; a folder made with other parameters; a folder with files that
+            did not come from here.
+    """
+    root = Path(root)
+    _check(num_videos, seed, size, num_frames, fps, workers)
+    parameters = {
+        "version": _VERSION,
+        "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
+        "seed": seed,
+        "size": size,
+        "num_frames": num_frames,
+        "fps": fps,
+        "classes": list(CLASSES),
+    }
+    _claim(root, parameters, overwrite)
+    todo = [
+        (part, number)
+        for part, count in parameters["num_videos"].items()
+        for number in range(count)
+        if not _video_path(root, part, number).exists()
+    ]
+
+    def write(task: tuple[str, int]) -> None:
+        part, number = task
+        rng = np.random.default_rng([seed, PARTS.index(part), number])
+        what, how = CLASSES[number % len(CLASSES)].split("_")
+        frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
+        _write_video(_video_path(root, part, number), frames, fps)
+
+    with ThreadPoolExecutor(workers) as pool:  # numpy and the encoder release the GIL
+        for _ in pool.map(write, todo):
+            pass
+    return root
+
+
+def render_toy_action(
+    what: str,
+    how: str,
+    rng: np.random.Generator,
+    *,
+    size: int = 64,
+    num_frames: int = 60,
+    fps: int = 15,
+) -> np.ndarray:
+    """The frames of one video, uint8 (T, size, size, 3), RGB.
+
+    Raises:
+        ValueError: an unknown ``what`` or ``how``.
+    """
+    if what not in WHATS or how not in HOWS:
+        raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
+    motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
+    centres = (np.arange(size, dtype=np.float32) + 0.5) / size
+    # Seen from the disc's centre, in disc radii: (T, H, W).
+    dx = (centres[None, None, :] - motion.x[:, None, None]) / motion.radius[:, None, None]
+    dy = (centres[None, :, None] - motion.y[:, None, None]) / motion.radius[:, None, None]
+    distance = np.sqrt(dx**2 + dy**2)
+    edge = motion.radius[:, None, None] * size  # pixels in a radius: a soft edge one pixel wide
+    mask = np.clip((1 - distance) * edge + 0.5, 0, 1)
+    pattern = _draw_pattern(what, rng, dx, dy, distance)
+
+    background = _draw_background(rng, size, num_frames)
+    low, high = _draw_shades(rng)
+    disc = (low + high) / 2 + (high - low) / 2 * pattern
+    grey = background + mask * (disc - background)
+    tint = 1 + rng.uniform(-0.03, 0.03, size=(2, 3)).astype(np.float32)
+    colour = tint[0] + mask[..., None] * (tint[1] - tint[0])
+    frames = grey[..., None] * colour
+    frames += 2 * rng.standard_normal(frames.shape[:3], dtype=np.float32)[..., None]
+    return np.clip(frames + 0.5, 0, 255).astype(np.uint8)
+
+
+def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
+    """Where the disc goes; every motion has the same spread of sizes."""
+    seconds = seconds.astype(np.float32)
+    still = np.ones_like(seconds)
+    radius = rng.uniform(0.19, 0.28)
+    x, y = rng.uniform(0.3, 0.7, size=2)
+    angle, phase = rng.uniform(0, 2 * np.pi, size=2)
+    if how == "bounce":
+        speed = rng.uniform(0.6, 1.1)
+        return Motion(
+            _fold(x + speed * np.cos(angle) * seconds, 0.15, 0.85),
+            _fold(y + speed * np.sin(angle) * seconds, 0.15, 0.85),
+            radius * still,
+        )
+    if how == "circle":
+        around = phase + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(0.6, 1.2) * seconds
+        reach = rng.uniform(0.18, 0.28)
+        x, y = rng.uniform(0.42, 0.58, size=2)
+        return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
+    # On the spot, but for a slow drift: the place is not what tells one video from another.
+    drift = rng.uniform(0, 2 * np.pi) + rng.uniform(0.6, 1.2) * seconds
+    x, y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
+    if how == "shake":
+        swing = rng.uniform(0.07, 0.13) * np.sin(phase + 2 * np.pi * rng.uniform(1.5, 2.5) * seconds)
+        return Motion(x + swing * np.cos(angle), y + swing * np.sin(angle), radius * still)
+    swell = rng.uniform(0.3, 0.45) * np.sin(phase + 2 * np.pi * rng.uniform(0.8, 1.6) * seconds)
+    return Motion(x, y, radius * (1 + swell))
+
+
+def _fold(position: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Reflect a straight path at two walls."""
+    span = high - low
+    return low + span - np.abs((position - low) % (2 * span) - span)
+
+
+def _draw_pattern(
+    what: str, rng: np.random.Generator, dx: np.ndarray, dy: np.ndarray, distance: np.ndarray
+) -> np.ndarray:
+    """Pattern from -1 to 1 on the disc, (T, H, W); orientation, phase and width are random."""
+    angle = rng.uniform(0, 2 * np.pi)
+    phases = rng.uniform(0, 2 * np.pi, size=2)
+    waves = 2 * np.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
+    if what == "rings":
+        wave = np.sin(waves * distance + phases[0])
+    else:
+        u = np.cos(angle) * dx + np.sin(angle) * dy
+        wave = np.sin(waves * u + phases[0])
+        if what == "checks":
+            wave = wave * np.sin(waves * (np.cos(angle) * dy - np.sin(angle) * dx) + phases[1])
+            wave = wave * 2
+    return np.clip(2.5 * wave, -1, 1)
+
+
+def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
+    """Grey clouds that drift by, (T, H, W) float32: what is seen of them does not last."""
+    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(5, 10)
+    around = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
+    down = ((1 + np.sin(around)) * 1.5 * size).astype(int)
+    right = ((1 + np.cos(around)) * 1.5 * size).astype(int)
+    picture = np.stack([clouds[i : i + size, j : j + size] for i, j in zip(down, right, strict=True)])
+    return (rng.uniform(105, 150) + picture).astype(np.float32)
+
+
+def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear enlargement of a square array to (size, size)."""
+    at = np.linspace(0, len(coarse) - 1, size)
+    known = np.arange(len(coarse))
+    rows = np.stack([np.interp(at, known, row) for row in coarse])
+    return np.stack([np.interp(at, known, column) for column in rows.T], axis=1)
+
+
+def _draw_shades(rng: np.random.Generator) -> tuple[float, float]:
+    """Darkest and lightest grey of the disc."""
+    middle = rng.uniform(100, 155)
+    contrast = rng.uniform(45, 85)
+    return middle - contrast, middle + contrast
+
+
+def _video_path(root: Path, part: str, number: int) -> Path:
+    return root / part / CLASSES[number % len(CLASSES)] / f"{number:05d}.mp4"
+
+
+def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
+    """Encode (T, H, W, 3) to h264; the file appears whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = path.with_suffix(".part")
+    options = {"crf": "18", "preset": "veryfast", "threads": "1"}  # one thread: equal bytes
+    with av.open(str(unfinished), "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=fps, options=options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    os.replace(unfinished, path)
+
+
+def _claim(root: Path, parameters: dict, overwrite: bool) -> None:
+    """Make the folder ours: check or write its manifest, drop videos of other parameters."""
+    manifest = root / MANIFEST
+    if manifest.exists():
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+        if found == parameters:
+            return
+        if not overwrite:
+            changed = [k for k in parameters if found.get(k) != parameters[k]]
+            raise ValueError(
+                f"{root} holds toy actions made with another {', '.join(changed)}: "
+                "choose another folder, or overwrite=True to replace them"
+            )
+        for part in PARTS:
+            for video in sorted(root.glob(f"{part}/*_*/[0-9]*.mp4")):
+                video.unlink()
+    elif root.exists() and any(root.iterdir()):
+        raise ValueError(f"{root} is not empty and holds no toy actions: choose another folder")
+    root.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+
+
+def _check(
+    num_videos: Mapping[str, int], seed: int, size: int, num_frames: int, fps: int, workers: int
+) -> None:
+    unknown = sorted(set(num_videos) - set(PARTS))
+    if unknown or not num_videos:
+        raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
+    for part, count in num_videos.items():
+        if count < 1:
+            raise ValueError(f"num_videos[{part!r}] must be at least 1, got {count}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    if size < 16 or size % 2:
+        raise ValueError(f"size must be even and at least 16 (h264), got {size}")
+    for name, value in (("num_frames", num_frames), ("fps", fps), ("workers", workers)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")

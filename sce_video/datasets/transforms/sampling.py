@@ -1,0 +1,116 @@
+"""Transforms that decide which clips of an open video are taken; the arithmetic is elsewhere."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sce_video.datasets.clip_sampling import (
+    jittered_duration,
+    make_clip,
+    random_start,
+    spaced_starts,
+)
+from sce_video.registry import TRANSFORMS
+
+
+def _check_clip(clip_duration: float, num_frames: int) -> None:
+    if clip_duration <= 0:
+        raise ValueError(f"clip_duration must be positive seconds, got {clip_duration}")
+    if num_frames < 1:
+        raise ValueError(f"num_frames must be at least 1, got {num_frames}")
+
+
+@TRANSFORMS.register_module()
+class RandomClips:
+    """V clips at independent, uniformly random places of the video, for training.
+
+    For every view four numbers are drawn, whatever the options, so that changing one option leaves
+    the other decisions of a seed as they were.
+
+    Args:
+        clip_duration: Seconds.
+        num_frames: T, frames kept of each clip.
+        num_views: V.
+        duration_jitter: j in [0, 1): ``clip_duration`` is multiplied with U(1 - j, 1 + j).
+        reverse_prob: Probability that a clip plays backwards.
+        diff_prob: Probability that a clip shows RGB differences instead of colours.
+    """
+
+    def __init__(
+        self,
+        clip_duration: float,
+        num_frames: int,
+        num_views: int = 2,
+        duration_jitter: float = 0.0,
+        reverse_prob: float = 0.0,
+        diff_prob: float = 0.0,
+    ) -> None:
+        _check_clip(clip_duration, num_frames)
+        if num_views < 1:
+            raise ValueError(f"num_views must be at least 1, got {num_views}")
+        if not 0 <= duration_jitter < 1:
+            raise ValueError(f"duration_jitter must lie in [0, 1), got {duration_jitter}")
+        for name, value in (("reverse_prob", reverse_prob), ("diff_prob", diff_prob)):
+            if not 0 <= value <= 1:
+                raise ValueError(f"{name} must lie in [0, 1], got {value}")
+        self.clip_duration = clip_duration
+        self.num_frames = num_frames
+        self.num_views = num_views
+        self.duration_jitter = duration_jitter
+        self.reverse_prob = reverse_prob
+        self.diff_prob = diff_prob
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader`` and ``rng``, write ``clips``: list of V ``ClipIndices``."""
+        reader = results["reader"]
+        clips = []
+        for jitter, start, reverse, difference in results["rng"].random((self.num_views, 4)):
+            clip_duration = jittered_duration(self.clip_duration, self.duration_jitter, jitter)
+            clips.append(
+                make_clip(
+                    reader.timestamps,
+                    start=random_start(reader.duration, clip_duration, start),
+                    clip_duration=clip_duration,
+                    num_frames=self.num_frames,
+                    reverse=bool(reverse < self.reverse_prob),
+                    difference=bool(difference < self.diff_prob),
+                )
+            )
+        results["clips"] = clips
+        return results
+
+
+@TRANSFORMS.register_module()
+class UniformClips:
+    """K clips whose starts lie at equal steps from 0 to (duration - clip), for testing.
+
+    One clip is taken from the centre. See
+    :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
+
+    Args:
+        clip_duration: Seconds.
+        num_frames: T, frames kept of each clip.
+        num_clips: K.
+    """
+
+    def __init__(self, clip_duration: float, num_frames: int, num_clips: int = 10) -> None:
+        _check_clip(clip_duration, num_frames)
+        if num_clips < 1:
+            raise ValueError(f"num_clips must be at least 1, got {num_clips}")
+        self.clip_duration = clip_duration
+        self.num_frames = num_frames
+        self.num_clips = num_clips
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader``, write ``clips``: list of K ``ClipIndices``."""
+        reader = results["reader"]
+        results["clips"] = [
+            make_clip(
+                reader.timestamps,
+                start=float(start),
+                clip_duration=self.clip_duration,
+                num_frames=self.num_frames,
+            )
+            for start in spaced_starts(reader.duration, self.clip_duration, self.num_clips)
+        ]
+        return results

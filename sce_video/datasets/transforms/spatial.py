@@ -1,0 +1,229 @@
+"""Crops and resizing of uint8 clips; every decision is taken once per view, for all its frames."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import cv2
+import numpy as np
+
+from sce_video.registry import TRANSFORMS
+
+Box = tuple[int, int, int, int]  # top, left, height, width
+
+
+def _check_size(size: int) -> int:
+    if size < 1:
+        raise ValueError(f"size must be a positive number of pixels, got {size}")
+    return size
+
+
+def crop_and_resize(view: np.ndarray, box: Box, size: tuple[int, int]) -> np.ndarray:
+    """Cut ``box`` from all frames and scale it bilinearly (no antialiasing).
+
+    Args:
+        view: (T, H, W, 3) uint8.
+        box: Top, left, height, width, inside the frame.
+        size: Height and width of the result.
+
+    Returns:
+        (T, *size, 3) uint8.
+    """
+    top, left, height, width = box
+    window = view[:, top : top + height, left : left + width]
+    if (height, width) == size:
+        return np.ascontiguousarray(window)
+    result = np.empty((len(view), *size, 3), dtype=np.uint8)
+    for source, target in zip(window, result, strict=True):
+        cv2.resize(source, size[::-1], dst=target, interpolation=cv2.INTER_LINEAR)
+    return result
+
+
+def _cut(view: np.ndarray, top: int, left: int, size: int) -> np.ndarray:
+    height, width = view.shape[1:3]
+    if height < size or width < size:
+        raise ValueError(
+            f"a crop of {size} does not fit into frames of {height} x {width}: "
+            "put ResizeShortSide before it"
+        )
+    return np.ascontiguousarray(view[:, top : top + size, left : left + size])
+
+
+def random_box(
+    frame_size: tuple[int, int],
+    area: tuple[float, float],
+    aspect: tuple[float, float],
+    draws: np.ndarray,
+) -> Box:
+    """A box of random area and shape inside a frame.
+
+    The rule of torchvision's ``RandomResizedCrop``: share of the area uniform, aspect ratio
+    (width / height) uniform in its logarithm, the first draw that fits; if none does, the largest
+    central box whose aspect ratio lies in the range.
+
+    Args:
+        frame_size: Height and width of the frame.
+        area: Smallest and largest share of the frame's area.
+        aspect: Smallest and largest width / height.
+        draws: (tries, 4) numbers in [0, 1): area, aspect, top, left.
+    """
+    height, width = frame_size
+    low, high = math.log(aspect[0]), math.log(aspect[1])
+    for u_area, u_aspect, u_top, u_left in draws.tolist():
+        target = height * width * (area[0] + (area[1] - area[0]) * u_area)
+        ratio = math.exp(low + (high - low) * u_aspect)
+        box_width = round(math.sqrt(target * ratio))
+        box_height = round(math.sqrt(target / ratio))
+        if 0 < box_width <= width and 0 < box_height <= height:
+            top = int(u_top * (height - box_height + 1))
+            left = int(u_left * (width - box_width + 1))
+            return top, left, box_height, box_width
+    box_height, box_width = height, width
+    if width / height < aspect[0]:
+        box_height = round(width / aspect[0])
+    elif width / height > aspect[1]:
+        box_width = round(height * aspect[1])
+    return (height - box_height) // 2, (width - box_width) // 2, box_height, box_width
+
+
+@TRANSFORMS.register_module()
+class RandomResizedCropClips:
+    """Cut a random box and scale it to a square: one box per view, for all of its frames.
+
+    Args:
+        size: Side of the result, pixels.
+        area: Range of the box's share of the frame's area.
+        aspect: Range of width / height, drawn uniformly in its logarithm.
+    """
+
+    tries = 10
+
+    def __init__(
+        self,
+        size: int,
+        area: tuple[float, float] = (0.2, 0.766),
+        aspect: tuple[float, float] = (3 / 4, 4 / 3),
+    ) -> None:
+        if not 0 < area[0] <= area[1] <= 1:
+            raise ValueError(f"area must be 0 < low <= high <= 1, got {area}")
+        if not 0 < aspect[0] <= aspect[1]:
+            raise ValueError(f"aspect must be 0 < low <= high, got {aspect}")
+        self.size = _check_size(size)
+        self.area = (float(area[0]), float(area[1]))
+        self.aspect = (float(aspect[0]), float(aspect[1]))
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view by uint8 (T, size, size, 3)."""
+        views = []
+        for view in results["views"]:
+            draws = results["rng"].random((self.tries, 4))
+            box = random_box(view.shape[1:3], self.area, self.aspect, draws)
+            views.append(crop_and_resize(view, box, (self.size, self.size)))
+        results["views"] = views
+        return results
+
+
+@TRANSFORMS.register_module()
+class ResizeShortSide:
+    """Scale every view so that its short side has ``size`` pixels, bilinearly.
+
+    The long side becomes ``floor(long * size / short)``.
+
+    Args:
+        size: Pixels; or a range (low, high), both included, drawn from per view.
+    """
+
+    def __init__(self, size: int | tuple[int, int]) -> None:
+        low, high = (size, size) if isinstance(size, int) else size
+        if not 0 < low <= high:
+            raise ValueError(f"size must be positive, or a range low <= high, got {size}")
+        self.low, self.high = int(low), int(high)
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view; one number is drawn per view, whatever the range."""
+        views = []
+        for view in results["views"]:
+            height, width = view.shape[1:3]
+            side = self.low + int(results["rng"].random() * (self.high - self.low + 1))
+            short = min(height, width)
+            size = (height * side // short, width * side // short)
+            views.append(crop_and_resize(view, (0, 0, height, width), size))
+        results["views"] = views
+        return results
+
+
+@TRANSFORMS.register_module()
+class CenterCropClips:
+    """Cut the central square; its offset is ``ceil((length - size) / 2)`` along both sides."""
+
+    def __init__(self, size: int) -> None:
+        self.size = _check_size(size)
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view by uint8 (T, size, size, 3)."""
+        views = []
+        for view in results["views"]:
+            height, width = view.shape[1:3]
+            top, left = math.ceil((height - self.size) / 2), math.ceil((width - self.size) / 2)
+            views.append(_cut(view, top, left, self.size))
+        results["views"] = views
+        return results
+
+
+@TRANSFORMS.register_module()
+class ThreeCrops:
+    """Cut three squares along the long side (along the width when the frame is square).
+
+    Offsets along the long side: 0, ``ceil((long - size) / 2)``, ``long - size``; along the other
+    side ``ceil((short - size) / 2)``. Three views come of each, in this order: all crops of the
+    first clip, then all crops of the second::
+
+        +------+------+------+
+        |  0   |  1   |  2   |        views: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2,
+        +------+------+------+               clip 1 crop 0, ...
+
+    Args:
+        size: Side of a crop, pixels.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = _check_size(size)
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace each of V views by three: list of 3 V uint8 (T, size, size, 3)."""
+        views: list[np.ndarray] = []
+        for view in results["views"]:
+            height, width = view.shape[1:3]
+            top, left = math.ceil((height - self.size) / 2), math.ceil((width - self.size) / 2)
+            if width >= height:
+                offsets = [(top, 0), (top, left), (top, width - self.size)]
+            else:
+                offsets = [(0, left), (top, left), (height - self.size, left)]
+            views.extend(_cut(view, *offset, self.size) for offset in offsets)
+        results["views"] = views
+        return results
+
+
+@TRANSFORMS.register_module()
+class RandomCropClips:
+    """Cut a square at a uniformly random place, one per view for all of its frames.
+
+    Args:
+        size: Side of the crop, pixels; frames must be at least as large.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = _check_size(size)
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view by uint8 (T, size, size, 3)."""
+        views = []
+        for view in results["views"]:
+            height, width = view.shape[1:3]
+            u_top, u_left = results["rng"].random(2)
+            top = int(u_top * (height - self.size + 1))
+            left = int(u_left * (width - self.size + 1))
+            views.append(_cut(view, top, left, self.size))
+        results["views"] = views
+        return results

@@ -1,0 +1,242 @@
+"""The data set: a list or a folder of videos, and a pipeline that makes samples of them."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import av
+import av.logging
+import cv2
+import numpy as np
+from torch.utils.data import Dataset, get_worker_info
+
+from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.samplers import SampleRequest, mix_seed
+from sce_video.datasets.time_limit import TimeLimitedCaller
+from sce_video.datasets.video_list import (
+    VIDEO_EXTENSIONS,
+    VideoList,
+    read_annotation_list,
+    scan_folder,
+)
+from sce_video.registry import DATASETS, TRANSFORMS
+
+Transform = Callable[[dict[str, Any]], dict[str, Any]]
+
+_ON_ERROR = ("replace", "raise", "skip")
+_FIRST_LOOK = 20  # entries of a list that are looked for on the disk
+_GRACE = 1.0  # seconds that decoders, which look at the deadline themselves, get to end cleanly
+
+
+@DATASETS.register_module()
+class VideoDataset(Dataset):
+    """Videos from an annotation list or from a plain folder.
+
+    A sample is a function of its :class:`SampleRequest` alone: which worker makes it, and what was
+    made before it, plays no role. (Only a time limit that strikes is bound to the clock.)
+
+    A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*. It is
+    remembered by this copy of the data set (one per worker) and not opened again. ``on_error``
+    says what becomes of its sample:
+
+    - ``replace``: another sample takes its place, chosen by the request's seed; up to
+      ``max_tries`` in a row. ``index`` and ``label`` of the sample are the replacement's.
+    - ``raise``: :class:`VideoDecodeError`. What testing wants.
+    - ``skip``: the sample has ``inputs=None``, and collating leaves it out.
+
+    Args:
+        data_root: Folder the paths of the list are relative to; or the folder to search.
+        ann_file: Annotation list, see :func:`read_annotation_list`; looked for as given, then in
+            ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
+        pipeline: Transforms, built or as configs. They get ``path, label, index, seed, rng`` (and
+            ``deadline``, ``correction`` for opening) and return the sample.
+        on_error: ``replace``, ``raise`` or ``skip``.
+        timeout: Seconds a sample may take; None for no limit (and no helper thread).
+        max_tries: Replacements tried before giving up.
+        extensions: Endings that make a file a video, when a folder is searched.
+
+    Raises:
+        ValueError: Nothing to read, or a wrong option.
+    """
+
+    def __init__(
+        self,
+        data_root: str = "",
+        ann_file: str | None = None,
+        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        on_error: str = "replace",
+        timeout: float | None = 60.0,
+        max_tries: int = 10,
+        extensions: Sequence[str] = VIDEO_EXTENSIONS,
+    ) -> None:
+        if on_error not in _ON_ERROR:
+            raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
+        if timeout is not None and timeout <= 0:
+            raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
+        self.data_root = os.path.expanduser(data_root)
+        self.videos = self._list_videos(ann_file, extensions)
+        self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
+        self.on_error = on_error
+        self.timeout = timeout
+        self.max_tries = max_tries
+        self._caller = TimeLimitedCaller()
+        self._known_bad: dict[int, str] = {}
+        self._prepared_pid = 0
+
+    def _list_videos(self, ann_file: str | None, extensions: Sequence[str]) -> VideoList:
+        if ann_file is None:
+            return scan_folder(self.data_root, extensions)
+        ann_file = os.path.expanduser(ann_file)
+        in_root = os.path.join(self.data_root, ann_file)
+        if not os.path.isfile(ann_file) and os.path.isfile(in_root):
+            ann_file = in_root
+        videos = read_annotation_list(ann_file)
+        first = [
+            os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_FIRST_LOOK]
+        ]
+        if not any(os.path.exists(path) for path in first):
+            raise ValueError(
+                f"none of the first {len(first)} videos of {ann_file!r} exist, for example "
+                f"{first[0]!r}: is data_root={self.data_root!r} right?"
+            )
+        return videos
+
+    # -- what is in it ---------------------------------------------------------------------
+
+    def __len__(self) -> int:
+        return len(self.videos)
+
+    @property
+    def labels(self) -> np.ndarray:
+        """(N,) int64, -1 where a video has no label."""
+        return self.videos.labels
+
+    @property
+    def metainfo(self) -> dict[str, Any]:
+        """``classes``: names of the labels where sub-folders give them, else empty."""
+        return {"classes": self.videos.classes}
+
+    def path(self, index: int) -> str:
+        """The path of a video, ready to be opened."""
+        return os.path.join(self.data_root, self.videos.path(index))
+
+    # -- samples ---------------------------------------------------------------------------
+
+    def __getitem__(self, request: int | SampleRequest) -> dict[str, Any]:
+        """Make a sample.
+
+        Args:
+            request: Index and seed; a plain index gets a seed of its own.
+
+        Returns:
+            What the pipeline returns, and ``failures``: list of (path, error) of the bad files met.
+
+        Raises:
+            VideoDecodeError: A bad file, under ``on_error="raise"``.
+            RuntimeError: ``max_tries`` replacements were bad files too.
+        """
+        if not isinstance(request, SampleRequest):
+            index = int(request)
+            request = SampleRequest(index, mix_seed(0, 0, index))
+        self._prepare_process()
+        failures: list[tuple[str, str]] = []
+        index = request.index
+        for attempt in range(1, self.max_tries + 2):
+            try:
+                sample = self._sample(index, request.seed)
+            except VideoDecodeError as error:
+                failures.append((error.path, error.reason))
+                if self.on_error == "raise":
+                    raise self._explained(error) from error
+                if self.on_error == "skip":
+                    return {"inputs": None, "failures": failures}
+                index = mix_seed(request.seed, attempt) % len(self)
+            else:
+                sample["failures"] = failures
+                return sample
+        listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
+        raise RuntimeError(
+            f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"
+        )
+
+    def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
+        reason = (
+            f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave it out) or "
+            "on_error='replace' (take another video) in the data set"
+        )
+        return VideoDecodeError(error.path, reason, error.permanent)
+
+    def _sample(self, index: int, seed: int) -> dict[str, Any]:
+        """One sample of exactly this video; VideoDecodeError if it is bad."""
+        path = self.path(index)
+        if index in self._known_bad:
+            raise VideoDecodeError(path, self._known_bad[index])
+        start = time.monotonic()
+        deadline = None if self.timeout is None else start + self.timeout
+        work = partial(self._run_pipeline, path, index, seed, deadline)
+        try:
+            if self.timeout is None:
+                return work()
+            return self._caller.call(work, self.timeout + _GRACE)
+        except (TimeoutError, VideoTimeoutError):
+            reason = f"timed out after {self.timeout:g} s"
+            self._known_bad[index] = reason
+            raise VideoDecodeError(path, reason) from None
+        except VideoDecodeError as error:
+            if error.permanent:
+                self._known_bad[index] = error.reason
+            raise
+
+    def _run_pipeline(
+        self, path: str, index: int, seed: int, deadline: float | None
+    ) -> dict[str, Any]:
+        try:
+            return self._run_once(path, index, seed, deadline, None)
+        except FrameCountError as error:
+            correction = error.correction
+        try:
+            return self._run_once(path, index, seed, deadline, correction)
+        except FrameCountError as error:
+            raise VideoDecodeError(path, f"cannot be decoded: {error}") from error
+
+    def _run_once(
+        self,
+        path: str,
+        index: int,
+        seed: int,
+        deadline: float | None,
+        correction: np.ndarray | None,
+    ) -> dict[str, Any]:
+        results: dict[str, Any] = {
+            "path": path,
+            "label": int(self.videos.labels[index]),
+            "index": index,
+            "seed": seed,
+            "rng": np.random.default_rng(seed),
+            "deadline": deadline,
+            "correction": correction,
+        }
+        opened = results
+        try:
+            for transform in self.pipeline:
+                results = transform(results)
+                opened = results if "reader" in results else opened
+            return results
+        finally:
+            reader = opened.get("reader")
+            if reader is not None:
+                reader.close()
+
+    def _prepare_process(self) -> None:
+        """Once per process: bad files go to the report and not to the terminal, and in a loader
+        worker OpenCV must not start threads of its own.
+        """
+        if self._prepared_pid != os.getpid():
+            self._prepared_pid = os.getpid()
+            av.logging.set_libav_level(av.logging.FATAL)
+            if get_worker_info() is not None:
+                cv2.setNumThreads(0)

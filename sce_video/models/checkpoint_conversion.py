@@ -1,0 +1,193 @@
+"""Weights of the slow path in other projects' layouts, renamed to ours.
+
+pytorchvideo, on which the authors' code builds, names a network by position::
+
+    blocks.0.conv, blocks.0.norm                            stem
+    blocks.S.res_blocks.I.branch1_conv, branch1_norm        projection shortcut, S = 1..4
+    blocks.S.res_blocks.I.branch2.conv_a, norm_a, ...       convolutions a, b (and c at depth 50)
+    blocks.5                                                 head
+
+The authors' released encoder files hold this with or without ``trunk.model.`` before each name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sce_video.models.backbones import ResNet3dSlowPath
+
+_STEM = "blocks.0.conv.weight"
+_COUNTER = "num_batches_tracked"
+_HEAD = re.compile(r"(blocks\.5|head)\.")
+_BN = r"(?:weight|bias|running_mean|running_var|num_batches_tracked)"
+_BLOCK = r"blocks\.([1-4])\.res_blocks\.(\d+)\."
+# Name there, and how it is called here.
+_RULES = [
+    (re.compile(rf"{re.escape(_STEM)}"), r"conv1.weight"),
+    (re.compile(rf"blocks\.0\.norm\.({_BN})"), r"bn1.\1"),
+    (re.compile(rf"{_BLOCK}branch1_conv\.weight"), r"layer\1.\2.downsample.0.weight"),
+    (re.compile(rf"{_BLOCK}branch1_norm\.({_BN})"), r"layer\1.\2.downsample.1.\3"),
+    *(
+        rule
+        for number, letter in enumerate("abc", start=1)
+        for rule in (
+            (
+                re.compile(rf"{_BLOCK}branch2\.conv_{letter}\.weight"),
+                rf"layer\1.\2.conv{number}.weight",
+            ),
+            (
+                re.compile(rf"{_BLOCK}branch2\.norm_{letter}\.({_BN})"),
+                rf"layer\1.\2.bn{number}.\3",
+            ),
+        )
+    ),
+]
+# (blocks in res2..res5, convolutions of a block) to depth.
+_DEPTHS: dict[tuple[tuple[int, ...], int], int] = {
+    ((2, 2, 2, 2), 2): 18,
+    ((3, 4, 6, 3), 2): 34,
+    ((3, 4, 6, 3), 3): 50,
+    ((3, 4, 23, 3), 3): 101,
+}
+
+
+class Conversion(NamedTuple):
+    """Weights of :class:`ResNet3dSlowPath`, and what the shapes told."""
+
+    state_dict: dict[str, Tensor]
+    depth: int
+    base_channels: int
+    in_channels: int
+    prefix: str  # what stood before the names
+    dropped: list[str]  # names that are no part of the backbone: heads, projectors, other branches
+
+
+def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
+    """Rename a slow-path network of pytorchvideo's layout (``slow_r50``, the authors' encoders).
+
+    Counters of BN (``num_batches_tracked``) that an old file lacks start at 0: nothing but a BN
+    without momentum reads them.
+
+    Args:
+        checkpoint: What the file holds: weights by name, or those under ``state_dict`` (lightning)
+            or ``model_state`` (pytorchvideo's own files).
+        prefix: What stands before ``blocks.0...`` in the names, found by itself if None. To be
+            given for a file with several encoders, the online and the target one, say.
+
+    Raises:
+        ValueError: no network of this layout, several, an unknown depth, or keys that are missing,
+            of another shape or without a counterpart; the message lists them.
+    """
+    weights = _weights(checkpoint)
+    prefix = _find_prefix(weights) if prefix is None else prefix
+    renamed, dropped, unknown = {}, [], []
+    for name, value in weights.items():
+        inner = name.removeprefix(prefix)
+        own_name = _rename(inner)
+        if not name.startswith(prefix) or _HEAD.match(inner):
+            dropped.append(name)
+        elif own_name is None:
+            unknown.append(name)
+        else:
+            renamed[own_name] = value.detach().clone()
+    if unknown:
+        raise ValueError(f"keys without a counterpart in the slow path: {_listed(unknown)}")
+    if "conv1.weight" not in renamed:
+        raise ValueError(f"no weight is called {prefix}{_STEM}: is the prefix {prefix!r} right?")
+    stem = renamed["conv1.weight"]
+    depth = _depth(renamed)
+    base_channels, in_channels = stem.shape[:2]
+    with torch.device("meta"):
+        network = ResNet3dSlowPath(
+            depth=depth, base_channels=base_channels, in_channels=in_channels
+        )
+    state_dict = _ordered(renamed, network.state_dict())
+    return Conversion(state_dict, depth, base_channels, in_channels, prefix, dropped)
+
+
+def _weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors by name, out of whatever they are packed in."""
+    for key in ("state_dict", "model_state"):
+        if isinstance(checkpoint.get(key), dict):
+            checkpoint = checkpoint[key]
+    weights = {name: value for name, value in checkpoint.items() if isinstance(value, Tensor)}
+    if not weights:
+        raise ValueError(f"the file holds no weights, only {_listed(map(str, checkpoint))}")
+    return weights
+
+
+def _find_prefix(weights: Iterable[str]) -> str:
+    """What stands before ``blocks.0.conv.weight``; of several, the online branch's."""
+    names = list(weights)
+    found = [name.removesuffix(_STEM) for name in names if re.search(rf"(^|\.){_STEM}$", name)]
+    if len(found) > 1:
+        online = [prefix for prefix in found if prefix.removeprefix("module.") == "trunk.model."]
+        found = online or found
+    if not found:
+        raise ValueError(
+            f"no weight is called {_STEM}, with or without a prefix: this is not pytorchvideo's "
+            f"layout; the file has {_listed(names[:5])}"
+        )
+    if len(found) > 1:
+        raise ValueError(f"the file has several networks, give the prefix of one: {found}")
+    return found[0]
+
+
+def _rename(name: str) -> str | None:
+    for pattern, own_name in _RULES:
+        match = pattern.fullmatch(name)
+        if match:
+            return match.expand(own_name)
+    return None
+
+
+def _depth(names: Iterable[str]) -> int:
+    """Depth by the number of blocks of each stage and of convolutions of a block."""
+    indices: list[set[int]] = [set(), set(), set(), set()]
+    convolutions = 0
+    for name in names:
+        match = re.fullmatch(r"layer(\d)\.(\d+)\.conv(\d)\.weight", name)
+        if match:
+            stage, block, convolution = map(int, match.groups())
+            indices[stage - 1].add(block)
+            convolutions = max(convolutions, convolution)
+    blocks = tuple(len(stage) for stage in indices)
+    if (blocks, convolutions) not in _DEPTHS:
+        raise ValueError(
+            f"a network of {blocks} blocks of {convolutions} convolutions is none of the depths "
+            f"{sorted(_DEPTHS.values())}"
+        )
+    return _DEPTHS[blocks, convolutions]
+
+
+def _ordered(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The weights in the network's order; raises where names or shapes differ."""
+    ordered = {}
+    missing, other_shape = [], []
+    for name, like in wanted.items():
+        if name not in weights and name.endswith(_COUNTER):
+            ordered[name] = torch.zeros((), dtype=torch.long)
+        elif name not in weights:
+            missing.append(name)
+        elif weights[name].shape != like.shape:
+            shapes = f"{tuple(weights[name].shape)} instead of {tuple(like.shape)}"
+            other_shape.append(f"{name} {shapes}")
+        else:
+            ordered[name] = weights[name]
+    surplus = [name for name in weights if name not in wanted]
+    faults = {"missing": missing, "of another shape": other_shape, "too many": surplus}
+    if any(faults.values()):
+        raise ValueError(
+            "not the slow path of the paper's table: "
+            + "; ".join(f"{what}: {_listed(names)}" for what, names in faults.items() if names)
+        )
+    return ordered
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)

@@ -1,0 +1,146 @@
+"""From the collated uint8 batch to what the network sees, on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mmengine.model import BaseDataPreprocessor
+from torch import Tensor
+
+from sce_video.models.augmentation import (
+    ViewAugmentation,
+    ViewParameters,
+    augment,
+    build_view,
+    draw_parameters,
+)
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class VideoDataPreprocessor(BaseDataPreprocessor):
+    """Move to the device, augment (training only), normalise.
+
+    Augmentation is colour jitter, grey, blur, solarise and flip, in this order, on whole batches;
+    every random parameter is drawn once per view of a sample, from the sample's seed and the
+    view's number, and holds for all frames of the view. It runs without gradient and always in
+    float32, inside autocast too.
+
+    Args:
+        views: One distribution per view of the batch, see
+            :func:`~sce_video.models.augmentation.build_view`, for example
+            ``[dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]``.
+            None or an empty list: training only normalises too, whatever the number of views.
+        mean: Subtracted, on the 0..1 scale; one number or one per channel.
+        std: Divided by after that; one number or one per channel.
+        channels_last: Give views in ``torch.channels_last_3d`` memory.
+        chunk_size: Samples worked on at a time; changes speed and memory, and results by rounding
+            only. Beside its uint8 input and float output a view takes memory for up to about five
+            times this many float views. None: 32, or on a CPU as many as fit its caches (about 4 MiB).
+
+    Raises:
+        ValueError: A view's config, ``mean``, ``std`` or ``chunk_size`` is out of range.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        views: Sequence[ViewAugmentation | dict] | None = None,
+        mean: float | Sequence[float] = 0.45,
+        std: float | Sequence[float] = 0.225,
+        channels_last: bool = False,
+        chunk_size: int | None = None,
+    ) -> None:
+        super().__init__(non_blocking=True)
+        if isinstance(views, (str, dict)):
+            raise ValueError(f"views is a list with one entry per view, got {views!r}")
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be 1 or more, got {chunk_size}")
+        self.views = [build_view(view) for view in views or []]
+        self.channels_last = channels_last
+        self.chunk_size = chunk_size
+        self.register_buffer("mean", _per_channel("mean", mean), persistent=False)
+        self.register_buffer("std", _per_channel("std", std), persistent=False)
+        if not bool((self.std > 0).all()):
+            raise ValueError(f"std must be above 0, got {std}")
+
+    @torch.no_grad()
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Prepare a batch.
+
+        Args:
+            data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3), which may differ in T, H,
+                W; ``label`` and ``index`` (N,) where present; ``seed`` (N,) int64: without it
+                seeds are drawn from torch's global generator.
+            training: Augment.
+
+        Returns:
+            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
+            ``label`` and ``index`` on the device.
+
+        Raises:
+            ValueError: A view is no uint8 tensor (N, T, H, W, 3), or in training their number is
+                not that of ``views``.
+        """
+        clips = data["inputs"]
+        for number, clip in enumerate(clips):
+            if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
+                raise ValueError(
+                    f"view {number} must be uint8 (N, T, H, W, 3), got {clip.dtype} "
+                    f"{tuple(clip.shape)}: this class scales and normalises, earlier steps must not"
+                )
+        parameters: list[ViewParameters] | list[None] = [None] * len(clips)
+        if training and self.views and clips:  # a batch of skipped samples has no view at all
+            parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
+        with torch.autocast(self.device.type, enabled=False):
+            views = [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
+        samples = {key: data[key] for key in ("label", "index") if key in data}
+        return dict(inputs=views, data_samples=self.cast_data(samples))
+
+    def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
+        """What training draws for each view of samples with these seeds (N,).
+
+        Raises:
+            ValueError: ``num_views`` is not the number of configured views.
+        """
+        if num_views != len(self.views):
+            raise ValueError(
+                f"the batch has {num_views} views, the data preprocessor {len(self.views)}: "
+                "give `views` one entry per view that the pipeline makes"
+            )
+        if seeds is None:
+            seeds = torch.randint(2**63 - 1, (batch_size,))
+        numbers = seeds.tolist()
+        return [draw_parameters(a, numbers, view) for view, a in enumerate(self.views)]
+
+    def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
+        """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
+        clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
+        layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
+        out = torch.empty(clip.shape, device=clip.device, memory_format=layout)
+        chunk_size = self.chunk_size or _default_chunk_size(clip)
+        for start in range(0, len(clip), chunk_size):
+            rows = slice(start, start + chunk_size)
+            x = clip[rows].contiguous().to(torch.float32).div_(255.0)
+            if parameters is not None:
+                x = augment(x, parameters.rows(rows))
+            torch.sub(x, self.mean, out=out[rows]).div_(self.std)
+        return out
+
+
+def _default_chunk_size(clip: Tensor) -> int:
+    if clip.device.type != "cpu":
+        return 32
+    return max(1, 2**20 // max(1, clip[:1].numel()))
+
+
+def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
+    """A number or three as (1, 1 or 3, 1, 1, 1)."""
+    tensor = torch.tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1, 1)
+    if tensor.shape[1] not in (1, 3):
+        raise ValueError(f"{name} must be one number or three, got {value}")
+    return tensor

@@ -1,0 +1,128 @@
+"""A look at a set of features: the plane of most variance, and who lies next to whom."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TypedDict
+
+import torch
+import torch.nn.functional as F
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from torch import Tensor
+
+from sce_video.evaluation import FeatureSet, nearest_neighbours
+
+_MARKERS = "os^Dv"
+_MAX_LEGEND = 30
+
+
+class Neighbour(TypedDict):
+    """A row of :func:`neighbour_table`."""
+
+    query: str
+    query_label: int
+    rank: int
+    path: str
+    label: int
+    similarity: float
+
+
+def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
+    """Coordinates on the two directions of most variance of the l2-normalised features.
+
+    Args:
+        features: (N, C), N >= 2.
+
+    Returns:
+        Coordinates (N, 2) and the shares (2,) of the variance, 0 to 1. A direction points to
+        where its largest entry is positive, so the picture does not flip between runs.
+
+    Raises:
+        ValueError: fewer than two features.
+    """
+    if features.ndim != 2 or len(features) < 2:
+        raise ValueError(f"a plane needs (N, C) with N >= 2, got {tuple(features.shape)}")
+    x = F.normalize(features.double(), dim=1)
+    x = x - x.mean(dim=0)
+    _, singular, directions = torch.linalg.svd(x, full_matrices=False)
+    plane = F.pad(directions[:2], (0, 0, 0, 2 - min(2, len(directions))))
+    largest = plane.gather(1, plane.abs().argmax(dim=1, keepdim=True))
+    plane = plane * torch.where(largest < 0, -1.0, 1.0)
+    variance = F.pad(singular.square(), (0, 2))
+    return x @ plane.T, variance[:2] / variance.sum().clamp(min=1e-12)
+
+
+def draw_embeddings(
+    features: FeatureSet,
+    path: str | Path,
+    class_names: Sequence[str] = (),
+    title: str = "",
+) -> None:
+    """Scatter the videos on their principal plane, one colour and marker per class, to a PNG.
+
+    Args:
+        features: What to draw; label -1 is drawn grey as "no label".
+        path: The picture, for example ``embeddings.png``.
+        class_names: Names of the labels 0, 1, ...; numbers where there is none.
+        title: Above the picture.
+    """
+    points, share = principal_plane(features.features)
+    figure = Figure(figsize=(7.5, 5.5), layout="constrained")
+    axes = figure.add_subplot()
+    colours = colormaps["tab10"]
+    classes = features.labels.unique().tolist()
+    for label in classes:
+        own = points[features.labels == label]
+        name = class_names[label] if 0 <= label < len(class_names) else f"class {label}"
+        axes.scatter(
+            own[:, 0].numpy(),
+            own[:, 1].numpy(),
+            s=28,
+            alpha=0.8,
+            color="0.7" if label < 0 else colours(label % 10),
+            marker=_MARKERS[label // 10 % len(_MARKERS)] if label >= 0 else "x",
+            linewidths=0,
+            label="no label" if label < 0 else name,
+        )
+    axes.set_xlabel(f"first principal direction ({100 * share[0]:.0f} % of the variance)")
+    axes.set_ylabel(f"second ({100 * share[1]:.0f} %)")
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.grid(alpha=0.3)
+    axes.set_title(title or f"{len(features)} videos")
+    if len(classes) <= _MAX_LEGEND:
+        axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120)
+
+
+def neighbour_table(
+    queries: FeatureSet, bank: FeatureSet | None = None, k: int = 5
+) -> list[Neighbour]:
+    """The k nearest videos of every video by cosine: the data of a table or a gallery.
+
+    Args:
+        queries: Videos to look from.
+        bank: Videos to look among; None looks among the queries, leaving out the video itself.
+        k: Neighbours of each.
+    """
+    ids = torch.arange(len(queries)) if bank is None else None
+    among = queries if bank is None else bank
+    similarity, places = nearest_neighbours(
+        queries.features, among.features, k, query_groups=ids, bank_groups=ids
+    )
+    return [
+        Neighbour(
+            query=queries.paths[row],
+            query_label=int(queries.labels[row]),
+            rank=rank + 1,
+            path=among.paths[place],
+            label=int(among.labels[place]),
+            similarity=float(similarity[row, rank]),
+        )
+        for row in range(len(queries))
+        for rank, place in enumerate(places[row].tolist())
+        if torch.isfinite(similarity[row, rank])
+    ]

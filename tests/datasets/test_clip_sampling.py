@@ -1,0 +1,155 @@
+"""Clip sampling against hand-drawn cases."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.datasets.clip_sampling import (
+    frames_between,
+    jittered_duration,
+    make_clip,
+    random_start,
+    segment_positions,
+    spaced_starts,
+    uniform_positions,
+)
+
+TEN_FPS = np.arange(20) / 10  # frames 0..19, duration 2.0
+
+
+def clip(timestamps, start, clip_duration, num_frames, **options):
+    return make_clip(
+        np.asarray(timestamps, dtype=np.float64),
+        start=start,
+        clip_duration=clip_duration,
+        num_frames=num_frames,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "expected"),
+    [
+        (0.0, 0.3, (0, 3)),  # frame 3 begins at the end: outside
+        (0.2, 0.5, (2, 5)),  # frame 2 begins at the start: inside
+        (0.15, 0.45, (2, 5)),  # frames must begin inside
+        (0.21, 0.29, (2, 3)),  # none begins inside: the one being shown
+        (0.0, 100.0, (0, 20)),
+        (1.95, 2.5, (19, 20)),  # behind the last beginning: the last one
+        (0.1 + 0.2, 0.6, (3, 6)),  # 0.30000000000000004 is 0.3
+        (0.7, 0.7 + 0.1 + 0.2, (7, 10)),  # an end of 1.0000000000000002 - the frame stays outside
+    ],
+)
+def test_frames_between(start, end, expected):
+    assert frames_between(TEN_FPS, start, end) == expected
+
+
+def test_frames_between_with_one_frame():
+    assert frames_between(np.zeros(1), 0.0, 2.56) == (0, 1)
+
+
+def test_variable_frame_rate_takes_what_begins_inside():
+    # dense, then sparse:   0  .1  .2  .3  .4 | 1.0 | 2.0
+    stamps = [0.0, 0.1, 0.2, 0.3, 0.4, 1.0, 2.0]
+    assert clip(stamps, 0.2, 1.0, 4).frames.tolist() == [2, 3, 4, 5]
+    assert clip(stamps, 0.5, 0.4, 2).frames.tolist() == [4, 4]  # a gap: frame 4 is on screen
+    assert clip(stamps, 0.95, 1.05, 2).frames.tolist() == [5, 5]  # 2.0 is the end
+
+
+def test_kept_frames_are_equally_spread_and_truncated():
+    assert uniform_positions(7, 4).tolist() == [0, 2, 4, 6]
+    assert uniform_positions(8, 4).tolist() == [0, 2, 4, 7]
+    assert uniform_positions(3, 6).tolist() == [0, 0, 0, 1, 1, 2]
+    assert uniform_positions(1, 3).tolist() == [0, 0, 0]
+    assert uniform_positions(9, 1).tolist() == [0]
+
+
+def test_positions_equal_an_exact_truncated_linspace():
+    for count in range(1, 200):
+        for num_frames in (2, 3, 8, 16, 32):
+            exact = torch.linspace(0, count - 1, num_frames, dtype=torch.float64)
+            expected = (exact + 1e-9).long().tolist()
+            assert uniform_positions(count, num_frames).tolist() == expected, (count, num_frames)
+
+
+def test_exact_positions_never_fall_below():
+    # (count - 1) divisible by (T - 1): every position is a whole number
+    for step in range(1, 300):
+        for num_frames in (8, 16, 50):
+            positions = uniform_positions((num_frames - 1) * step + 1, num_frames)
+            assert (np.diff(positions) == step).all()
+
+
+def test_short_video_gives_all_its_frames():
+    start = random_start(duration=0.3, clip_duration=2.56, u=0.99)
+    assert start == 0.0
+    assert clip([0.0, 0.1, 0.2], start, 2.56, 6).frames.tolist() == [0, 0, 0, 1, 1, 2]
+
+
+def test_random_start_covers_the_room_and_no_more():
+    draws = np.random.default_rng(0).random(20000)
+    starts = np.array([random_start(10.0, 2.5, u) for u in draws])
+    assert starts.min() >= 0 and starts.max() < 7.5
+    shares, _ = np.histogram(starts, bins=10, range=(0, 7.5))
+    assert np.abs(shares / len(starts) - 0.1).max() < 0.01
+
+
+def test_jitter_bounds():
+    assert jittered_duration(2.0, 0.2, 0.0) == pytest.approx(1.6)
+    assert jittered_duration(2.0, 0.2, 0.5) == pytest.approx(2.0)
+    assert jittered_duration(2.0, 0.2, 1.0) == pytest.approx(2.4)
+    assert jittered_duration(2.0, 0.0, 0.9) == 2.0
+
+
+def test_reverse_plays_the_same_clip_backwards():
+    # frames 10..14: forwards 10 12 14; 4 kept of 5: positions 0 1 2 4
+    assert clip(TEN_FPS, 1.0, 0.5, 3).frames.tolist() == [10, 12, 14]
+    assert clip(TEN_FPS, 1.0, 0.5, 3, reverse=True).frames.tolist() == [14, 12, 10]
+    assert clip(TEN_FPS, 1.0, 0.5, 4, reverse=True).frames.tolist() == [14, 13, 12, 10]
+
+
+def test_difference_partners_are_full_rate_neighbours():
+    forwards = clip(TEN_FPS, 1.0, 0.5, 3, difference=True)
+    assert forwards.frames.tolist() == [10, 12, 13]
+    assert forwards.partners.tolist() == [11, 13, 14]
+    backwards = clip(TEN_FPS, 1.0, 0.5, 3, difference=True, reverse=True)
+    assert backwards.frames.tolist() == [14, 12, 11]
+    assert backwards.partners.tolist() == [13, 11, 10]
+
+
+def test_difference_of_one_and_two_frames():
+    one = clip([0.0], 0.0, 1.0, 3, difference=True)
+    assert one.frames.tolist() == one.partners.tolist() == [0, 0, 0]
+    two = clip([0.0, 0.1], 0.0, 1.0, 3, difference=True)
+    assert two.frames.tolist() == [0, 0, 0] and two.partners.tolist() == [1, 1, 1]
+
+
+def test_without_difference_there_are_no_partners():
+    assert clip(TEN_FPS, 0.0, 1.0, 4).partners is None
+
+
+def test_spaced_starts():
+    assert spaced_starts(10.0, 4.0, 3).tolist() == [0.0, 3.0, 6.0]
+    assert spaced_starts(10.0, 4.0, 1).tolist() == [3.0]
+    assert spaced_starts(3.0, 4.0, 4).tolist() == [0.0] * 4
+    assert spaced_starts(3.0, 4.0, 1).tolist() == [0.0]
+
+
+def test_last_of_ten_clips_reaches_the_last_frame():
+    stamps = np.arange(300) / 30
+    starts = spaced_starts(10.0, 2.56, 10)
+    assert starts[0] == 0 and starts[-1] == pytest.approx(7.44)
+    assert clip(stamps, starts[-1], 2.56, 8).frames[-1] == 299
+
+
+def test_segments():
+    assert segment_positions(8, 4).tolist() == [1, 3, 5, 7]
+    assert segment_positions(8, 4, 0.0).tolist() == [0, 2, 4, 6]
+    assert segment_positions(2, 4).tolist() == [0, 0, 1, 1]
+    assert segment_positions(1, 3, np.array([0.99, 0.99, 0.99])).tolist() == [0, 0, 0]
+    draws = np.random.default_rng(0).random((5000, 4))
+    picks = np.stack([segment_positions(10, 4, u) for u in draws])
+    assert (picks.min(0) == [0, 2, 5, 7]).all() and (picks.max(0) == [2, 4, 7, 9]).all()
+    assert np.bincount(picks[:, 0]) / 5000 == pytest.approx([0.4, 0.4, 0.2], abs=0.03)

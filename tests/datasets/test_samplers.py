@@ -1,0 +1,104 @@
+"""Order, seeds, ranks and starts within the epoch."""
+
+from __future__ import annotations
+
+import pytest
+
+from sce_video.datasets import ResumableSampler, SampleRequest, mix_seed, samplers
+from sce_video.registry import DATA_SAMPLERS
+
+
+def make(monkeypatch, size, rank=0, world=1, **options):
+    monkeypatch.setattr(samplers, "get_dist_info", lambda: (rank, world))
+    return ResumableSampler(range(size), **options)
+
+
+def test_an_epoch_visits_everything_once(monkeypatch):
+    sampler = make(monkeypatch, 101, seed=3)
+    first = list(sampler)
+    assert sorted(r.index for r in first) == list(range(101)) and len(sampler) == 101
+    assert all(isinstance(r, SampleRequest) and 0 <= r.seed < 2**63 for r in first)
+    assert [r.index for r in first] != list(range(101))
+    assert list(sampler) == first
+    sampler.set_epoch(1)
+    second = list(sampler)
+    assert [r.index for r in second] != [r.index for r in first]
+    assert not {r.seed for r in first} & {r.seed for r in second}
+
+
+def test_seeds_depend_on_base_epoch_and_index_only(monkeypatch):
+    sampler = make(monkeypatch, 10, seed=5, shuffle=False)
+    sampler.set_epoch(7)
+    assert [r.index for r in sampler] == list(range(10))
+    assert [r.seed for r in sampler] == [mix_seed(5, 7, i) for i in range(10)]
+    other = make(monkeypatch, 10, seed=6, shuffle=False)
+    assert next(iter(other)).seed != mix_seed(5, 0, 0)
+
+
+def test_mixed_seeds_are_stable_and_scattered():
+    # the published first outputs of SplitMix64 from states 1234567 and 0, without their lowest bit
+    assert mix_seed(1234567) == 6457827717110365317 >> 1
+    assert mix_seed(0) == 0xE220A8397B1DCDAF >> 1
+    assert mix_seed(1, 2, 3) == 7510213797696614745  # must never change: old runs are resumed
+    seeds = {mix_seed(b, e, i) for b in range(10) for e in range(10) for i in range(100)}
+    assert len(seeds) == 10_000
+    ones = [bin(s).count("1") for s in seeds]
+    assert 31 < sum(ones) / len(ones) < 32
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+def test_ranks_together_make_the_joint_batch(monkeypatch, batch):
+    one = list(make(monkeypatch, 24, seed=1))
+    ranks = [list(make(monkeypatch, 24, r, 3, seed=1)) for r in range(3)]
+    for i in range(0, 24 // 3, batch):
+        joint = one[3 * i : 3 * (i + batch)]
+        union = [request for rank in ranks for request in rank[i : i + batch]]
+        assert sorted(union) == sorted(joint)
+
+
+def test_round_up_fills_from_the_start(monkeypatch):
+    ranks = [list(make(monkeypatch, 7, r, 3, seed=1)) for r in range(3)]
+    assert [len(r) for r in ranks] == [3, 3, 3]
+    order = [request for step in zip(*ranks, strict=True) for request in step]
+    assert order[7:] == order[:2] and order[:7] == list(make(monkeypatch, 7, seed=1))
+    loose = [make(monkeypatch, 7, r, 3, seed=1, round_up=False) for r in range(3)]
+    assert [len(list(s)) for s in loose] == [len(s) for s in loose] == [3, 2, 2]
+
+
+def test_round_up_of_fewer_samples_than_processes(monkeypatch):
+    ranks = [list(make(monkeypatch, 2, r, 5, seed=1)) for r in range(5)]
+    assert [len(r) for r in ranks] == [1] * 5
+
+
+@pytest.mark.parametrize("epoch_first", [True, False])
+def test_start_in_the_middle_gives_the_rest_once(monkeypatch, epoch_first):
+    whole = make(monkeypatch, 20, 1, 2, seed=9)
+    whole.set_epoch(4)
+    expected = list(whole)
+    resumed = make(monkeypatch, 20, 1, 2, seed=9)
+    if epoch_first:
+        resumed.set_epoch(4)
+    resumed.set_start(6)
+    if not epoch_first:
+        resumed.set_epoch(4)
+    assert len(resumed) == 10
+    assert list(resumed) == expected[6:]
+    resumed.set_epoch(5)
+    whole.set_epoch(5)
+    assert list(resumed) == list(whole)
+
+
+def test_start_bounds(monkeypatch):
+    sampler = make(monkeypatch, 5, seed=0)
+    sampler.set_start(5)
+    assert list(sampler) == []
+    for wrong in (-1, 6):
+        with pytest.raises(ValueError, match=str(wrong)):
+            sampler.set_start(wrong)
+
+
+def test_registered_and_empty_refused():
+    built = DATA_SAMPLERS.build({"type": "ResumableSampler", "dataset": range(3), "seed": 1})
+    assert isinstance(built, ResumableSampler)
+    with pytest.raises(ValueError, match="empty"):
+        ResumableSampler([], seed=0)

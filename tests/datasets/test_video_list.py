@@ -1,0 +1,111 @@
+"""Annotation lists and folders."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+from sce_video.datasets import VideoList, read_annotation_list, scan_folder
+
+
+def write(path, text):
+    path.write_text(text, encoding="utf-8")
+    return str(path)
+
+
+def entries(videos):
+    return [(videos.path(i), int(videos.labels[i])) for i in range(len(videos))]
+
+
+def test_list_with_labels_and_spaces(tmp_path):
+    text = "a.mp4 3\n\nclass one/my video 2.mp4 0\n  c.avi\t12 \n"
+    videos = read_annotation_list(write(tmp_path / "list.txt", text))
+    assert entries(videos) == [("a.mp4", 3), ("class one/my video 2.mp4", 0), ("c.avi", 12)]
+
+
+def test_list_without_labels(tmp_path):
+    videos = read_annotation_list(write(tmp_path / "list.txt", "a b.mp4\nc.mp4\nvidéo 7.mkv"))
+    assert entries(videos) == [("a b.mp4", -1), ("c.mp4", -1), ("vidéo 7.mkv", -1)]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", ["list.txt", "no video"]),
+        ("\n \n", ["list.txt", "no video"]),
+        ("a.mp4 1\nb.mp4 -2\n", ["list.txt", "line 2", "-2", "negative"]),
+        ("a.mp4 1\nb.mp4\n", ["list.txt", "line 2", "b.mp4", "label"]),
+        ("17\n", ["list.txt", "line 1", "without a path"]),
+        ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
+    ],
+)
+def test_wrong_lists_name_file_and_line(tmp_path, text, words):
+    with pytest.raises(ValueError) as error:
+        read_annotation_list(write(tmp_path / "list.txt", text))
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_missing_list(tmp_path):
+    with pytest.raises(ValueError, match=r"nowhere\.txt"):
+        read_annotation_list(str(tmp_path / "nowhere.txt"))
+
+
+def touch(root, *names):
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).touch()
+
+
+def test_folder_with_classes(tmp_path):
+    touch(tmp_path, "walk/b.mp4", "walk/deep/a.avi", "run/x.MKV", "empty/notes.txt")
+    touch(tmp_path, "run/.hidden.mp4", ".cache/z.mp4")
+    videos = scan_folder(str(tmp_path))
+    assert entries(videos) == [("run/x.MKV", 0), ("walk/b.mp4", 1), ("walk/deep/a.avi", 1)]
+    assert videos.classes == ("run", "walk")
+
+
+def test_flat_folder_has_no_labels(tmp_path):
+    names = sorted(f"v{e}" for e in (".mp4 .avi .mkv .mov .webm .mpg .mpeg .wmv .gif .m4v .flv "
+                                     ".ts .3gp").split())  # fmt: skip
+    touch(tmp_path, *names, "v.txt", "v.mp4.part")
+    videos = scan_folder(str(tmp_path))
+    assert entries(videos) == [(name, -1) for name in names]
+    assert videos.classes == ()
+
+
+def test_videos_beside_folders_have_no_label(tmp_path):
+    touch(tmp_path, "loose.mp4", "b/1.mp4", "a/2.mp4")
+    assert entries(scan_folder(str(tmp_path))) == [
+        ("a/2.mp4", 0),
+        ("b/1.mp4", 1),
+        ("loose.mp4", -1),
+    ]
+
+
+def test_linked_folders_are_followed_but_not_for_ever(tmp_path):
+    touch(tmp_path, "far/a.mp4", "root/c/b.mp4")
+    os.symlink(tmp_path / "far", tmp_path / "root" / "d")
+    os.symlink(tmp_path / "root", tmp_path / "root" / "c" / "loop")
+    assert entries(scan_folder(str(tmp_path / "root"))) == [("c/b.mp4", 0), ("d/a.mp4", 1)]
+
+
+def test_folder_without_videos(tmp_path):
+    touch(tmp_path, "a.txt")
+    with pytest.raises(ValueError, match=r"no video in .*\.mp4"):
+        scan_folder(str(tmp_path))
+    with pytest.raises(ValueError, match="there is no folder"):
+        scan_folder(str(tmp_path / "nowhere"))
+
+
+def test_storage_holds_no_python_objects():
+    paths = [f"some/folder/{i}.mp4" for i in range(1000)]
+    videos = VideoList.from_paths(paths, range(1000))
+    assert all(
+        isinstance(array, np.ndarray) and array.dtype != object
+        for array in (videos.blob, videos.ends, videos.labels)
+    )
+    assert videos.blob.nbytes == sum(map(len, paths))
+    assert [videos.path(i) for i in (0, 1, 999)] == [paths[0], paths[1], paths[999]]

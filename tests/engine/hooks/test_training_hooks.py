@@ -1,0 +1,261 @@
+"""Schedules, target and queue under accumulation and fp16, logging and bad files."""
+
+from __future__ import annotations
+
+import logging
+from types import SimpleNamespace
+
+import pytest
+import torch
+from mmengine.logging import MessageHub
+from mmengine.optim import OptimWrapper
+
+from sce_video.datasets import TooManyBadFilesError
+from sce_video.engine import (
+    BadFileHook,
+    LogReductionHook,
+    MixedPrecisionOptimWrapper,
+    ProgressHook,
+    ScheduleHook,
+    TargetUpdateHook,
+)
+from sce_video.models import SCE
+
+
+def algorithm() -> SCE:
+    torch.manual_seed(0)
+    model = SCE(
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4, zero_init_residual=False),
+        projector=dict(
+            type="MLP", hidden_channels=16, out_channels=8, num_layers=3, norm_output=True
+        ),
+        predictor=dict(type="MLP", hidden_channels=16, num_layers=2, norm_output=False),
+        queue_size=64,
+        momentum=0.9,
+    )
+    model.init_weights()
+    return model.eval()  # BN evaluated: micro-batches and the joint batch agree
+
+
+def run_steps(model, wrapper, batches):
+    """What the training loop does with an algorithm, a wrapper and the target hook."""
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
+    hook = TargetUpdateHook()
+    hook.before_train(runner)
+    wrapper.initialize_count_status(model, 0, len(batches))
+    for views in batches:
+        with wrapper.optim_context(model):
+            loss = model(views, mode="loss")["loss"]
+        wrapper.update_params(loss)
+        hook.after_train_iter(runner, 0)
+    hook.after_train(runner)
+
+
+def trainable(model):
+    return [p for p in model.parameters() if p.requires_grad]
+
+
+def views(n, seed):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(n, 3, 2, 32, 32, generator=generator) for _ in range(2)]
+
+
+def test_accumulated_micro_batches_equal_the_joint_batch():
+    joint = [views(8, seed) for seed in range(3)]
+    micro = [[v[k : k + 4] for v in pair] for pair in joint for k in (0, 4)]
+    one, many = algorithm(), algorithm()
+    run_steps(one, OptimWrapper(torch.optim.SGD(trainable(one), lr=0.05)), joint)
+    wrapper = OptimWrapper(torch.optim.SGD(trainable(many), lr=0.05), accumulative_counts=2)
+    run_steps(many, wrapper, micro)
+    for (name, a), (_, b) in zip(one.named_parameters(), many.named_parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6, msg=name)
+    assert int(one.queue.pointer) == int(many.queue.pointer) == 48
+    order = [a[:, 0].sort().indices for a in (one.queue.keys, many.queue.keys)]
+    torch.testing.assert_close(
+        one.queue.keys[order[0]], many.queue.keys[order[1]], rtol=1e-4, atol=1e-5
+    )
+
+
+def test_target_and_queue_wait_for_the_last_micro_batch():
+    model = algorithm()
+    queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
+    wrapper = OptimWrapper(torch.optim.SGD(trainable(model), lr=0.05), accumulative_counts=3)
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
+    hook = TargetUpdateHook()
+    hook.before_train(runner)
+    wrapper.initialize_count_status(model, 0, 6)
+    for i in range(3):
+        wrapper.update_params(model(views(4, i), mode="loss")["loss"])
+        hook.after_train_iter(runner, i)
+        same = torch.equal(model.queue.keys, queue) and all(
+            torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True)
+        )
+        assert same == (i < 2)
+    assert int(model.queue.pointer) == 24
+
+
+def test_an_fp16_overflow_moves_nothing():
+    model = algorithm()
+    queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
+    online = [p.detach().clone() for p in model.parameters()]
+    optimizer = torch.optim.SGD(trainable(model), lr=0.05)
+    wrapper = MixedPrecisionOptimWrapper(optimizer, dtype="float16", init_scale=2.0**100)
+    scale = wrapper.loss_scaler.get_scale()
+    runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
+    hook = TargetUpdateHook()
+    hook.before_train(runner)
+    wrapper.initialize_count_status(model, 0, 2)
+    wrapper.update_params(model(views(4, 0), mode="loss")["loss"] * 1e10)  # overflows fp32 too
+    hook.after_train_iter(runner, 0)
+    assert wrapper.loss_scaler.get_scale() < scale
+    assert torch.equal(model.queue.keys, queue)
+    assert all(torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True))
+    assert all(torch.equal(p, o) for p, o in zip(model.parameters(), online, strict=True))
+    model.queue.commit()
+    assert torch.equal(model.queue.keys, queue)  # the keys of the skipped step are gone
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+def test_mixed_precision_steps_and_keeps_the_loss_in_fp32(dtype):
+    model = algorithm()
+    optimizer = torch.optim.SGD(trainable(model), lr=0.05)
+    wrapper = MixedPrecisionOptimWrapper(optimizer, dtype=dtype, init_scale=16.0)
+    wrapper.initialize_count_status(model, 0, 1)
+    before = model.backbone.conv1.weight.detach().clone()
+    with wrapper.optim_context(model):
+        assert model.backbone(views(2, 0)[0]).dtype == getattr(torch, dtype)
+        loss = model(views(4, 0), mode="loss")["loss"]
+    assert loss.dtype == torch.float32
+    wrapper.update_params(loss)
+    assert not torch.equal(before, model.backbone.conv1.weight)
+    state = wrapper.state_dict()
+    assert bool(state["loss_scaler"]) == (dtype == "float16")
+    other = algorithm()
+    MixedPrecisionOptimWrapper(
+        torch.optim.SGD(trainable(other), lr=0.1), dtype=dtype
+    ).load_state_dict(state)
+
+
+def test_mixed_precision_refuses_other_types():
+    with pytest.raises(ValueError, match="float8"):
+        MixedPrecisionOptimWrapper(torch.optim.SGD([torch.zeros(1)], lr=1.0), dtype="float8")
+
+
+def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
+    model = algorithm()
+    optimizer = torch.optim.SGD(trainable(model), lr=lr)
+    hub = MessageHub.get_instance("test_training_hooks")
+    return SimpleNamespace(
+        model=model,
+        optim_wrapper=OptimWrapper(optimizer, accumulative_counts=accumulation),
+        train_loop=SimpleNamespace(iters_per_epoch=iters, max_epochs=epochs),
+        train_dataloader=SimpleNamespace(batch_size=batch_size),
+        logger=logging.getLogger("test"),
+        message_hub=hub,
+        iter=0,
+    )
+
+
+@pytest.mark.parametrize(("batch_size", "accumulation"), [(512, 1), (64, 8), (128, 4)])
+def test_linear_scaling_from_the_actual_global_batch(batch_size, accumulation):
+    """2.4 for 256 is 4.8 at 512, however the 512 come together."""
+    runner = schedule_runner(batch_size=batch_size, accumulation=accumulation, iters=16)
+    hook = ScheduleHook(lr=dict(name="constant", value=1.0), base_batch_size=256)
+    hook.lr = dict(name="warmup_cosine", warmup_steps=1)
+    hook.before_run(runner)
+    hook.before_train(runner)
+    hook.before_train_iter(runner, 0)
+    assert runner.optim_wrapper.optimizer.param_groups[0]["lr"] == pytest.approx(4.8)
+
+
+def test_micro_batches_share_the_values_of_their_step():
+    runner = schedule_runner(batch_size=64, accumulation=4, epochs=2, iters=8)  # 4 steps in all
+    hook = ScheduleHook(
+        lr=dict(name="cosine", end=0.0),
+        model=dict(momentum=dict(name="linear", start=0.0, end=1.0), tau_m=0.07),
+    )
+    hook.before_run(runner)
+    hook.before_train(runner)
+    momenta, rates = [], []
+    for runner.iter in range(16):
+        hook.before_train_iter(runner, 0)
+        momenta.append(runner.model.momentum)
+        rates.append(runner.optim_wrapper.optimizer.param_groups[0]["lr"])
+    assert momenta == [0.0] * 4 + [0.25] * 4 + [0.5] * 4 + [0.75] * 4
+    assert len(set(rates)) == 4 and rates[0] == pytest.approx(2.4)
+    assert runner.model.tau_m == 0.07
+
+
+def test_resumed_rates_do_not_become_the_base():
+    runner = schedule_runner()
+    hook = ScheduleHook(lr=dict(name="cosine", end=0.0), base_batch_size=64)
+    hook.before_run(runner)
+    runner.optim_wrapper.optimizer.param_groups[0]["lr"] = 0.001  # as a checkpoint brings it
+    hook.before_train(runner)
+    hook.before_train_iter(runner, 0)
+    assert runner.optim_wrapper.optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
+
+
+def test_unknown_attribute_is_refused():
+    runner = schedule_runner()
+    hook = ScheduleHook(model=dict(taum=0.1))
+    hook.before_run(runner)
+    with pytest.raises(ValueError, match="SCE has no number 'taum'"):
+        hook.before_train(runner)
+
+
+def test_training_stops_on_nan_and_forgives_a_few():
+    hook = LogReductionHook(max_nonfinite=2)
+    runner = SimpleNamespace(iter=6)
+    bad, good = {"loss": torch.tensor(float("nan"))}, {"loss": torch.tensor(1.5)}
+    for outputs in (bad, bad, good, bad, bad):
+        hook.after_train_iter(runner, 0, outputs=dict(outputs))
+    with pytest.raises(FloatingPointError, match="3 iterations up to iteration 7"):
+        hook.after_train_iter(runner, 0, outputs=dict(bad))
+
+
+def test_progress_counts_the_wait_for_data():
+    hub = MessageHub.get_instance("test_progress")
+    hub.update_scalar("train/time", 2.0)
+    hub.update_scalar("train/data_time", 0.5)
+    runner = SimpleNamespace(
+        message_hub=hub, train_dataloader=SimpleNamespace(batch_size=16), iter=0
+    )
+    ProgressHook().after_train_iter(runner, 0)
+    assert hub.get_scalar("train/videos_per_s").current() == 8.0
+    assert hub.get_scalar("train/data_wait").current() == 0.25
+
+
+def bad_file_runner(tmp_path, files=100, iteration=0):
+    return SimpleNamespace(
+        work_dir=str(tmp_path),
+        iter=iteration,
+        train_dataloader=SimpleNamespace(dataset=range(files)),
+        logger=logging.getLogger("test"),
+    )
+
+
+def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
+    runner = bad_file_runner(tmp_path)
+    hook = BadFileHook(max_bad_share=0.02)
+    hook.before_train(runner)
+    for path in ("a.mp4", "b.mp4", "a.mp4"):
+        hook.after_train_iter(runner, 0, data_batch=dict(failures=[(path, "broken")]))
+    hook.after_train_epoch(runner)
+    lines = (tmp_path / "bad_files.jsonl").read_text().splitlines()
+    assert len(lines) == 2 and '"a.mp4"' in lines[0] and '"count": 2' in lines[0]
+    with pytest.raises(TooManyBadFilesError, match=r"3 of 100[\s\S]*a\.mp4[\s\S]*c\.mp4"):
+        hook.after_train_iter(runner, 0, data_batch=dict(failures=[("c.mp4", "broken")]))
+
+
+def test_report_is_continued_by_a_resumed_run_and_begun_anew_by_a_new_one(tmp_path):
+    hook = BadFileHook()
+    hook.before_train(bad_file_runner(tmp_path))
+    hook.after_train_iter(
+        bad_file_runner(tmp_path), 0, data_batch=dict(failures=[("a.mp4", "broken")])
+    )
+    resumed, anew = BadFileHook(), BadFileHook()
+    resumed.before_train(bad_file_runner(tmp_path, iteration=5))
+    assert list(resumed.report.counts) == ["a.mp4"]
+    anew.before_train(bad_file_runner(tmp_path))
+    assert not anew.report.counts

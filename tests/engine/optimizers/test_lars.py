@@ -1,0 +1,281 @@
+"""LARS against a plain loop in numpy, one parameter at a time."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sce_video.engine.optimizers import LARS
+from sce_video.registry import OPTIMIZERS
+
+SHAPES = [(5,), (), (4, 3), (2, 3, 3, 3), (4, 2, 1, 3, 3), (7,), (1, 1)]
+
+
+def reference_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
+    """One step of one array as SETTINGS 3 states it; returns the new array and buffer."""
+    g = grad
+    if p.ndim > 1:
+        g = grad + weight_decay * p
+        p_norm, g_norm = np.sqrt((p * p).sum()), np.sqrt((g * g).sum())
+        if p_norm != 0 and g_norm != 0:
+            g = g * (trust_coefficient * p_norm / g_norm)
+    buffer = momentum * buffer + g
+    return p - lr * buffer, buffer
+
+
+def _run(groups, lrs, dtype, grads_of):
+    """LARS and the reference over the same gradients; returns both lists of final arrays."""
+    params = [[nn.Parameter(torch.tensor(p, dtype=dtype)) for p in arrays] for arrays, _ in groups]
+    optimizer = LARS(
+        [{"params": ps, **settings} for ps, (_, settings) in zip(params, groups, strict=True)],
+        lr=1.0,
+    )
+    plain = [[(p.copy(), np.zeros_like(p)) for p in arrays] for arrays, _ in groups]
+    for step, lr in enumerate(lrs):
+        for g, (_, settings) in enumerate(groups):
+            optimizer.param_groups[g]["lr"] = lr * (g + 1)
+            for i, param in enumerate(params[g]):
+                grad = grads_of(step, g, i, param.shape)
+                param.grad = None if grad is None else torch.tensor(grad, dtype=dtype)
+                if grad is not None:
+                    array, buffer = plain[g][i]
+                    rate = lr * (g + 1)
+                    plain[g][i] = reference_step(array, grad, buffer, rate, **settings)
+        optimizer.step()
+    return params, plain
+
+
+@pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-5)])
+def test_equals_the_plain_loop_over_changing_rates(dtype, tolerance):
+    rng = np.random.default_rng(0)
+    first = [rng.normal(size=shape) for shape in SHAPES] + [np.zeros((3, 2))]
+    second = [rng.normal(size=shape) for shape in SHAPES[2:]]
+    third = [rng.normal(size=(3, 3))]
+    groups = [
+        (first, dict(weight_decay=0.1)),
+        (second, dict(momentum=0.5, trust_coefficient=0.02)),
+        (third, dict(momentum=0.0, weight_decay=1e-6)),
+    ]
+    noise = {}
+
+    def grads(step, group, i, shape):
+        if (group, i) == (1, 0):
+            return np.zeros(shape)  # a zero gradient, no weight decay: the update's norm is 0
+        if (group, i) == (1, 1) and step % 3 == 0:
+            return None  # not used in this step
+        return noise.setdefault((step, group, i), rng.normal(size=shape))
+
+    lrs = [4.8 * (1 + np.cos(np.pi * k / 25)) * min(1, k / 6) for k in range(25)]
+    params, plain = _run(groups, lrs, dtype, grads)
+    for moved, expected in zip(params, plain, strict=True):
+        for param, (array, _) in zip(moved, expected, strict=True):
+            np.testing.assert_allclose(
+                param.detach().double().numpy(), array, rtol=tolerance, atol=tolerance
+            )
+    assert torch.equal(params[1][0].double(), torch.tensor(second[0]).to(dtype).double())
+
+
+def _one(value, grad, **settings):
+    param = nn.Parameter(torch.tensor(value))
+    param.grad = torch.tensor(grad)
+    optimizer = LARS([param], **settings)
+    optimizer.step()
+    return param.detach(), optimizer
+
+
+def test_one_step_by_hand():
+    # ||p|| = 5, grad + 0.1 p = (3.3, 4.4), norm 5.5: ratio 0.01 * 5 / 5.5, step lr 2.
+    param, _ = _one([[3.0, 4.0]], [[3.0, 4.0]], lr=2.0, weight_decay=0.1, trust_coefficient=0.01)
+    ratio = 0.01 * 5 / 5.5
+    expected = torch.tensor([[3 - 2 * ratio * 3.3, 4 - 2 * ratio * 4.4]])
+    torch.testing.assert_close(param, expected)
+
+
+def test_one_dimension_is_plain_sgd_without_decay():
+    param, _ = _one([3.0, 4.0], [1.0, -1.0], lr=0.5, weight_decay=0.1)
+    torch.testing.assert_close(param, torch.tensor([2.5, 4.5]))
+
+
+def test_a_zero_parameter_or_update_has_ratio_one():
+    param, _ = _one([[0.0, 0.0]], [[1.0, 2.0]], lr=0.5, weight_decay=0.1)
+    torch.testing.assert_close(param, torch.tensor([[-0.5, -1.0]]))
+    param, _ = _one([[1.0, 2.0]], [[0.0, 0.0]], lr=0.5)
+    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
+    # The decayed update vanishes although the gradient does not.
+    param, _ = _one([[1.0, 2.0]], [[-0.5, -1.0]], lr=0.5, weight_decay=0.5)
+    assert torch.equal(param, torch.tensor([[1.0, 2.0]]))
+
+
+def test_the_rate_is_not_part_of_the_buffer():
+    param = nn.Parameter(torch.zeros(1))
+    optimizer = LARS([param], lr=1.0, momentum=0.9)
+    param.grad = torch.ones(1)
+    optimizer.step()
+    optimizer.param_groups[0]["lr"] = 0.0
+    optimizer.step()
+    assert torch.equal(param.detach(), torch.tensor([-1.0]))
+    torch.testing.assert_close(optimizer.state[param]["momentum_buffer"], torch.tensor([1.9]))
+
+
+def test_gradients_are_left_as_they_are():
+    params = [nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3))]
+    for p in params:
+        p.grad = torch.randn_like(p)
+    grads = [p.grad.clone() for p in params]
+    optimizer = LARS(params, lr=1.0, weight_decay=0.1)
+    for _ in range(3):
+        optimizer.step()
+    assert all(torch.equal(p.grad, g) for p, g in zip(params, grads, strict=True))
+
+
+def test_channels_last_parameters():
+    param = nn.Parameter(torch.randn(4, 3, 2, 3, 3))
+    grad = torch.randn_like(param)
+    last = nn.Parameter(param.detach().to(memory_format=torch.channels_last_3d))
+    for p in (param, last):
+        p.grad = grad.clone()  # of the plain layout for both
+        optimizer = LARS([p], lr=1.0, weight_decay=0.1)
+        for _ in range(3):
+            optimizer.step()
+    torch.testing.assert_close(param, last.contiguous())
+    assert last.is_contiguous(memory_format=torch.channels_last_3d)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_low_precision_norms_are_fp32(dtype):
+    # Both norms, 3e5 and 9e6, are beyond the 65504 of fp16.
+    value = torch.full((300, 300), 1000.0)
+    grad = torch.full((300, 300), 30000.0)
+    moved = []
+    for kind in (dtype, torch.float32):
+        param = nn.Parameter(value.to(kind))
+        param.grad = grad.to(kind)
+        LARS([param], lr=20.0, trust_coefficient=1e-3).step()
+        assert param.dtype == kind
+        moved.append(param.detach().float())
+    assert moved[1][0, 0] == pytest.approx(980, rel=1e-5)
+    torch.testing.assert_close(moved[0], moved[1], rtol=4e-3, atol=0)
+
+
+def test_mixed_dtypes_in_one_group():
+    params = [nn.Parameter(torch.ones(2, 2, dtype=d)) for d in (torch.float32, torch.float64)]
+    for p in params:
+        p.grad = torch.ones_like(p)
+    LARS(params, lr=1.0, trust_coefficient=0.1).step()
+    for p in params:
+        torch.testing.assert_close(p.detach(), torch.full_like(p, 0.9))
+
+
+def test_state_survives_saving_bit_by_bit(tmp_path):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(32, 5))
+    settings = dict(lr=0.5, momentum=0.9, weight_decay=1e-3)
+    optimizer = LARS(model.parameters(), **settings)
+    clips = torch.randn(8, 2, 3, 4, 4, 4)
+
+    def train(network, opt, steps):
+        for clip in clips[steps]:
+            opt.zero_grad()
+            network(clip).square().mean().backward()
+            opt.step()
+
+    train(model, optimizer, slice(0, 4))
+    torch.save(optimizer.state_dict(), tmp_path / "optimizer.pth")
+    resumed = copy.deepcopy(model)
+    other = LARS(resumed.parameters(), lr=9.0)
+    other.load_state_dict(torch.load(tmp_path / "optimizer.pth", weights_only=True))
+    assert other.param_groups[0]["lr"] == 0.5
+    train(model, optimizer, slice(4, 8))
+    train(resumed, other, slice(4, 8))
+    for a, b in zip(model.parameters(), resumed.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_closure_is_run_with_gradients():
+    param = nn.Parameter(torch.ones(2))
+    optimizer = LARS([param], lr=0.25)
+
+    def closure():
+        optimizer.zero_grad()
+        loss = param.sum()
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).item() == 2
+    assert torch.equal(param.detach(), torch.full((2,), 0.75))
+    assert optimizer.step() is None
+
+
+def test_the_host_is_never_asked_for_a_value(monkeypatch):
+    """No ``item``, comparison or copy in a step: each would wait for the device."""
+
+    def refuse(*_, **__):
+        raise AssertionError("the step reads a value on the host")
+
+    params = [nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3))]
+    for p in params:
+        p.grad = torch.randn_like(p)
+    optimizer = LARS(params, lr=1.0, weight_decay=0.1)
+    for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__"):
+        monkeypatch.setattr(torch.Tensor, name, refuse)
+    optimizer.step()
+    optimizer.step()
+    monkeypatch.undo()
+    assert all(p.isfinite().all() for p in params)
+
+
+def test_a_step_runs_on_meta_tensors():
+    """Tensors without values: anything that depends on a value on the host would raise."""
+    params = [
+        nn.Parameter(torch.empty(3, 3, device="meta")),
+        nn.Parameter(torch.empty(3, device="meta")),
+    ]
+    for p in params:
+        p.grad = torch.empty_like(p)
+    LARS(params, lr=1.0, weight_decay=0.1).step()
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(lr=-1.0), "lr must .* got -1.0"),
+        (dict(lr=float("nan")), "lr must .* got nan"),
+        (dict(lr=1.0, momentum=1.0), r"momentum must be in \[0, 1\), got 1.0"),
+        (dict(lr=1.0, momentum=-0.1), "got -0.1"),
+        (dict(lr=1.0, weight_decay=-1e-6), "weight_decay must .* got -1e-06"),
+        (dict(lr=1.0, trust_coefficient=0.0), "trust_coefficient must be above 0"),
+        (dict(lr=1.0, trust_coefficient=-1.0), "trust_coefficient must .* got -1.0"),
+    ],
+)
+def test_bad_settings_are_named(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LARS([nn.Parameter(torch.ones(2))], **settings)
+
+
+def test_bad_groups_are_named():
+    with pytest.raises(ValueError, match="unknown key 'wight_decay'"):
+        LARS([{"params": [nn.Parameter(torch.ones(2))], "wight_decay": 0.1}], lr=1.0)
+    with pytest.raises(ValueError, match=r"got -0\.5"):
+        LARS([{"params": [nn.Parameter(torch.ones(2))], "momentum": -0.5}], lr=1.0)
+
+
+def test_a_sparse_gradient_is_refused():
+    embedding = nn.Embedding(4, 2, sparse=True)
+    embedding(torch.tensor([1])).sum().backward()
+    with pytest.raises(ValueError, match=r"sparse one of shape \(4, 2\)"):
+        LARS(embedding.parameters(), lr=1.0).step()
+
+
+def test_it_builds_from_a_config():
+    param = nn.Parameter(torch.ones(2, 2))
+    optimizer = OPTIMIZERS.build(dict(type="LARS", params=[param], lr=4.8, weight_decay=1e-6))
+    assert type(optimizer) is LARS
+    assert optimizer.defaults == dict(
+        lr=4.8, momentum=0.9, weight_decay=1e-6, trust_coefficient=0.001
+    )
+    with pytest.raises(TypeError, match="nesterov"):
+        OPTIMIZERS.build(dict(type="LARS", params=[param], lr=4.8, nesterov=True))

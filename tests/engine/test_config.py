@@ -1,0 +1,365 @@
+"""Config options: what is accepted, what is refused, and what the refusal says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from mmengine.config import Config
+from torch import nn
+
+from sce_video.engine.config import check_config, load_config, parse_options
+from sce_video.registry import FUNCTIONS, MODELS, TRANSFORMS
+
+
+@MODELS.register_module(name="ConfigTestAlgorithm")
+class _Algorithm(nn.Module):
+    def __init__(self, backbone, lambda_=0.5, tau=0.1, tau_m=0.05, predictor=None):
+        super().__init__()
+
+
+@MODELS.register_module(name="ConfigTestBackbone")
+class _Backbone(nn.Module):
+    def __init__(self, depth, base_channels=64, frozen_stages=-1, init_cfg=None, norm_cfg=None):
+        super().__init__()
+
+
+@MODELS.register_module(name="ConfigTestWideBackbone")
+class _WideBackbone(_Backbone):
+    def __init__(self, width=1, **kwargs):
+        super().__init__(**kwargs)
+
+
+@TRANSFORMS.register_module(name="ConfigTestDecode")
+class _Decode:
+    def __init__(self, num_threads=1, backend="av"):
+        pass
+
+
+@FUNCTIONS.register_module(name="config_test_collate")
+def _collate(batch, pad=False):
+    return batch
+
+
+CONFIG = """
+default_scope = "sce_video"
+model = dict(
+    type="ConfigTestAlgorithm",
+    backbone=dict(type="ConfigTestBackbone", depth=18),
+    lambda_=0.5,
+    tau=0.1,
+)
+train_dataloader = dict(
+    batch_size=64,
+    persistent_workers=True,
+    collate_fn=dict(type="config_test_collate"),
+    dataset=dict(
+        pipeline=[dict(type="ConfigTestDecode", num_threads=1), dict(type="ConfigTestDecode")],
+        sizes=(1, dict(height=2)),
+    ),
+)
+optim_wrapper = dict(
+    type="OptimWrapper",
+    clip_grad=None,
+    optimizer=dict(type="SGD", lr=2.4, momentum=0.9),
+)
+default_hooks = dict(logger=dict(type="LoggerHook", interval=20))
+randomness = dict(seed=0)
+env_cfg = dict(mp_cfg=dict(mp_start_method="fork"))
+compile = False
+data_root = "data"
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "config.py"
+    file.write_text(CONFIG)
+    return file
+
+
+def test_no_options_leave_the_config_as_it_is(path):
+    assert load_config(path).to_dict() == Config.fromfile(str(path)).to_dict()
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("1e-3", 0.001),
+        ("true", True),
+        ("False", False),
+        ("None", None),
+        ("abc", "abc"),
+        ("", ""),
+        ("1,2", [1, 2]),
+        ("[(1,2),[a,None]]", [(1, 2), ["a", None]]),
+        ("a=b", "a=b"),
+        ("/my videos/train list.txt", "/my videos/train list.txt"),
+        ("'quoted'", "quoted"),
+    ],
+)
+def test_values_are_parsed(text, value):
+    parsed = parse_options([f"some.key={text}"])["some.key"]
+    assert parsed == value
+    assert type(parsed) is type(value)
+
+
+@pytest.mark.parametrize("option", ["model.tau", "=1", "model.tau=[1,2", "model.tau=(1,2]"])
+def test_a_malformed_option_is_named(path, option):
+    with pytest.raises(ValueError, match="option") as error:
+        load_config(path, [option])
+    assert option in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "keys", "value"),
+    [
+        ("optim_wrapper.optimizer.lr=0.1", ["optim_wrapper", "optimizer", "lr"], 0.1),
+        ("model.backbone.depth=50", ["model", "backbone", "depth"], 50),
+        # In the signature of the class, not in the config.
+        ("model.backbone.frozen_stages=1", ["model", "backbone", "frozen_stages"], 1),
+        ("optim_wrapper.optimizer.nesterov=True", ["optim_wrapper", "optimizer", "nesterov"], True),
+        ("train_dataloader.collate_fn.pad=True", ["train_dataloader", "collate_fn", "pad"], True),
+        # Emptied, and begun from nothing.
+        ("model.backbone=None", ["model", "backbone"], None),
+        ("optim_wrapper.clip_grad.max_norm=1", ["optim_wrapper", "clip_grad", "max_norm"], 1),
+        ("model.predictor.num_layers=2", ["model", "predictor", "num_layers"], 2),
+        # Settings of the runner that the config does not state.
+        ("resume=True", ["resume"], True),
+        ("work_dir=out", ["work_dir"], "out"),
+        ("sync_bn=torch", ["sync_bn"], "torch"),
+        ("auto_scale_lr.enable=True", ["auto_scale_lr", "enable"], True),
+        ("randomness.deterministic=True", ["randomness", "deterministic"], True),
+        ("env_cfg.cudnn_benchmark=True", ["env_cfg", "cudnn_benchmark"], True),
+        ("compile.mode=max-autotune", ["compile", "mode"], "max-autotune"),
+        ("train_dataloader.num_workers=4", ["train_dataloader", "num_workers"], 4),
+        ("default_hooks.timer=None", ["default_hooks", "timer"], None),
+        ("optim_wrapper.paramwise_cfg.norm_decay_mult=0", ["optim_wrapper", "paramwise_cfg"], None),
+        # Lists.
+        (
+            "train_dataloader.dataset.pipeline.0.num_threads=8",
+            ["train_dataloader", "dataset", "pipeline", 0, "num_threads"],
+            8,
+        ),
+        (
+            "train_dataloader.dataset.pipeline.1.backend=decord",
+            ["train_dataloader", "dataset", "pipeline", 1, "backend"],
+            "decord",
+        ),
+        (
+            "train_dataloader.dataset.sizes.1.height=7",
+            ["train_dataloader", "dataset", "sizes", 1, "height"],
+            7,
+        ),
+    ],
+)
+def test_accepted(path, option, keys, value):
+    before = Config.fromfile(str(path))
+    cfg = load_config(path, [option])
+    node = cfg
+    for key in keys:
+        node = node[key]
+    if keys[-1] == "paramwise_cfg":
+        assert node == {"norm_decay_mult": 0}
+    else:
+        assert node == value and type(node) is type(value)
+    # Nothing else has changed: undoing this one setting gives the file again.
+    assert set(cfg.keys()) - set(before.keys()) <= {keys[0]}
+    for key in before.keys():
+        if key != keys[0]:
+            assert cfg[key] == before[key]
+
+
+@pytest.mark.parametrize(
+    ("option", "suggestion"),
+    [
+        ("model.lamda_=0.1", "model.lambda_"),
+        ("model.tau_n=0.1", "model.tau_m"),  # not in the config, only in the signature
+        ("modle.tau=0.1", "model.tau"),
+        ("model.bakbone.depth=50", "model.backbone.depth"),
+        ("model.backbone.frozen_stage=1", "model.backbone.frozen_stages"),
+        ("optim_wrapper.optimizer.learning_rat=1", "did you mean|there are .*lr"),
+        ("lr=0.1", "optim_wrapper.optimizer.lr"),  # the same name elsewhere
+        ("train_dataloader.batchsize=8", "train_dataloader.batch_size"),
+        ("train_dataloader.dataset.pipeline.0.num_thread=8", "dataset.pipeline.0.num_threads"),
+        ("train_dataloader.collate_fn.padd=1", "train_dataloader.collate_fn.pad"),
+        ("randomness.sed=1", "randomness.seed"),
+        ("randomness.determinstic=1", "randomness.deterministic"),
+        ("env_cfg.mp_cfg.opencv_num_thread=1", "env_cfg.mp_cfg.opencv_num_threads"),
+        ("compile.mod=x", "compile.mode"),
+        ("default_hooks.loger.interval=5", "default_hooks.logger.interval"),
+        ("resum=True", "resume"),
+        ("lod_from=x", "load_from"),
+    ],
+)
+def test_a_mistyped_key_is_refused_with_the_near_one(path, option, suggestion):
+    with pytest.raises(ValueError, match=suggestion) as error:
+        load_config(path, [option])
+    assert repr(option.split("=")[0]) in str(error.value)
+    assert "did you mean" in str(error.value) or "there are" in str(error.value)
+
+
+def test_without_a_near_key_the_keys_there_are_listed(path):
+    with pytest.raises(ValueError, match=r"there are .*depth.*frozen_stages") as error:
+        load_config(path, ["model.backbone.qqqqq=1"])
+    assert "did you mean" not in str(error.value)
+    assert "ConfigTestBackbone" in str(error.value)
+
+
+def test_the_whole_message(path):
+    with pytest.raises(ValueError) as error:
+        load_config(path, ["model.lamda_=0.1"])
+    assert str(error.value) == (
+        "unknown key 'model.lamda_' in the config options: "
+        "ConfigTestAlgorithm has no 'lamda_'; did you mean model.lambda_?"
+    )
+
+
+@pytest.mark.parametrize("index", ["2", "15", "-1", "first"])
+def test_a_bad_index_is_an_error(path, index):
+    with pytest.raises(ValueError, match=r"list of 2 entries.*0: ConfigTestDecode") as error:
+        load_config(path, [f"train_dataloader.dataset.pipeline.{index}.num_threads=1"])
+    assert repr(index) in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ("model.backbone=resnet", "is a dict with the keys type, depth"),
+        ("train_dataloader.dataset.pipeline=3", "is a list of 2 dicts"),
+        ("train_dataloader.dataset.pipeline=[a,b]", "is a list of 2 dicts"),
+        ("train_dataloader.dataset.pipeline.0=a", "is a dict with the keys type, num_threads"),
+        ("model.tau=O.1", "give a number, got 'O.1'"),
+        ("train_dataloader.persistent_workers=Flase", "give true or false, got 'Flase'"),
+        ("model.tau.start=1", "model.tau is 0.1, it has no keys"),
+        ("custom_hooks.0.type=LoggerHook", "cannot begin the list custom_hooks"),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_refused(path, option, message):
+    with pytest.raises(ValueError, match=message) as error:
+        load_config(path, [option])
+    assert option.split("=")[0] in str(error.value)
+
+
+def test_the_new_class_decides_whatever_the_order(path):
+    options = ["model.backbone.width=2", "model.backbone.type=ConfigTestWideBackbone"]
+    for chosen in (options, options[::-1]):
+        cfg = load_config(path, chosen)
+        assert cfg.model.backbone == dict(type="ConfigTestWideBackbone", depth=18, width=2)
+    with pytest.raises(ValueError, match="width"):
+        load_config(path, options[:1])
+
+
+def test_several_keys_of_one_begun_dict(path):
+    options = ["optim_wrapper.clip_grad.max_norm=1", "optim_wrapper.clip_grad.norm_type=2"]
+    cfg = load_config(path, options)
+    assert cfg.optim_wrapper.clip_grad == dict(max_norm=1, norm_type=2)
+    options = ["model.predictor.type=ConfigTestBackbone", "model.predictor.depht=2"]
+    with pytest.raises(ValueError, match=r"model\.predictor\.depth"):
+        load_config(path, options)
+
+
+def test_a_class_with_kwargs_takes_other_keys_but_no_near_ones(path):
+    wide = "model.backbone.type=ConfigTestWideBackbone"
+    assert load_config(path, [wide, "model.backbone.stem=7"]).model.backbone.stem == 7
+    with pytest.raises(ValueError, match=r"did you mean model\.backbone\.base_channels"):
+        load_config(path, [wide, "model.backbone.base_channel=32"])
+
+
+def test_options_as_a_dict(path):
+    cfg = load_config(path, {"model": {"tau": 0.2, "backbone.depth": 50}, "model.tau_m": 0.07})
+    assert (cfg.model.tau, cfg.model.backbone.depth, cfg.model.tau_m) == (0.2, 50, 0.07)
+    assert cfg.model.backbone.type == "ConfigTestBackbone"
+    with pytest.raises(ValueError, match=r"model\.lambda_"):
+        load_config(path, {"model": {"lamda_": 0.1}})
+    cfg = load_config(path, {"optim_wrapper": {"optimizer": {"_delete_": True, "type": "Adam"}}})
+    assert cfg.optim_wrapper.optimizer == {"type": "Adam"}
+    cfg = load_config(path, {"train_dataloader.dataset.pipeline": {0: {"num_threads": 3}}})
+    assert [step.get("num_threads") for step in cfg.train_dataloader.dataset.pipeline] == [3, None]
+
+
+def test_a_changed_config_can_be_written_and_read_again(path, tmp_path):
+    options = ["model.backbone.init_cfg.type=Pretrained", "model.backbone.init_cfg.checkpoint=x"]
+    cfg = load_config(path, options)
+    cfg.dump(str(tmp_path / "again.py"))
+    assert load_config(tmp_path / "again.py").to_dict() == cfg.to_dict()
+
+
+def test_a_missing_file_is_named(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"none\.py"):
+        load_config(tmp_path / "none.py")
+
+
+def _checked(text: str, tmp_path: Path) -> None:
+    file = tmp_path / "checked.py"
+    file.write_text(CONFIG + text)
+    check_config(load_config(file))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "model.update(predictor=dict(type='NobodyRegisteredThis', any_key=1))",
+        "model['backbone'] = dict(type='ConfigTestWideBackbone', any_key=1)",
+        "model['backbone'] = dict(type='sce_video.ConfigTestBackbone', depth=18)",
+        "model['backbone']['norm_cfg'] = dict(type='BN3d', requires_grad=True)",
+        "model['backbone']['init_cfg'] = dict(type='Pretrained', checkpoint='x', prefix='y.')",
+        "optim_wrapper['paramwise_cfg'] = dict(norm_decay_mult=0)",
+        "optim_wrapper['constructor'] = 'DefaultOptimWrapperConstructor'",
+        "custom_hooks = [dict(type='EMAHook', priority='LOW')]",
+        "param_scheduler = [dict(type='MultiStepLR', milestones=[1], convert_to_iter_based=True)]",
+        "visualizer = dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')])",
+    ],
+)
+def test_a_right_config_passes(tmp_path, text):
+    _checked(text, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "suggestion"),
+    [
+        ("model['lamda_'] = 1", "model.lamda_", "model.lambda_"),
+        ("model['backbone']['dept'] = 1", "model.backbone.dept", "model.backbone.depth"),
+        (
+            "train_dataloader['dataset']['pipeline'][1]['num_thread'] = 1",
+            "train_dataloader.dataset.pipeline.1.num_thread",
+            "train_dataloader.dataset.pipeline.1.num_threads",
+        ),
+        ("train_dataloader['batchsize'] = 1", "train_dataloader.batchsize", "batch_size"),
+        ("train_dataloader['collate_fn']['padd'] = 1", "collate_fn.padd", "collate_fn.pad"),
+        ("optim_wrapper['optimizer']['momentom'] = 1", "optimizer.momentom", "optimizer.momentum"),
+        ("optim_wrapper['acumulative_counts'] = 2", "acumulative_counts", "accumulative_counts"),
+        ("default_hooks['logger']['intervall'] = 2", "logger.intervall", "logger.interval"),
+        ("env_cfg['cudnn_benchmrk'] = True", "env_cfg.cudnn_benchmrk", "env_cfg.cudnn_benchmark"),
+    ],
+)
+def test_a_mistyped_key_of_the_file_is_named(tmp_path, text, path, suggestion):
+    with pytest.raises(ValueError, match="unknown keys in the config") as error:
+        _checked(text, tmp_path)
+    assert f"{path}: " in str(error.value)
+    assert suggestion in str(error.value).split("did you mean")[1]
+
+
+def test_all_faults_of_a_file_are_listed_at_once(tmp_path):
+    with pytest.raises(ValueError) as error:
+        _checked("model['lamda_'] = 1\noptim_wrapper['optimizer']['xyz'] = 2", tmp_path)
+    assert "model.lamda_" in str(error.value)
+    assert "optim_wrapper.optimizer.xyz" in str(error.value)
+
+
+def test_the_recipes_pass_and_take_their_usual_options(repo):
+    recipe = repo / "configs/sce/sce_r3d18_8xb64-8x224-200e_k400.py"
+    options = [
+        "model.tau_m=0.07",
+        "model.backbone.frozen_stages=1",
+        "train_dataloader.dataset.pipeline.1.num_frames=16",
+        "optim_wrapper.optimizer.lr=0.1",
+    ]
+    cfg = load_config(recipe, options)
+    check_config(cfg)
+    assert cfg.train_dataloader.dataset.pipeline[1].num_frames == 16
+    for mistyped in ("model.tau_n=1", "optim_wrapper.optimizer.trust_coeficient=1"):
+        with pytest.raises(ValueError, match=r"did you mean (model\.tau|optim.*trust_coefficient)"):
+            load_config(recipe, [mistyped])

@@ -1,0 +1,116 @@
+"""A resumed training equals the unbroken one, bit for bit, also from the middle of an epoch."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training import make_videos, small_config, train
+
+from sce_video.datasets import VideoDataset
+from sce_video.engine.checkpoint import load_checkpoint_file
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos, 3 iterations an epoch
+
+
+@pytest.fixture(scope="module", params=[0, 2], ids=["in-process", "workers"])
+def unbroken_run(request, videos, tmp_path_factory):
+    """The run that the others must equal, by number of workers."""
+    options = dict(
+        train_dataloader__num_workers=request.param,
+        train_dataloader__persistent_workers=request.param > 0,
+    )
+    folder = tmp_path_factory.mktemp("whole")
+    runner, recorder = train(small_config(videos, folder, **options))
+    assert len(recorder.rows) == 9
+    return options, folder, runner, recorder
+
+
+def weights_equal(a, b) -> bool:
+    assert set(a) == set(b)
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
+def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, unbroken_run, stop_after):
+    options, folder, whole, unbroken = unbroken_run
+    _, before = train(small_config(videos, tmp_path, **options), stop_after)
+    resumed_cfg = small_config(videos, tmp_path, **options)
+    resumed_cfg.resume = True
+    resumed, after = train(resumed_cfg)
+
+    # The checkpoint of the last iteration before the break was written before it.
+    assert before.rows + after.rows == unbroken.rows
+    assert before.indices + after.indices == unbroken.indices
+    assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
+    first = load_checkpoint_file(folder / "iter_9.pth")
+    second = load_checkpoint_file(tmp_path / "iter_9.pth")
+    assert first["meta"]["iter"] == second["meta"]["iter"] == 9
+    for index, state in first["optimizer"]["state"].items():
+        assert weights_equal(
+            {k: torch.as_tensor(v) for k, v in state.items()},
+            {k: torch.as_tensor(v) for k, v in second["optimizer"]["state"][index].items()},
+        )
+    history = first["message_hub"]["log_scalars"]["train/loss"]["values"]
+    assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
+
+
+def test_what_was_seen_is_not_decoded_again(videos, tmp_path, monkeypatch):
+    train(small_config(videos, tmp_path), stop_after=2)
+    asked = []
+    original = VideoDataset.__getitem__
+    monkeypatch.setattr(
+        VideoDataset, "__getitem__", lambda self, i: asked.append(i) or original(self, i)
+    )
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
+    cfg.resume = True
+    _, recorder = train(cfg)
+    assert len(recorder.rows) == 1 and len(asked) == 4
+
+
+def test_damaged_newest_checkpoint_is_passed_over(videos, tmp_path, unbroken_run):
+    options, _, _, unbroken = unbroken_run
+    train(small_config(videos, tmp_path, **options), stop_after=5)
+    newest = tmp_path / "iter_5.pth"
+    newest.write_bytes(newest.read_bytes()[:2000])
+    cfg = small_config(videos, tmp_path, **options)
+    cfg.resume = True
+    _, after = train(cfg)
+    assert after.rows == unbroken.rows[4:]
+
+
+def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):
+    cfg = small_config(videos, tmp_path, randomness__seed=None)
+    first, before = train(cfg, stop_after=2)
+    cfg.resume = True
+    second, after = train(cfg)
+    assert second.seed == first.seed
+    seen = sum(before.indices + after.indices[:1], [])
+    assert sorted(seen) == list(range(12))  # the epoch is completed, nothing twice
+
+
+def test_weights_alone_cannot_be_resumed(videos, tmp_path):
+    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
+    torch.save({"state_dict": runner.model.state_dict()}, tmp_path / "weights.pth")
+    cfg = small_config(videos, tmp_path / "other")
+    cfg.resume, cfg.load_from = True, str(tmp_path / "weights.pth")
+    with pytest.raises(ValueError, match="no training state.*load_from"):
+        train(cfg)
+
+
+def test_another_batch_size_mid_epoch_is_refused(videos, tmp_path):
+    train(small_config(videos, tmp_path), stop_after=5)
+    cfg = small_config(videos, tmp_path, train_dataloader__batch_size=12)
+    cfg.resume = True
+    with pytest.raises(ValueError, match="iteration 5 is not in epoch 1"):
+        train(cfg)
+
+
+def test_checkpoint_of_another_network_is_refused(videos, tmp_path):
+    torch.save({"state_dict": {"fc.weight": torch.ones(2)}}, tmp_path / "other.pth")
+    cfg = small_config(videos, tmp_path)
+    cfg.load_from = str(tmp_path / "other.pth")
+    with pytest.raises(ValueError, match=r"no weight of .*other\.pth fits SCE"):
+        train(cfg)

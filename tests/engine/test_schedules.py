@@ -1,0 +1,60 @@
+"""Schedules against values worked out by hand."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from sce_video.engine.schedules import build_schedule, cosine, linear, multistep, warmup_cosine
+
+
+def test_momentum_of_the_paper():
+    values = [cosine(s, 100, start=0.99, end=1.0) for s in range(101)]
+    assert values[0] == pytest.approx(0.99) and values[100] == 1.0
+    assert values[50] == pytest.approx(0.995)
+    assert values[25] == pytest.approx(1 - 0.01 * (math.cos(math.pi / 4) + 1) / 2)
+    assert all(a < b for a, b in zip(values, values[1:], strict=False))
+
+
+def test_warmup_then_cosine():
+    f = build_schedule(
+        dict(name="warmup_cosine", peak=4.8, warmup_epochs=35, end=0.0), steps_per_epoch=10
+    )
+    total = 2000
+    assert f(0, total) == pytest.approx(4.8 / 350)
+    assert f(174, total) == pytest.approx(4.8 / 2)
+    assert f(349, total) == f(350, total) == pytest.approx(4.8)
+    assert f(350 + 825, total) == pytest.approx(2.4)
+    assert 0 < f(1999, total) < 1e-4
+    assert max(f(s, total) for s in range(total)) == pytest.approx(4.8)
+
+
+def test_steps_and_lines():
+    f = build_schedule(
+        dict(name="multistep", start=0.12, milestone_epochs=[14, 18]), steps_per_epoch=5
+    )
+    assert [f(s, 110) for s in (0, 69, 70, 89, 90, 109)] == pytest.approx(
+        [0.12, 0.12, 0.012, 0.012, 0.0012, 0.0012]
+    )
+    assert linear(5, 20, start=0.0, end=2.0) == 0.5
+    assert multistep(3, 9, start=1.0, milestones=(), factor=0.5) == 1.0
+    assert build_schedule(0.05, 10)(7, 9) == 0.05
+
+
+def test_warmup_longer_than_training_only_warms_up():
+    assert warmup_cosine(9, 10, peak=1.0, warmup_steps=100) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        (dict(name="cosin", start=0, end=1), "cosin"),
+        (dict(start=0, end=1), "None"),
+        (dict(name="cosine", start=0), r"missing \['end'\]"),
+        (dict(name="cosine", start=0, end=1, stop=2), r"unknown arguments \['stop'\]"),
+    ],
+)
+def test_unknown_names_and_arguments_are_refused(spec, match):
+    with pytest.raises(ValueError, match=match):
+        build_schedule(spec, 10)

@@ -1,0 +1,142 @@
+"""Extraction: every video once, in order, whatever the batches and the number of processes."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from judging_fakes import ColourVideos, TinyEncoder, collate, loader
+from torch import nn
+
+from sce_video.evaluation import (
+    FeatureSet,
+    evaluating,
+    extract_features,
+    load_features,
+    save_features,
+)
+
+
+@pytest.fixture
+def model():
+    torch.manual_seed(0)
+    model = TinyEncoder()
+    model.backbone[1].running_mean.uniform_()
+    return model.train()
+
+
+def by_hand(model, dataset):
+    """One video at a time, views averaged in numpy."""
+    was = model.training
+    model.eval()
+    rows = []
+    with torch.no_grad():
+        for i in range(len(dataset)):
+            batch = collate([dataset[i]])
+            views = [v.permute(0, 4, 1, 2, 3).float() / 255 for v in batch["inputs"]]
+            rows.append(np.mean([model(views)[j][0].numpy() for j in range(len(views))], axis=0))
+    model.train(was)
+    return np.stack(rows)
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 12, 50])
+def test_mean_over_views_in_uneven_batches(model, batch_size):
+    dataset = ColourVideos(12, views=3)
+    features = extract_features(model, loader(dataset, batch_size))
+    np.testing.assert_allclose(features.features.numpy(), by_hand(model, dataset), atol=1e-6)
+    assert features.features.dtype == torch.float32
+    assert features.labels.tolist() == [i % 3 for i in range(12)]
+    assert features.indices.tolist() == list(range(12))
+    assert features.paths == dataset.paths
+    assert features.num_views == 3
+    assert features.failures == []
+
+
+def test_shuffled_and_repeated_videos_come_out_once_and_in_order(model):
+    dataset = ColourVideos(7)
+    order = [3, 0, 6, 1, 5, 2, 4, 0, 3]  # as a padding sampler repeats
+    shuffled = extract_features(model, loader(dataset, 4, sampler=order))
+    plain = extract_features(model, loader(dataset, 4))
+    assert shuffled.indices.tolist() == list(range(7))
+    torch.testing.assert_close(shuffled.features, plain.features)
+    assert torch.equal(shuffled.labels, plain.labels)
+
+
+def test_mode_of_every_module_and_bn_statistics_stay(model):
+    model.backbone[1].eval()  # a frozen layer in a network in training
+    modes = [module.training for module in model.modules()]
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    extract_features(model, loader(ColourVideos(6)))
+    assert [module.training for module in model.modules()] == modes
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    with pytest.raises(RuntimeError, match="cannot be decoded"):
+        extract_features(model, loader(ColourVideos(6, broken={2})))
+    assert [module.training for module in model.modules()] == modes
+
+
+def test_evaluating_uses_no_gradient_and_unwraps(model):
+    with evaluating(nn.DataParallel(model)) as inner:
+        assert inner is model
+        assert not inner.dropout.training
+        assert not torch.is_grad_enabled()
+    assert torch.is_grad_enabled()
+    assert model.dropout.training
+
+
+@pytest.mark.parametrize("batch_size", [1, 5])  # with 1, whole batches are skipped
+def test_a_bad_file_raises_or_is_counted(model, batch_size):
+    with pytest.raises(RuntimeError, match=r"class2.mp4: cannot be decoded"):
+        extract_features(model, loader(ColourVideos(6, broken={2})))
+    dataset = ColourVideos(6, broken={2, 5}, on_error="skip")
+    features = extract_features(model, loader(dataset, batch_size))
+    assert features.indices.tolist() == [0, 1, 3, 4]
+    assert [path for path, _ in features.failures] == [dataset.paths[2], dataset.paths[5]]
+    sound = extract_features(model, loader(ColourVideos(6)))
+    torch.testing.assert_close(features.features, sound.features[features.indices])
+
+
+def test_videos_left_out_by_the_loader_are_an_error(model):
+    with pytest.raises(RuntimeError, match="10 of 12 videos were embedded"):
+        extract_features(model, loader(ColourVideos(12), 5, drop_last=True))
+    with pytest.raises(ValueError, match="empty"):
+        extract_features(model, loader(ColourVideos(0)))
+
+
+def test_saved_and_loaded_without_pickle(tmp_path):
+    features = FeatureSet(
+        torch.randn(3, 4),
+        torch.tensor([0, -1, 2]),
+        torch.tensor([0, 1, 5]),
+        ["a b.mp4", "ü/日本.avi", "c"],
+        [("bad.mp4", "no stream")],
+        30,
+    )
+    path = tmp_path / "deep" / "f.npz"
+    save_features(path, features, {"clips": 10})
+    loaded, protocol = load_features(path)
+    assert torch.equal(loaded.features, features.features)
+    assert torch.equal(loaded.labels, features.labels)
+    assert torch.equal(loaded.indices, features.indices)
+    assert loaded.paths == features.paths
+    assert loaded.failures == features.failures
+    assert loaded.num_views == 30
+    assert protocol["clips"] == 10
+    with np.load(path, allow_pickle=False) as stored:
+        assert stored["features"].dtype == np.float32
+        assert json.loads(str(stored["protocol"]))["num_views"] == 30
+    assert [p.name for p in path.parent.iterdir()] == ["f.npz"]
+
+
+def test_what_is_no_feature_file_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"saved as \.npz"):
+        save_features(tmp_path / "f.npy", FeatureSet(torch.ones(1, 1), *[torch.ones(1)] * 2, ["a"]))
+    with pytest.raises(FileNotFoundError):
+        load_features(tmp_path / "none.npz")
+    (tmp_path / "text.npz").write_text("no archive")
+    np.savez(tmp_path / "other.npz", x=np.ones(3))
+    np.savez(tmp_path / "pickled.npz", protocol=np.array([{"a": 1}], dtype=object))
+    for name in ("text.npz", "other.npz", "pickled.npz"):
+        with pytest.raises(ValueError, match=f"{name} is not a feature file"):
+            load_features(tmp_path / name)
+    with pytest.raises(ValueError, match="2 features do not go with 1 paths"):
+        FeatureSet(torch.ones(2, 1), torch.ones(2), torch.ones(2), ["a"])

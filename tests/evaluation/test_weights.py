@@ -1,0 +1,45 @@
+"""Only a checkpoint with the whole backbone is judged."""
+
+import pytest
+import torch
+from judging_fakes import TinyEncoder
+from torch import nn
+
+from sce_video.evaluation import check_backbone_weights
+
+
+def state(channels=8, extra=()):
+    weights = TinyEncoder(channels).state_dict()
+    return {**weights, **dict(extra)}
+
+
+def test_the_right_file_passes_with_or_without_other_weights():
+    model = TinyEncoder()
+    assert check_backbone_weights(model, {"state_dict": state(), "meta": {}}, "f") == 6
+    assert check_backbone_weights(model, state(extra={"projector.0.weight": torch.ones(1)}), "f")
+    wrapped = {f"module.{name}": value for name, value in state().items()}
+    assert check_backbone_weights(model, {"state_dict": wrapped}, "f") == 6
+    older = {name: v for name, v in state().items() if "num_batches" not in name}
+    assert check_backbone_weights(model, older, "f") == 6
+    assert check_backbone_weights(nn.Linear(2, 2), nn.Linear(2, 2).state_dict(), "f") == 2
+
+
+def test_nothing_in_common_names_both_sides():
+    bare = {name.removeprefix("backbone."): value for name, value in state().items()}
+    with pytest.raises(ValueError, match=r"no backbone weight.*'backbone.0.weight'.*'0.weight'"):
+        check_backbone_weights(TinyEncoder(), bare, "bare.pth")
+    # The target's copy of the backbone and a queue are no substitute.
+    target = {f"target.{name}": value for name, value in state().items()}
+    with pytest.raises(ValueError, match="no backbone weight"):
+        check_backbone_weights(TinyEncoder(), target, "f")
+
+
+def test_half_a_backbone_another_width_and_another_depth_are_refused():
+    half = {k: v for k, v in state().items() if k != "backbone.1.running_var"}
+    with pytest.raises(ValueError, match=r"1 missing, first \['backbone.1.running_var'\]"):
+        check_backbone_weights(TinyEncoder(), half, "half.pth")
+    with pytest.raises(ValueError, match=r"\(16, 3\) instead of \(8, 3\)"):
+        check_backbone_weights(TinyEncoder(), state(16), "wide.pth")
+    deeper = state(extra={"backbone.2.weight": torch.ones(2, 2)})
+    with pytest.raises(ValueError, match=r"1 too many, first \['backbone.2.weight'\]"):
+        check_backbone_weights(TinyEncoder(), deeper, "deep.pth")

@@ -1,0 +1,77 @@
+"""What a user reads when an installation cannot work."""
+
+from __future__ import annotations
+
+import pytest
+from packaging.version import Version
+
+import sce_video
+from sce_video.dependencies import check_dependencies, dependency_problems
+
+GOOD = {
+    "torch": "2.13.0",
+    "mmengine": "0.10.7",
+    "mmcv-lite": "2.0.1",
+    "mmaction2": "1.1.0",
+    "av": "18.1.0",
+    "opencv-python": "5.0.0",
+}
+
+
+def problems(modules=("pkg_resources", "mmaction.models.localizers.drn"), **changes):
+    installed = {**GOOD, **{name.replace("_", "-"): v for name, v in changes.items()}}
+
+    def version_of(*names):
+        found = [installed[n] for n in names if installed.get(n)]
+        return Version(found[0]) if found else None
+
+    return dependency_problems(version_of, lambda name: name in modules)
+
+
+def test_the_tried_set_has_no_problem():
+    assert problems() == []
+    check_dependencies()
+    assert sce_video.__version__
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (dict(torch=None), ["torch is not installed", "torch==2.13.0"]),
+        (dict(torch="2.5.1"), ["torch 2.5.1 is older", "torch==2.13.0"]),
+        (dict(mmcv_lite=None), ["mmcv is not installed", "mmcv-lite==2.0.1"]),
+        (dict(mmcv_lite="2.1.0"), ["mmcv", "2.1.0", "below 2.1.0", "mmcv-lite==2.0.1"]),
+        (dict(mmcv_lite=None, mmcv="2.2.0"), ["2.2.0", "mmcv-lite==2.0.1"]),
+        (dict(mmaction2=None), ["mmaction2 is not installed"]),
+        (dict(mmaction2="1.0.0"), ["mmaction2 1.0.0 is older"]),
+        (dict(av=None), ["PyAV is not installed"]),
+    ],
+)
+def test_each_problem_names_the_fix(changes, words):
+    (problem,) = problems(**changes)
+    assert all(word in problem for word in [*words, "pip install"])
+
+
+def test_the_broken_wheel_of_mmaction2_is_told_from_the_source():
+    (problem,) = problems(modules=("pkg_resources",), mmaction2="1.2.0")
+    assert "drn" in problem and "mmaction2==1.1.0" in problem
+    assert problems(mmaction2="1.2.0") == []
+    assert problems(mmaction2="1.2.0", mmcv_lite="2.1.0") == []
+
+
+def test_setuptools_without_pkg_resources():
+    (problem,) = problems(modules=("mmaction.models.localizers.drn",))
+    assert "setuptools<81" in problem
+
+
+def test_torch_2_9_warns(monkeypatch):
+    monkeypatch.setattr("sce_video.dependencies.dependency_problems", lambda: [])
+    monkeypatch.setattr("sce_video.dependencies.installed_version", lambda name: Version("2.9.1"))
+    with pytest.warns(UserWarning, match=r"2\.10"):
+        check_dependencies()
+
+
+def test_problems_become_one_import_error(monkeypatch):
+    monkeypatch.setattr("sce_video.dependencies.dependency_problems", lambda: ["a: fix", "b: fix"])
+    with pytest.raises(ImportError, match=r"- a: fix\n- b: fix"):
+        check_dependencies()

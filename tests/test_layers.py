@@ -1,0 +1,96 @@
+"""Dependencies point one way (docs/design.md, "Layout")."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[1]
+PACKAGE = REPO / "sce_video"
+
+# What each part may import of ours besides itself; the longest matching prefix counts.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "sce_video": ("sce_video.dependencies", "sce_video.version"),
+    "sce_video.dependencies": (),
+    "sce_video.version": (),
+    "sce_video.registry": (),
+    "sce_video.datasets": ("sce_video.registry",),
+    "sce_video.models": ("sce_video.registry",),
+    "sce_video.models.losses": ("sce_video.registry",),
+    "sce_video.models.augmentation": ("sce_video.registry",),
+    "sce_video.models.backbones": ("sce_video.registry", "sce_video.models.losses"),
+    "sce_video.models.necks": ("sce_video.registry", "sce_video.models.losses"),
+    "sce_video.models.heads": ("sce_video.registry", "sce_video.models.losses"),
+    "sce_video.models.modules": ("sce_video.registry", "sce_video.models.losses"),
+    "sce_video.models.algorithms": (
+        "sce_video.registry",
+        "sce_video.models.losses",
+        "sce_video.models.modules",
+    ),
+    "sce_video.evaluation": (
+        "sce_video.registry",
+        "sce_video.datasets",
+        "sce_video.models.losses",
+    ),
+    "sce_video.engine": (
+        "sce_video.registry",
+        "sce_video.datasets",
+        "sce_video.evaluation",
+        "sce_video.models.losses",
+        "sce_video.version",
+    ),
+    "sce_video.visualization": (
+        "sce_video.registry",
+        "sce_video.datasets",
+        "sce_video.evaluation",
+        "sce_video.models.data_preprocessor",
+        "sce_video.models.augmentation",
+    ),
+    "sce_video.apis": ("sce_video",),
+}
+# An __init__ lists what its package holds.
+PACKAGE_LISTS = {"sce_video.models": "sce_video.models", "sce_video.engine": "sce_video.engine"}
+
+
+def module_name(path: Path) -> str:
+    parts = path.relative_to(REPO).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def imported(path: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: imports are absolute"
+            names.add(node.module or "")
+    return {name for name in names if name.split(".")[0] in ("sce_video", "tools", "tests")}
+
+
+def within(name: str, prefix: str) -> bool:
+    return name == prefix or name.startswith(prefix + ".")
+
+
+def rule_for(module: str) -> str:
+    return max((p for p in ALLOWED if within(module, p)), key=len)
+
+
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=module_name)
+def test_imports_point_down(path):
+    module = module_name(path)
+    rule = rule_for(module)
+    for name in imported(path):
+        assert not within(name, "tools") and not within(name, "tests"), f"{module} imports {name}"
+        own = rule != "sce_video" and within(name, rule)
+        listed = path.name == "__init__.py" and within(name, PACKAGE_LISTS.get(module, "?"))
+        allowed = any(within(name, prefix) for prefix in ALLOWED[rule])
+        assert own or listed or allowed, f"{module} must not import {name} (rule of {rule})"
+
+
+def test_engine_never_names_a_concrete_algorithm():
+    for folder in ("engine", "evaluation", "visualization"):
+        for path in (PACKAGE / folder).rglob("*.py"):
+            assert not any("algorithms" in name for name in imported(path)), path

@@ -1,0 +1,326 @@
+"""The converter against networks written in pytorchvideo's layout, with a forward of their own."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import pickle
+from pathlib import Path
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from sce_video.models.backbones import ResNet3dSlowPath
+from sce_video.models.checkpoint_conversion import from_pytorchvideo
+
+
+class _Branch(nn.Module):
+    """conv_a, norm_a, conv_b, norm_b and, in a bottleneck, conv_c, norm_c."""
+
+    def __init__(self, channels: list[int], kernels: list[tuple[int, int]], strides: list[int]):
+        super().__init__()
+        self.letters = "abc"[: len(kernels)]
+        for letter, c_in, c_out, (t, s), stride in zip(
+            self.letters, channels, channels[1:], kernels, strides, strict=False
+        ):
+            conv = nn.Conv3d(
+                c_in, c_out, (t, s, s), (1, stride, stride), (t // 2, s // 2, s // 2), bias=False
+            )
+            setattr(self, f"conv_{letter}", conv)
+            setattr(self, f"norm_{letter}", nn.BatchNorm3d(c_out))
+
+    def forward(self, x):
+        for letter in self.letters:
+            x = getattr(self, f"norm_{letter}")(getattr(self, f"conv_{letter}")(x))
+            x = x if letter == self.letters[-1] else F.relu(x)
+        return x
+
+
+class _Block(nn.Module):
+    def __init__(self, c_in: int, c_out: int, branch: _Branch, stride: int):
+        super().__init__()
+        self.branch1_conv = None
+        if c_in != c_out or stride != 1:
+            self.branch1_conv = nn.Conv3d(c_in, c_out, 1, (1, stride, stride), bias=False)
+            self.branch1_norm = nn.BatchNorm3d(c_out)
+        self.branch2 = branch
+
+    def forward(self, x):
+        if self.branch1_conv is None:
+            return F.relu(x + self.branch2(x))
+        return F.relu(self.branch1_norm(self.branch1_conv(x)) + self.branch2(x))
+
+
+class _Stem(nn.Module):
+    def __init__(self, width: int, temporal: int):
+        super().__init__()
+        self.conv = nn.Conv3d(
+            3, width, (temporal, 7, 7), (1, 2, 2), (temporal // 2, 3, 3), bias=False
+        )
+        self.norm = nn.BatchNorm3d(width)
+
+    def forward(self, x):
+        return F.max_pool3d(F.relu(self.norm(self.conv(x))), (1, 3, 3), (1, 2, 2), (0, 1, 1))
+
+
+class _Stage(nn.Module):
+    def __init__(self, blocks: list[_Block]):
+        super().__init__()
+        self.res_blocks = nn.ModuleList(blocks)
+
+    def forward(self, x):
+        for block in self.res_blocks:
+            x = block(x)
+        return x
+
+
+class _Net(nn.Module):
+    """tab:r3d in pytorchvideo's module names; ``swapped`` puts the temporal kernel second."""
+
+    def __init__(self, depth: int, width: int, stem_temporal: int = 1, swapped: bool = False):
+        super().__init__()
+        self.blocks = nn.ModuleList([_Stem(width, stem_temporal)])
+        c_in = width
+        for stage, count in enumerate({18: [2, 2, 2, 2], 50: [3, 4, 6, 3]}[depth]):
+            inner, temporal = width * 2**stage, 3 if stage >= 2 else 1
+            blocks = []
+            for i in range(count):
+                stride = 2 if i == 0 and stage > 0 else 1
+                if depth == 18:
+                    c_out, kernels = inner, [(temporal, 3), (1, 3)]
+                    kernels = kernels[::-1] if swapped else kernels
+                    branch = _Branch([c_in, inner, c_out], kernels, [stride, 1])
+                else:
+                    c_out, kernels = 4 * inner, [(temporal, 1), (1, 3), (1, 1)]
+                    branch = _Branch([c_in, inner, inner, c_out], kernels, [1, stride, 1])
+                blocks.append(_Block(c_in, c_out, branch, stride))
+                c_in = c_out
+            self.blocks.append(_Stage(blocks))
+
+    def forward(self, x):
+        for block in self.blocks:
+            x = block(x)
+        return x
+
+
+def _network(depth: int, width: int = 4, **options) -> _Net:
+    """Random weights, BN statistics too."""
+    torch.manual_seed(depth)
+    network = _Net(depth, width, **options).eval()
+    for name, value in network.state_dict().items():
+        if name.endswith("running_var") or ("norm" in name and name.endswith("weight")):
+            value.uniform_(0.5, 1.5)
+        elif name.endswith(("running_mean", "bias")):
+            value.normal_(0, 0.2)
+        elif name.endswith("num_batches_tracked"):
+            value.fill_(7)
+    return network
+
+
+@pytest.fixture(scope="module")
+def tool():
+    """tools/convert/from_pytorchvideo.py as a module."""
+    path = Path(__file__).resolve().parents[2] / "tools/convert/from_pytorchvideo.py"
+    spec = importlib.util.spec_from_file_location("from_pytorchvideo", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def _load(path: Path) -> dict:
+    return torch.load(path, weights_only=True)
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys):
+    theirs = _network(depth)
+    torch.save(theirs.state_dict(), tmp_path / "src.pth")
+    assert tool.main([str(tmp_path / "src.pth"), str(tmp_path / "dst.pth")]) == 0
+    assert f"depth={depth}, base_channels=4, in_channels=3" in capsys.readouterr().out
+    ours = ResNet3dSlowPath(depth=depth, base_channels=4).eval()
+    clip = torch.randn(2, 3, 4, 64, 64)
+    before = ours(clip)
+    ours.load_state_dict(_load(tmp_path / "dst.pth")["state_dict"], strict=True)
+    with torch.no_grad():
+        expected, output = theirs(clip), ours(clip)
+    assert expected.std() > 1e-3
+    assert not torch.allclose(before, expected, atol=1e-2)
+    torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
+    # Nothing was lost: as many parameters, and the statistics too.
+    assert sum(v.numel() for v in ours.state_dict().values()) == sum(
+        v.numel() for v in theirs.state_dict().values()
+    )
+    assert ours.bn1.num_batches_tracked == 7
+
+
+def test_the_file_says_where_it_comes_from(tool, tmp_path):
+    src, dst = tmp_path / "encoder.pth", tmp_path / "dst.pth"
+    torch.save(_network(18).state_dict(), src)
+    tool.convert(src, dst)
+    meta = _load(dst)["meta"]
+    assert (meta["depth"], meta["base_channels"], meta["in_channels"]) == (18, 4, 3)
+    assert meta["source"] == "encoder.pth"
+    assert meta["source_sha256"] == hashlib.sha256(src.read_bytes()).hexdigest()
+    assert {p.name for p in tmp_path.iterdir()} == {"encoder.pth", "dst.pth"}
+
+
+def test_the_real_widths_have_the_papers_parameter_counts():
+    with torch.device("meta"):
+        counts = {depth: sum(p.numel() for p in _Net(depth, 64).parameters()) for depth in (18, 50)}
+    assert counts == {18: 20_023_872, 50: 31_634_496}
+
+
+@pytest.mark.parametrize(
+    "prefix", ["", "trunk.model.", "module.", "module.trunk.model.", "trunk.", "model."]
+)
+@pytest.mark.parametrize("wrapper", [None, "state_dict", "model_state"])
+def test_prefixes_and_wrappers(prefix, wrapper):
+    weights = _network(18).state_dict()
+    plain = from_pytorchvideo(weights)
+    named = {prefix + name: value for name, value in weights.items()}
+    conversion = from_pytorchvideo({wrapper: named, "epoch": 3} if wrapper else named)
+    assert conversion.prefix == prefix
+    assert conversion.dropped == []
+    assert conversion.state_dict.keys() == plain.state_dict.keys()
+    for name, value in plain.state_dict.items():
+        assert torch.equal(conversion.state_dict[name], value)
+
+
+def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys):
+    weights = _network(18).state_dict()
+    extra = {
+        "blocks.5.proj.weight": torch.ones(400, 32),
+        "blocks.5.proj.bias": torch.ones(400),
+    }
+    conversion = from_pytorchvideo({**weights, **extra})
+    assert conversion.dropped == list(extra)
+    online = {f"trunk.model.{name}": value for name, value in weights.items()}
+    target = {f"momentum_trunk.model.{name}": value + 1 for name, value in weights.items()}
+    rest = {"projector.layers.0.weight": torch.ones(2, 2), "queue": torch.ones(3)}
+    torch.save({"state_dict": {**target, **online, **rest}}, tmp_path / "src.ckpt")
+    assert tool.main([str(tmp_path / "src.ckpt"), str(tmp_path / "dst.pth")]) == 0
+    printed = capsys.readouterr().out
+    for name in (*target, *rest):
+        assert f"  {name}\n" in printed
+    converted = _load(tmp_path / "dst.pth")
+    assert converted["meta"]["dropped"] == [*target, *rest]
+    assert torch.equal(converted["state_dict"]["conv1.weight"], weights["blocks.0.conv.weight"])
+    # The other branch on demand.
+    conversion = from_pytorchvideo({**target, **online}, prefix="momentum_trunk.model.")
+    expected = target["momentum_trunk.model.blocks.0.conv.weight"]
+    assert torch.equal(conversion.state_dict["conv1.weight"], expected)
+
+
+def test_several_networks_of_unknown_role_are_an_error():
+    weights = _network(18).state_dict()
+    two = {f"{part}.{name}": value for part in ("one", "two") for name, value in weights.items()}
+    with pytest.raises(ValueError, match=r"give the prefix of one: \['one\.', 'two\.'\]"):
+        from_pytorchvideo(two)
+    with pytest.raises(ValueError, match=r"three\.blocks\.0\.conv\.weight"):
+        from_pytorchvideo(two, prefix="three.")
+
+
+def test_names_for_a_whole_model(tool, tmp_path):
+    torch.save(_network(18).state_dict(), tmp_path / "src.pth")
+    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone.")
+    names = _load(tmp_path / "dst.pth")["state_dict"].keys()
+    assert names == {f"backbone.{name}" for name in ResNet3dSlowPath(18).state_dict()}
+
+
+def test_the_file_loads_by_init_cfg(tool, tmp_path):
+    theirs = _network(18)
+    torch.save(theirs.state_dict(), tmp_path / "src.pth")
+    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth")
+    init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"))
+    ours = ResNet3dSlowPath(depth=18, base_channels=4, init_cfg=init_cfg)
+    ours.init_weights()
+    assert torch.equal(ours.conv1.weight, theirs.blocks[0].conv.weight)
+
+
+def test_bn_counters_may_be_absent():
+    weights = {k: v for k, v in _network(18).state_dict().items() if "num_batches" not in k}
+    conversion = from_pytorchvideo(weights)
+    assert conversion.state_dict["layer4.1.bn2.num_batches_tracked"] == 0
+    ResNet3dSlowPath(depth=18, base_channels=4).load_state_dict(conversion.state_dict)
+
+
+_SECOND = "blocks.2.res_blocks.0.branch2"
+
+
+def _without(weights, name):
+    return {k: v for k, v in weights.items() if k != name}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda w: _without(w, "blocks.3.res_blocks.1.branch2.norm_b.running_var"),
+            r"missing: layer3\.1\.bn2\.running_var$",
+        ),
+        (
+            lambda w: {
+                **w,
+                "blocks.2.res_blocks.0.branch2.conv_b.weight": torch.ones(8, 8, 3, 3, 3),
+            },
+            r"layer2\.0\.conv2\.weight \(8, 8, 3, 3, 3\) instead of \(8, 8, 1, 3, 3\)$",
+        ),
+        (
+            lambda w: {**w, "blocks.1.res_blocks.0.branch2.se.weight": torch.ones(1)},
+            r"without a counterpart.*: blocks\.1\.res_blocks\.0\.branch2\.se\.weight$",
+        ),
+        (
+            lambda w: {**w, "blocks.1.res_blocks.0.branch1_conv.weight": torch.ones(4, 4, 1, 1, 1)},
+            r"too many: layer1\.0\.downsample\.0\.weight",
+        ),
+        (
+            lambda w: {**w, "blocks.1.res_blocks.2.branch2.conv_a.weight": torch.ones(1)},
+            r"\(3, 2, 2, 2\) blocks of 2 convolutions is none of the depths \[18, 34, 50, 101\]",
+        ),
+        (lambda w: {"conv1.weight": torch.ones(1)}, "not pytorchvideo's layout.*conv1.weight"),
+        (lambda w: {"epoch": 3}, "no weights, only epoch"),
+    ],
+)
+def test_what_does_not_fit_is_listed(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_pytorchvideo(change(_network(18).state_dict()))
+
+
+def test_other_networks_of_the_same_names_are_refused():
+    with pytest.raises(ValueError, match=r"conv1\.weight \(4, 3, 5, 7, 7\) instead of"):
+        from_pytorchvideo(_network(50, stem_temporal=5).state_dict())
+    with pytest.raises(ValueError, match=r"layer4\.1\.conv2\.weight"):
+        from_pytorchvideo(_network(18, swapped=True).state_dict())
+
+
+class _Unsafe:
+    def __reduce__(self):
+        return (Path.touch, (Path("harmful"),))
+
+
+def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    weights = {**_network(18).state_dict(), "extra": _Unsafe()}
+    torch.save(weights, tmp_path / "src.pth")
+    (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"extra": _Unsafe()}, protocol=2))
+    for name in ("src.pth", "plain.pkl"):
+        assert tool.main([name, "dst.pth"]) == 1
+        assert f"error: {name}" in capsys.readouterr().err
+    assert not (tmp_path / "harmful").exists()
+    assert not (tmp_path / "dst.pth").exists()
+
+
+def test_a_failed_conversion_leaves_the_old_file(tool, tmp_path, capsys):
+    dst = tmp_path / "dst.pth"
+    dst.write_text("old")
+    torch.save(_without(_network(18).state_dict(), "blocks.0.norm.bias"), tmp_path / "src.pth")
+    assert tool.main([str(tmp_path / "src.pth"), str(dst)]) == 1
+    assert "missing: bn1.bias" in capsys.readouterr().err
+    assert tool.main([str(tmp_path / "none.pth"), str(dst)]) == 1
+    assert "none.pth" in capsys.readouterr().err
+    assert tool.main([str(tmp_path / "src.pth"), str(tmp_path / "src.pth")]) == 1
+    assert "the source itself" in capsys.readouterr().err
+    assert dst.read_text() == "old"
+    assert {p.name for p in tmp_path.iterdir()} == {"dst.pth", "src.pth"}

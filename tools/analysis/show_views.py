@@ -1,0 +1,89 @@
+"""Draw what a config's training views look like.
+
+    python tools/analysis/show_views.py CONFIG --out views.png [--num 4] [--seed 0]
+                                        [--frames 8] [--cfg-options KEY=VALUE ...]
+
+Takes videos at equal steps through the training set, runs pipeline, collation and augmentation as
+training does, and writes a sheet: a row per view, a column per frame, titled with what was done.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+
+from sce_video.datasets.samplers import SampleRequest, mix_seed
+from sce_video.engine.config import load_config
+from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.registry import DATASETS, FUNCTIONS, MODELS
+from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Draw what a config's training views look like.")
+    parser.add_argument("config", help="path of a config file")
+    parser.add_argument("--out", required=True, help="picture to write, .png, .jpg, .pdf, ...")
+    parser.add_argument("--num", type=int, default=4, help="videos to show (4)")
+    parser.add_argument("--seed", type=int, default=0, help="another seed shows other draws (0)")
+    parser.add_argument("--frames", type=int, default=8, help="frames to show of a view (8)")
+    parser.add_argument(
+        "--cfg-options",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the config, e.g. train_dataloader.dataset.data_root=videos",
+    )
+    args = parser.parse_args(argv)
+    if args.num < 1:
+        parser.error(f"--num must be at least 1, got {args.num}")
+    return args
+
+
+def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
+    """The one of the model, else the one at the top of the config, as the runner chooses.
+
+    Raises:
+        ValueError: The config has none, or it is of another class.
+    """
+    config = cfg.get("model", {}).get("data_preprocessor") or cfg.get("data_preprocessor")
+    if config is None:
+        raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")
+    preprocessor = MODELS.build(config)
+    if not isinstance(preprocessor, VideoDataPreprocessor):
+        raise ValueError(f"data_preprocessor must be a VideoDataPreprocessor, got {config['type']}")
+    return preprocessor
+
+
+def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
+    """Rows of ``num`` videos at equal steps through the training set, or all it has if fewer."""
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    preprocessor = build_preprocessor(cfg)
+    indices = np.linspace(0, len(dataset) - 1, min(num, len(dataset))).round().astype(int).tolist()
+    samples = [dataset[SampleRequest(index, mix_seed(seed, index))] for index in indices]
+    collate = cfg.train_dataloader.get("collate_fn", dict(type="sce_video.collate_views"))
+    batch = FUNCTIONS.get(collate["type"])(samples)
+    names = [name_video(dataset, sample["index"], sample["label"]) for sample in samples]
+    return view_rows(preprocessor, batch, names)
+
+
+def name_video(dataset: Any, index: int, label: int) -> str:
+    """Folder and name of the file, and its label where it has one."""
+    path = Path(dataset.videos.path(index))
+    return "/".join(path.parts[-2:]) + (f"   label {label}" if label >= 0 else "")
+
+
+def main(argv: list[str] | None = None) -> None:
+    args = parse_args(argv)
+    cfg = load_config(args.config, args.cfg_options)
+    figure = draw_view_sheet(load_rows(cfg, args.num, args.seed), max_frames=args.frames)
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(args.out)
+    print(f"wrote {args.out}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,84 @@
+"""Convert a slow-path network of pytorchvideo's layout, or the authors' encoder, to our names.
+
+    python tools/convert/from_pytorchvideo.py SRC DST
+    python tools/convert/from_pytorchvideo.py SRC DST --prefix trunk.model. --add-prefix backbone.
+
+DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With --add-prefix
+backbone. it holds a model's names instead, for tools/test.py CONFIG DST and load_from. SRC is read
+without running code from it. Depth and width are told by the shapes; every key that has no place is
+an error, save those of heads and other branches, which are listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import sys
+from pathlib import Path
+
+from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
+from sce_video.models.checkpoint_conversion import Conversion, from_pytorchvideo
+from sce_video.version import __version__
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="pytorchvideo's slow path to our names.")
+    parser.add_argument("src", type=Path, help="checkpoint in pytorchvideo's layout")
+    parser.add_argument("dst", type=Path, help="file to write")
+    parser.add_argument("--prefix", help="what stands before blocks.0 in SRC (default: found)")
+    parser.add_argument("--add-prefix", default="", help="put before every name in DST: backbone.")
+    return parser.parse_args(argv)
+
+
+def convert(src: Path, dst: Path, prefix: str | None = None, add_prefix: str = "") -> Conversion:
+    """Read ``src``, write ``dst``; nothing is written unless everything fits.
+
+    Raises:
+        FileNotFoundError: no file ``src``.
+        ValueError: ``src`` is unsafe or damaged, does not fit, or is ``dst`` itself.
+    """
+    if dst.exists() and src.exists() and dst.samefile(src):
+        raise ValueError(f"{dst} is the source itself: give another file to write")
+    checkpoint = load_checkpoint_file(src)
+    try:
+        conversion = from_pytorchvideo(checkpoint, prefix)
+    except ValueError as error:
+        raise ValueError(f"{src}: {error}") from error
+    meta = {
+        "backbone": "ResNet3dSlowPath",
+        "depth": conversion.depth,
+        "base_channels": conversion.base_channels,
+        "in_channels": conversion.in_channels,
+        "source": src.name,
+        "source_sha256": hashlib.sha256(src.read_bytes()).hexdigest(),
+        "source_prefix": conversion.prefix,
+        "dropped": conversion.dropped,
+        "sce_video_version": __version__,
+    }
+    state_dict = {add_prefix + name: value for name, value in conversion.state_dict.items()}
+    save_checkpoint_file({"state_dict": state_dict, "meta": meta}, dst)
+    return conversion
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Convert and report; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        conversion = convert(args.src, args.dst, args.prefix, args.add_prefix)
+    except (ValueError, FileNotFoundError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"ResNet3dSlowPath(depth={conversion.depth}, base_channels={conversion.base_channels}, "
+        f"in_channels={conversion.in_channels}): {len(conversion.state_dict)} tensors "
+        f"from prefix {conversion.prefix!r} to {args.dst}"
+    )
+    print(f"dropped, no part of the backbone: {len(conversion.dropped)}")
+    for name in conversion.dropped:
+        print(f"  {name}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
