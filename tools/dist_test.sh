@@ -19,7 +19,7 @@ checkpoint=$2
 nproc=$3
 shift 3
 case $nproc in
-    '' | 0 | *[!0-9]*)
+    '' | 0* | *[!0-9]*)
         echo "dist_test: NPROC must be a number of processes, got '$nproc'" >&2
         usage
         ;;

@@ -18,7 +18,7 @@ config=$1
 nproc=$2
 shift 2
 case $nproc in
-    '' | 0 | *[!0-9]*)
+    '' | 0* | *[!0-9]*)
         echo "dist_train: NPROC must be a number of processes, got '$nproc'" >&2
         usage
         ;;

@@ -18,7 +18,7 @@ usage() {
 
 positive() {
     case $2 in
-        '' | 0 | *[!0-9]*)
+        '' | 0* | *[!0-9]*)
             echo "slurm_train: $1 must be a number above 0, got '$2'" >&2
             usage
             ;;

@@ -36,7 +36,7 @@ class FrameCountError(RuntimeError):
         path: The file.
         promised: Number of frames the container spoke of.
         timestamps: (F,) float64, seconds, of the frames that can be decoded.
-        correction: (F,) int64, what the same backend needs to find these frames again.
+        correction: (F,) int64, rows of the promised table that exist; for the same backend.
     """
 
     def __init__(

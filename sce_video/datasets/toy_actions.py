@@ -137,7 +137,7 @@ def render_toy_action(
     low, high = _draw_shades(rng)
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = background + mask * (disc - background)
-    tint = 1 + rng.uniform(-0.03, 0.03, size=(2, 3)).astype(np.float32)
+    tint = 1 + rng.uniform(-0.02, 0.02, size=(2, 3)).astype(np.float32)
     colour = tint[0] + mask[..., None] * (tint[1] - tint[0])
     frames = grey[..., None] * colour
     frames += 2 * rng.standard_normal(frames.shape[:3], dtype=np.float32)[..., None]
@@ -199,12 +199,12 @@ def _draw_pattern(
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Grey clouds that drift by, (T, H, W) float32: what is seen of them does not last."""
-    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(5, 10)
+    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(5, 8)
     around = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
     down = ((1 + np.sin(around)) * 1.5 * size).astype(int)
     right = ((1 + np.cos(around)) * 1.5 * size).astype(int)
     picture = np.stack([clouds[i : i + size, j : j + size] for i, j in zip(down, right, strict=True)])
-    return (rng.uniform(105, 150) + picture).astype(np.float32)
+    return (rng.uniform(118, 138) + picture).astype(np.float32)
 
 
 def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
@@ -217,8 +217,8 @@ def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
 
 def _draw_shades(rng: np.random.Generator) -> tuple[float, float]:
     """Darkest and lightest grey of the disc."""
-    middle = rng.uniform(100, 155)
-    contrast = rng.uniform(45, 85)
+    middle = rng.uniform(118, 138)
+    contrast = rng.uniform(60, 80)
     return middle - contrast, middle + contrast
 
 

@@ -138,10 +138,10 @@ def is_plain(value: Any) -> bool:
 def random_states() -> dict:
     """The states of Python's, numpy's and torch's generators, as plain data."""
     version, internal, gauss = random.getstate()
-    name, keys, position, has_gauss, cached = np.random.get_state(legacy=True)
+    name, keys, position, has_gauss, cached = np.random.get_state()
     states = {
         "python": (version, internal, gauss),
-        "numpy": (name, torch.from_numpy(keys.astype(np.int64)), position, has_gauss, cached),
+        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached),
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():

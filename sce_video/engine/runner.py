@@ -44,6 +44,9 @@ class VideoRunner(Runner):
     leaves the queue and the optimiser alone; "resume the latest" takes the newest readable file.
     """
 
+    _has_loaded: bool
+    optim_wrapper: Any
+
     @cached_property
     def _cfg_text(self) -> str:
         return self.cfg.pretty_text  # formatting takes a good part of a second: once, not per file

@@ -38,7 +38,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         channels_last: Give views in ``torch.channels_last_3d`` memory.
         chunk_size: Samples worked on at a time; changes speed and memory, and results by rounding
             only. Beside its uint8 input and float output a view takes memory for up to about five
-            times this many float views. None: 32, or on a CPU as many as fit its caches (about 4 MiB).
+            times this many float views. None: 32, or on a CPU as many as fit its caches (4 MiB).
 
     Raises:
         ValueError: A view's config, ``mean``, ``std`` or ``chunk_size`` is out of range.

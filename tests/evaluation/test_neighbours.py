@@ -39,6 +39,19 @@ def test_ties_go_to_the_lower_index(bank_block):
     assert places.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
 
 
+def test_ties_within_the_neighbours_are_in_order_too():
+    generator = torch.Generator().manual_seed(4)
+    # A row of the bank picks one entry of the query: similarities are exact, with many ties.
+    picked = torch.randint(0, 16, (4000,), generator=generator)
+    for query in torch.randn(4, 16, generator=generator):
+        best = query.topk(2).indices
+        k = int(torch.isin(picked, best).sum())  # exactly the two best entries: no tie at the end
+        for wanted in (3, k, k + 1, 3999):
+            _, places = nearest_neighbours(query[None], torch.eye(16)[picked], wanted)
+            _, order = brute_force(query[None], torch.eye(16)[picked], wanted)
+            np.testing.assert_array_equal(places.numpy(), order)
+
+
 def test_groups_leave_out_the_querys_own():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(20, 5, generator=generator)

@@ -8,6 +8,7 @@ from typing import Any
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
 from mmengine.model import is_model_wrapper
+from mmengine.optim import OptimWrapper
 
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import HOOKS
@@ -47,8 +48,9 @@ class ScheduleHook(Hook):
 
     def before_run(self, runner) -> None:
         """Note the configured rates; a checkpoint, loaded after this, brings scheduled ones."""
-        optimizer = runner.optim_wrapper.optimizer
-        self._base_lrs = [group["lr"] for group in optimizer.param_groups]
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # else there is only testing to do
+            groups = runner.optim_wrapper.optimizer.param_groups
+            self._base_lrs = [group["lr"] for group in groups]
 
     def before_train(self, runner) -> None:
         """Turn epochs into steps and name the scaled rate."""

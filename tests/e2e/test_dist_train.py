@@ -1,0 +1,120 @@
+"""tools/dist_train.sh as two nodes of one process each: killed, resumed, the same in the end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+import torch
+from training import make_videos
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
+    port = str(free_port())
+    options = [
+        f"train_dataloader.dataset.data_root={videos}",
+        "train_dataloader.batch_size=2",
+        "train_dataloader.num_workers=1",
+        "train_dataloader.dataset.pipeline.1.clip_duration=0.4",
+        "train_dataloader.dataset.pipeline.1.num_frames=2",
+        "train_dataloader.dataset.pipeline.3.size=32",
+        "model.backbone.base_channels=4",
+        "model.projector.hidden_channels=16",
+        "model.predictor.hidden_channels=16",
+        "model.queue_size=20",
+        "train_cfg.max_epochs=6",
+        "default_hooks.logger.interval=1",
+        "default_hooks.checkpoint.by_epoch=False",
+        "default_hooks.checkpoint.interval=1",
+        "default_hooks.checkpoint.max_keep_ckpts=-1",
+    ]
+    nodes = []
+    for rank in range(2):
+        env = {
+            **os.environ,
+            "NNODES": "2",
+            "NODE_RANK": str(rank),
+            "MASTER_ADDR": "127.0.0.1",
+            "PORT": port,
+            "OMP_NUM_THREADS": "1",
+        }
+        command = [
+            "bash",
+            str(repo / "tools/dist_train.sh"),
+            str(repo / "configs/sce/sce_r3d18_folder.py"),
+            "1",
+            "--work-dir",
+            str(work_dir),
+            *extra,
+            "--cfg-options",
+            *options,
+        ]
+        nodes.append(
+            subprocess.Popen(
+                command,
+                env=env,
+                start_new_session=True,
+                stdout=(work_dir / f"node{rank}{len(extra)}.log").open("w"),
+                stderr=subprocess.STDOUT,
+            )
+        )
+    return nodes
+
+
+def finish(nodes, work_dir, timeout=240) -> None:
+    for node in nodes:
+        code = node.wait(timeout)
+        logs = "".join(p.read_text()[-2000:] for p in sorted(work_dir.glob("node*.log")))
+        assert code == 0, logs
+
+
+def kill(nodes) -> None:
+    """As a lost machine: no signal handler of torchrun or of ours gets to run."""
+    for node in nodes:
+        children = subprocess.run(
+            ["ps", "-o", "pid=", "-s", str(node.pid)], capture_output=True, text=True
+        ).stdout.split()
+        for pid in [*children, str(node.pid)]:
+            try:
+                os.kill(int(pid), signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        node.wait(30)
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_killed_and_resumed_two_nodes_equal_the_unbroken_run(repo, tmp_path):
+    videos = make_videos(tmp_path / "videos")  # 12 videos: 3 iterations an epoch, 18 in all
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    whole.mkdir(), broken.mkdir()
+    nodes = start_nodes(repo, broken, videos)
+    deadline = time.monotonic() + 240
+    while not (broken / "iter_5.pth").exists():  # the middle of the second epoch
+        assert time.monotonic() < deadline and all(n.poll() is None for n in nodes), (
+            broken / "node00.log"
+        ).read_text()[-3000:]
+        time.sleep(0.02)
+    kill(nodes)
+    assert not (broken / "iter_18.pth").exists(), "killed too late to show anything"
+    finish(start_nodes(repo, broken, videos, "--resume"), broken)
+    finish(start_nodes(repo, whole, videos), whole)
+
+    first, second = (load_checkpoint_file(d / "iter_18.pth") for d in (whole, broken))
+    for name, value in first["state_dict"].items():
+        assert torch.equal(value, second["state_dict"][name]), name
+    histories = [c["message_hub"]["log_scalars"]["train/loss"]["values"] for c in (first, second)]
+    assert len(histories[0]) == 18
+    assert torch.equal(*histories)

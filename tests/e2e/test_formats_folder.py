@@ -1,0 +1,41 @@
+"""The folder recipe on a folder of awkward files: it finishes and reports the unreadable ones."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
+
+
+@pytest.mark.slow
+def test_folder_of_awkward_files(repo, shared_videos, tmp_path):
+    command = [
+        sys.executable,
+        str(repo / "tools/train.py"),
+        str(repo / "configs/sce/sce_r3d18_folder.py"),
+        "--work-dir",
+        str(tmp_path),
+        "--cfg-options",
+        f"train_dataloader.dataset.data_root={shared_videos / 'formats'}",
+        "model.backbone.base_channels=4",
+        "model.projector.hidden_channels=16",
+        "model.predictor.hidden_channels=16",
+        "model.queue_size=32",
+        "train_cfg.max_epochs=2",
+        "train_dataloader.batch_size=6",
+        "train_dataloader.num_workers=1",
+        "train_dataloader.dataset.pipeline.1.num_frames=2",
+        "train_dataloader.dataset.pipeline.3.size=32",
+        "default_hooks.logger.interval=1",
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500)
+    assert done.returncode == 0, done.stderr[-3000:]
+    report = [json.loads(x) for x in (tmp_path / "bad_files.jsonl").read_text().splitlines()]
+    assert {row["path"].rsplit("/", 1)[-1] for row in report} == UNREADABLE
+    assert all(row["error"] for row in report)
+    assert (tmp_path / "epoch_2.pth").is_file()
+    assert "data_wait" in done.stdout + done.stderr

@@ -1,0 +1,273 @@
+"""The launch scripts: what they hand to Python and srun, and that torchrun understands it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+SCRIPTS = ["dist_train.sh", "dist_test.sh", "slurm_train.sh"]
+
+# Writes its arguments, one a line, and the variables that matter.
+RECORDER = """#!/bin/bash
+{
+    printf '%s\\n' "$0" "$@"
+    env | grep -E '^(NNODES|NODE_RANK|MASTER_ADDR|PORT|PYTHONPATH)=' || true
+} >"$RECORD"
+"""
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A repository with blanks in its path, the scripts, and a python3 of PATH that records."""
+    root = tmp_path / "a repository"
+    (root / "tools").mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    for name in SCRIPTS:
+        shutil.copy(TOOLS / name, root / "tools" / name)
+    _executable(tmp_path / "bin/python3", RECORDER)
+    return root
+
+
+def _executable(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(0o755)
+
+
+def _run(root: Path, script: str, *args: str, **env: str) -> subprocess.CompletedProcess[str]:
+    kept = {
+        "PATH": f"{root.parent / 'bin'}:/usr/bin:/bin",
+        "HOME": str(root.parent),
+        "RECORD": str(root.parent / "record"),
+    }
+    return subprocess.run(
+        ["bash", str(root / "tools" / script), *args],
+        env={**kept, **env},
+        cwd=root.parent,  # not the repository
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+def _record(root: Path) -> list[str]:
+    return (root.parent / "record").read_text().splitlines()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_syntax_is_right(script):
+    subprocess.run(["bash", "-n", str(TOOLS / script)], check=True)
+    assert os.access(TOOLS / script, os.X_OK)
+    assert "set -euo pipefail" in (TOOLS / script).read_text().splitlines()
+
+
+TRAIN = ["configs/a b.py", "4", "--resume", "--cfg-options", "a.b=[1, 2]", "c=$HOME *"]
+
+
+def test_train_by_default_is_one_machine(root):
+    done = _run(root, "dist_train.sh", *TRAIN)
+    assert done.returncode == 0, done.stderr
+    record = _record(root)
+    assert record[:14] == [
+        str(root.parent / "bin/python3"),
+        "-m",
+        "torch.distributed.run",
+        "--nnodes=1",
+        "--node_rank=0",
+        "--master_addr=127.0.0.1",
+        "--master_port=29500",
+        "--nproc_per_node=4",
+        str(root / "tools/train.py"),
+        "configs/a b.py",
+        "--launcher",
+        "pytorch",
+        "--resume",
+        "--cfg-options",
+    ]
+    assert record[14:16] == ["a.b=[1, 2]", "c=$HOME *"]
+    assert f"PYTHONPATH={root}" in record
+
+
+def test_train_on_several_machines_with_the_repositorys_python(root):
+    _executable(root / ".venv/bin/python", RECORDER)
+    several = dict(NNODES="2", NODE_RANK="1", MASTER_ADDR="10.0.0.1", PORT="1234")
+    done = _run(root, "dist_train.sh", "c.py", "8", **several, PYTHONPATH="/elsewhere")
+    assert done.returncode == 0, done.stderr
+    record = _record(root)
+    assert record[0] == str(root / ".venv/bin/python")
+    assert record[3:8] == [
+        "--nnodes=2",
+        "--node_rank=1",
+        "--master_addr=10.0.0.1",
+        "--master_port=1234",
+        "--nproc_per_node=8",
+    ]
+    assert f"PYTHONPATH={root}:/elsewhere" in record
+
+
+def test_test_takes_a_checkpoint(root):
+    done = _run(root, "dist_test.sh", "c.py", "a checkpoint.pth", "2", "--out", "x y.json")
+    assert done.returncode == 0, done.stderr
+    record = _record(root)
+    assert record[7:15] == [
+        "--nproc_per_node=2",
+        str(root / "tools/test.py"),
+        "c.py",
+        "a checkpoint.pth",
+        "--launcher",
+        "pytorch",
+        "--out",
+        "x y.json",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("script", "args", "env", "complaint"),
+    [
+        ("dist_train.sh", [], {}, ""),
+        ("dist_train.sh", ["c.py"], {}, ""),
+        ("dist_train.sh", ["c.py", "--resume"], {}, "got '--resume'"),
+        ("dist_train.sh", ["c.py", "0"], {}, "got '0'"),
+        ("dist_test.sh", ["c.py", "2"], {}, ""),
+        ("dist_test.sh", ["c.py", "2", "x.pth"], {}, "got 'x.pth'"),
+        ("slurm_train.sh", ["part", "job"], {}, ""),
+        ("slurm_train.sh", ["part", "job", "c.py"], {"GPUS": "many"}, "got 'many'"),
+        (
+            "slurm_train.sh",
+            ["part", "job", "c.py"],
+            {"GPUS": "12", "GPUS_PER_NODE": "8"},
+            "multiple",
+        ),
+    ],
+)
+def test_wrong_arguments_get_the_usage(root, script, args, env, complaint):
+    _executable(root.parent / "bin/srun", RECORDER)
+    done = _run(root, script, *args, **env)
+    assert done.returncode == 2
+    assert f"Usage: bash tools/{script}" in done.stderr
+    assert complaint in done.stderr
+    assert not (root.parent / "record").exists()
+
+
+def _options(record: list[str]) -> list[str]:
+    return record[1 : record.index("bash")]
+
+
+def test_slurm_asks_for_machines(root):
+    _executable(root.parent / "bin/srun", RECORDER)
+    done = _run(root, "slurm_train.sh", "a part", "a job", "c.py", GPUS="16", CPUS_PER_TASK="5")
+    assert done.returncode == 0, done.stderr
+    assert _options(_record(root)) == [
+        "--partition=a part",
+        "--job-name=a job",
+        "--nodes=2",
+        "--ntasks=2",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        "--cpus-per-task=40",
+        "--kill-on-bad-exit=1",
+    ]
+    done = _run(root, "slurm_train.sh", "p", "j", "c.py", GPUS="2", SRUN_ARGS="--time=1:00 -x a,b")
+    assert done.returncode == 0, done.stderr
+    assert _options(_record(root))[2:] == [
+        "--nodes=1",
+        "--ntasks=1",
+        "--ntasks-per-node=1",
+        "--gres=gpu:2",
+        "--cpus-per-task=16",
+        "--kill-on-bad-exit=1",
+        "--time=1:00",
+        "-x",
+        "a,b",
+    ]
+
+
+@pytest.mark.parametrize(("port", "expected"), [(None, "20042"), ("777", "777")])
+def test_slurm_starts_each_machine_with_its_rank(root, port, expected):
+    """srun here runs the command at once, as the second machine of the job would."""
+    srun = """#!/bin/bash
+while [ "$1" != bash ]; do shift; done
+export SLURM_STEP_NODELIST='node[3-4]' SLURM_STEP_NUM_NODES=2 SLURM_PROCID=1 SLURM_JOB_ID=40042
+exec "$@"
+"""
+    scontrol = """#!/bin/bash
+[ "$*" = 'show hostnames node[3-4]' ] && printf 'node3\\nnode4\\n'
+"""
+    _executable(root.parent / "bin/srun", srun)
+    _executable(root.parent / "bin/scontrol", scontrol)
+    env = {"GPUS": "16"} | ({"PORT": port} if port else {})
+    done = _run(root, "slurm_train.sh", "part", "job", "my config.py", "--seed", "1 2", **env)
+    assert done.returncode == 0, done.stderr
+    assert _record(root)[3:14] == [
+        "--nnodes=2",
+        "--node_rank=1",
+        "--master_addr=node3",
+        f"--master_port={expected}",
+        "--nproc_per_node=8",
+        str(root / "tools/train.py"),
+        "my config.py",
+        "--launcher",
+        "pytorch",
+        "--seed",
+        "1 2",
+    ]
+
+
+@pytest.mark.distributed
+def test_two_machines_of_one_process_really_start(root):
+    """The real torchrun, twice on this machine; the program only writes who it is."""
+    (root / "tools/train.py").write_text(
+        "import os, sys\n"
+        "rank, size = os.environ['RANK'], os.environ['WORLD_SIZE']\n"
+        "open(f'{os.environ[\"RECORD\"]}{rank}', 'w').write(f'{size} {sys.argv[1:]}')\n"
+    )
+    # Not a link: a virtual environment's python finds its packages by its own path.
+    _executable(root / ".venv/bin/python", f'#!/bin/bash\nexec "{sys.executable}" "$@"\n')
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    env = {
+        "PATH": "/usr/bin:/bin",
+        "HOME": str(root.parent),
+        "RECORD": str(root.parent / "rank"),
+        "OMP_NUM_THREADS": "1",
+        "NNODES": "2",
+        "PORT": str(port),
+    }
+    command = ["bash", str(root / "tools/dist_train.sh"), "c.py", "1", "--seed", "3"]
+    nodes = [
+        subprocess.Popen(
+            command, env={**env, "NODE_RANK": str(rank)}, stderr=subprocess.PIPE, text=True
+        )
+        for rank in (1, 0)
+    ]
+    try:
+        for node in nodes:
+            _, errors = node.communicate(timeout=120)
+            assert node.returncode == 0, errors
+    finally:
+        for node in nodes:
+            node.kill()
+    for rank in (0, 1):
+        text = (root.parent / f"rank{rank}").read_text()
+        assert text == "2 ['c.py', '--launcher', 'pytorch', '--seed', '3']"
+
+
+def test_pre_commit_runs_the_same_checks_as_ci(repo):
+    """Local hooks only, each command one that .ci/run has too."""
+    config = yaml.safe_load((repo / ".pre-commit-config.yaml").read_text())
+    assert [source["repo"] for source in config["repos"]] == ["local"]
+    ci = (repo / ".ci/run").read_text()
+    hooks = config["repos"][0]["hooks"]
+    assert [hook["id"] for hook in hooks] == ["ruff-check", "ruff-format", "mypy"]
+    for hook in hooks:
+        assert hook["language"] == "system"
+        assert hook["name"] in ci and f"exec {hook['name']}" in hook["entry"]
