@@ -167,7 +167,9 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
     drift = rng.uniform(0, 2 * np.pi) + rng.uniform(0.6, 1.2) * seconds
     x, y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
-        swing = rng.uniform(0.07, 0.13) * np.sin(phase + 2 * np.pi * rng.uniform(1.5, 2.5) * seconds)
+        swing = rng.uniform(0.07, 0.13) * np.sin(
+            phase + 2 * np.pi * rng.uniform(1.5, 2.5) * seconds
+        )
         return Motion(x + swing * np.cos(angle), y + swing * np.sin(angle), radius * still)
     swell = rng.uniform(0.3, 0.45) * np.sin(phase + 2 * np.pi * rng.uniform(0.8, 1.6) * seconds)
     return Motion(x, y, radius * (1 + swell))
@@ -203,7 +205,9 @@ def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np
     around = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
     down = ((1 + np.sin(around)) * 1.5 * size).astype(int)
     right = ((1 + np.cos(around)) * 1.5 * size).astype(int)
-    picture = np.stack([clouds[i : i + size, j : j + size] for i, j in zip(down, right, strict=True)])
+    picture = np.stack(
+        [clouds[i : i + size, j : j + size] for i, j in zip(down, right, strict=True)]
+    )
     return (rng.uniform(118, 138) + picture).astype(np.float32)
 
 
