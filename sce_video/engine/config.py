@@ -23,7 +23,7 @@ from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
 from torch.utils.data import DataLoader
 
-from sce_video import registry as own_registry
+import sce_video.registry as own_registry
 
 _PARTS = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
