@@ -11,11 +11,12 @@ ones a network matches two views of a video by colour and learns nothing else.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import av
 import numpy as np
@@ -27,6 +28,8 @@ PARTS = ("train", "val", "test")
 MANIFEST = "manifest.json"
 # Raise it whenever the pictures change: older files are then not mistaken for these.
 _VERSION = 1
+_NOISE = 2.0  # standard deviation, grey levels
+_TINT = 0.02  # largest deviation of a colour channel from grey, as a share
 
 
 class Motion(NamedTuple):
@@ -77,7 +80,7 @@ def generate_toy_actions(
     """
     root = Path(root)
     _check(num_videos, seed, size, num_frames, fps, workers)
-    parameters = {
+    parameters: dict[str, Any] = {
         "version": _VERSION,
         "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
         "seed": seed,
@@ -125,54 +128,53 @@ def render_toy_action(
         raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
     motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
-    # Seen from the disc's centre, in disc radii: (T, H, W).
-    dx = (centres[None, None, :] - motion.x[:, None, None]) / motion.radius[:, None, None]
-    dy = (centres[None, :, None] - motion.y[:, None, None]) / motion.radius[:, None, None]
-    distance = np.sqrt(dx**2 + dy**2)
-    edge = motion.radius[:, None, None] * size  # pixels in a radius: a soft edge one pixel wide
-    mask = np.clip((1 - distance) * edge + 0.5, 0, 1)
-    pattern = _draw_pattern(what, rng, dx, dy, distance)
-
-    background = _draw_background(rng, size, num_frames)
+    radius = motion.radius[:, None, None]
+    # Seen from the disc's centre, in disc radii.
+    dx = (centres[None, None, :] - motion.x[:, None, None]) / radius  # (T, 1, W)
+    dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
+    distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
+    mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
     low, high = _draw_shades(rng)
+    pattern = _draw_pattern(what, rng, dx, dy, distance)
     disc = (low + high) / 2 + (high - low) / 2 * pattern
-    grey = background + mask * (disc - background)
-    tint = 1 + rng.uniform(-0.02, 0.02, size=(2, 3)).astype(np.float32)
-    colour = tint[0] + mask[..., None] * (tint[1] - tint[0])
-    frames = grey[..., None] * colour
-    frames += 2 * rng.standard_normal(frames.shape[:3], dtype=np.float32)[..., None]
-    return np.clip(frames + 0.5, 0, 255).astype(np.uint8)
+    grey = _draw_background(rng, size, num_frames)
+    grey += mask * (disc - grey)
+    grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
+
+    tint = 1 + rng.uniform(-_TINT, _TINT, size=(2, 3))
+    frames = np.empty((*grey.shape, 3), dtype=np.uint8)
+    for channel, (behind, before) in enumerate(tint.T.tolist()):
+        frames[..., channel] = np.clip(grey * (behind + mask * (before - behind)), 0, 255)
+    return frames
 
 
 def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
-    """Where the disc goes; every motion has the same spread of sizes."""
-    seconds = seconds.astype(np.float32)
+    """Where the disc goes (float32); every motion has the same spread of sizes."""
     still = np.ones_like(seconds)
     radius = rng.uniform(0.19, 0.28)
-    x, y = rng.uniform(0.3, 0.7, size=2)
-    angle, phase = rng.uniform(0, 2 * np.pi, size=2)
+    x, y = rng.uniform(0.3, 0.7, size=2).tolist()
+    angle, phase = rng.uniform(0, 2 * math.pi, size=2).tolist()
+    right, down = math.cos(angle), math.sin(angle)
     if how == "bounce":
-        speed = rng.uniform(0.6, 1.1)
+        way = rng.uniform(0.6, 1.1) * seconds
         return Motion(
-            _fold(x + speed * np.cos(angle) * seconds, 0.15, 0.85),
-            _fold(y + speed * np.sin(angle) * seconds, 0.15, 0.85),
-            radius * still,
+            _fold(x + right * way, 0.15, 0.85), _fold(y + down * way, 0.15, 0.85), radius * still
         )
     if how == "circle":
-        around = phase + rng.choice([-1, 1]) * 2 * np.pi * rng.uniform(0.6, 1.2) * seconds
+        turns = int(rng.choice([-1, 1])) * rng.uniform(0.6, 1.2) * seconds
         reach = rng.uniform(0.18, 0.28)
-        x, y = rng.uniform(0.42, 0.58, size=2)
+        x, y = rng.uniform(0.42, 0.58, size=2).tolist()
+        around = phase + 2 * math.pi * turns
         return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
     # On the spot, but for a slow drift: the place is not what tells one video from another.
-    drift = rng.uniform(0, 2 * np.pi) + rng.uniform(0.6, 1.2) * seconds
-    x, y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
+    drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
+    centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
-        swing = rng.uniform(0.07, 0.13) * np.sin(
-            phase + 2 * np.pi * rng.uniform(1.5, 2.5) * seconds
-        )
-        return Motion(x + swing * np.cos(angle), y + swing * np.sin(angle), radius * still)
-    swell = rng.uniform(0.3, 0.45) * np.sin(phase + 2 * np.pi * rng.uniform(0.8, 1.6) * seconds)
-    return Motion(x, y, radius * (1 + swell))
+        swing = np.sin(phase + 2 * math.pi * rng.uniform(1.5, 2.5) * seconds)
+        swing *= rng.uniform(0.07, 0.13)
+        return Motion(centre_x + right * swing, centre_y + down * swing, radius * still)
+    swell = np.sin(phase + 2 * math.pi * rng.uniform(0.8, 1.6) * seconds)
+    return Motion(centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell))
 
 
 def _fold(position: np.ndarray, low: float, high: float) -> np.ndarray:
@@ -185,30 +187,27 @@ def _draw_pattern(
     what: str, rng: np.random.Generator, dx: np.ndarray, dy: np.ndarray, distance: np.ndarray
 ) -> np.ndarray:
     """Pattern from -1 to 1 on the disc, (T, H, W); orientation, phase and width are random."""
-    angle = rng.uniform(0, 2 * np.pi)
-    phases = rng.uniform(0, 2 * np.pi, size=2)
-    waves = 2 * np.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
+    angle = rng.uniform(0, 2 * math.pi)
+    first, second = rng.uniform(0, 2 * math.pi, size=2).tolist()
+    waves = 2 * math.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
+    right, down = waves * math.cos(angle), waves * math.sin(angle)
     if what == "rings":
-        wave = np.sin(waves * distance + phases[0])
+        wave = np.sin(waves * distance + first)
     else:
-        u = np.cos(angle) * dx + np.sin(angle) * dy
-        wave = np.sin(waves * u + phases[0])
+        wave = np.sin(right * dx + (down * dy + first))
         if what == "checks":
-            wave = wave * np.sin(waves * (np.cos(angle) * dy - np.sin(angle) * dx) + phases[1])
-            wave = wave * 2
+            wave *= 2 * np.sin(right * dy + (second - down * dx))
     return np.clip(2.5 * wave, -1, 1)
 
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Grey clouds that drift by, (T, H, W) float32: what is seen of them does not last."""
     clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(5, 8)
-    around = rng.uniform(0, 2 * np.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
-    down = ((1 + np.sin(around)) * 1.5 * size).astype(int)
-    right = ((1 + np.cos(around)) * 1.5 * size).astype(int)
-    picture = np.stack(
-        [clouds[i : i + size, j : j + size] for i, j in zip(down, right, strict=True)]
-    )
-    return (rng.uniform(118, 138) + picture).astype(np.float32)
+    clouds = (rng.uniform(118, 138) + clouds).astype(np.float32)
+    around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
+    tops = ((1 + np.sin(around)) * 1.5 * size).astype(int)
+    lefts = ((1 + np.cos(around)) * 1.5 * size).astype(int)
+    return np.stack([clouds[i : i + size, j : j + size] for i, j in zip(tops, lefts, strict=True)])
 
 
 def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
@@ -234,7 +233,8 @@ def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
     """Encode (T, H, W, 3) to h264; the file appears whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
-    options = {"crf": "18", "preset": "veryfast", "threads": "1"}  # one thread: equal bytes
+    # Every frame a key frame: reading four of sixty decodes four. One thread: equal bytes.
+    options = {"crf": "18", "preset": "ultrafast", "tune": "fastdecode", "g": "1", "threads": "1"}
     with av.open(str(unfinished), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
@@ -245,7 +245,7 @@ def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
     os.replace(unfinished, path)
 
 
-def _claim(root: Path, parameters: dict, overwrite: bool) -> None:
+def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     """Make the folder ours: check or write its manifest, drop videos of other parameters."""
     manifest = root / MANIFEST
     if manifest.exists():

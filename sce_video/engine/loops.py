@@ -51,7 +51,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                         f"checkpoint interval {hook.interval} (iterations) must be a multiple of "
                         f"accumulative_counts={accumulation}: half a step cannot be resumed"
                     )
-        return super().run()
+        try:
+            return super().run()
+        finally:
+            # Persistent workers end at once when their iterator is dropped here; left to the
+            # garbage collector each of them holds up the end of the program by seconds.
+            self.dataloader._iterator = None
 
     def run_epoch(self) -> None:
         """Iterate over what is left of the epoch."""
