@@ -4,8 +4,9 @@ A class is **what** moves (the pattern of a disc: stripes, checks or rings) and 
 (bouncing along straight lines, going round in a circle, shaking to and fro, or growing and
 shrinking on the spot). Either alone tells only a part of the classes. A class stays what it is
 when a video is mirrored, played backwards or recoloured: place, size, direction, speed, phase,
-orientation, shades and background are drawn at random. The colours are muted: with bright random
-ones a network matches two views of a video by colour and learns nothing else.
+orientation, shades and background are drawn at random. What a class is not made of does not last:
+light and background drift, so that two clips of a video have little in common but what moves and
+how. The colours are muted: with bright random ones a network matches two views by colour alone.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
 PARTS = ("train", "val", "test")
 MANIFEST = "manifest.json"
 # Raise it whenever the pictures change: older files are then not mistaken for these.
-_VERSION = 1
+_VERSION = 2
+_MIDDLE = 128  # grey level that backgrounds and discs are centred on
 _NOISE = 2.0  # standard deviation, grey levels
 _TINT = 0.02  # largest deviation of a colour channel from grey, as a share
 
@@ -58,7 +60,7 @@ def generate_toy_actions(
 
     The picture of a file depends on ``seed``, its part and its number alone: a part is the same
     whatever the other parts' sizes, and no two parts share a draw. A run that was broken off goes
-    on where it stopped.
+    on where it stopped; a part that the folder lacks is added to it.
 
     Args:
         root: Folder to write to; made if need be.
@@ -139,6 +141,7 @@ def render_toy_action(
     disc = (low + high) / 2 + (high - low) / 2 * pattern
     grey = _draw_background(rng, size, num_frames)
     grey += mask * (disc - grey)
+    grey = _drift_light(rng, grey, fps)
     grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
 
     tint = 1 + rng.uniform(-_TINT, _TINT, size=(2, 3))
@@ -151,7 +154,7 @@ def render_toy_action(
 def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
     """Where the disc goes (float32); every motion has the same spread of sizes."""
     still = np.ones_like(seconds)
-    radius = rng.uniform(0.19, 0.28)
+    radius = rng.uniform(0.27, 0.39)
     x, y = rng.uniform(0.3, 0.7, size=2).tolist()
     angle, phase = rng.uniform(0, 2 * math.pi, size=2).tolist()
     right, down = math.cos(angle), math.sin(angle)
@@ -202,12 +205,22 @@ def _draw_pattern(
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
     """Grey clouds that drift by, (T, H, W) float32: what is seen of them does not last."""
-    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(5, 8)
-    clouds = (rng.uniform(118, 138) + clouds).astype(np.float32)
-    around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 4, num_frames)
+    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(8, 14)
+    clouds = (_MIDDLE + clouds).astype(np.float32)
+    around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 9, num_frames)
     tops = ((1 + np.sin(around)) * 1.5 * size).astype(int)
     lefts = ((1 + np.cos(around)) * 1.5 * size).astype(int)
     return np.stack([clouds[i : i + size, j : j + size] for i, j in zip(tops, lefts, strict=True)])
+
+
+def _drift_light(rng: np.random.Generator, grey: np.ndarray, fps: int) -> np.ndarray:
+    """Contrast and brightness that swing by themselves: light says nothing about the video."""
+    seconds = np.arange(len(grey)) / fps
+    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
+    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * seconds)
+    contrast, brightness = 1 + swings[0], 60 * swings[1]
+    lit = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
+    return lit.astype(np.float32)
 
 
 def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
@@ -220,9 +233,8 @@ def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
 
 def _draw_shades(rng: np.random.Generator) -> tuple[float, float]:
     """Darkest and lightest grey of the disc."""
-    middle = rng.uniform(118, 138)
-    contrast = rng.uniform(60, 80)
-    return middle - contrast, middle + contrast
+    contrast = rng.uniform(55, 75)
+    return _MIDDLE - contrast, _MIDDLE + contrast
 
 
 def _video_path(root: Path, part: str, number: int) -> Path:
@@ -250,21 +262,37 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
     manifest = root / MANIFEST
     if manifest.exists():
         found = json.loads(manifest.read_text(encoding="utf-8"))
-        if found == parameters:
-            return
-        if not overwrite:
-            changed = [k for k in parameters if found.get(k) != parameters[k]]
+        changed = _changes(found, parameters)
+        if not changed:  # parts that are not asked for now stay
+            parameters = {
+                **parameters,
+                "num_videos": {**found["num_videos"], **parameters["num_videos"]},
+            }
+        elif overwrite:
+            for part in PARTS:
+                for video in sorted(root.glob(f"{part}/*_*/[0-9]*.mp4")):
+                    video.unlink()
+        else:
             raise ValueError(
                 f"{root} holds toy actions made with another {', '.join(changed)}: "
                 "choose another folder, or overwrite=True to replace them"
             )
-        for part in PARTS:
-            for video in sorted(root.glob(f"{part}/*_*/[0-9]*.mp4")):
-                video.unlink()
     elif root.exists() and any(root.iterdir()):
         raise ValueError(f"{root} is not empty and holds no toy actions: choose another folder")
     root.mkdir(parents=True, exist_ok=True)
     manifest.write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+
+
+def _changes(found: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
+    """What keeps the videos of a manifest from being these."""
+    counts = found.get("num_videos", {})
+    changed = [
+        f"number of {part} videos"
+        for part, count in parameters["num_videos"].items()
+        if counts.get(part, count) != count
+    ]
+    others = [name for name in parameters if name != "num_videos"]
+    return changed + [name for name in others if found.get(name) != parameters[name]]
 
 
 def _check(

@@ -95,6 +95,19 @@ def test_other_parameters_are_refused_unless_told_to_overwrite(tmp_path: Path) -
     assert json.loads((root / "manifest.json").read_text())["seed"] == 2
 
 
+def test_a_part_is_added_but_never_changed_in_size(tmp_path: Path) -> None:
+    root = tmp_path / "v"
+    generate_toy_actions(root, {"train": 3}, **SMALL)
+    before = contents(root)
+    generate_toy_actions(root, {"train": 3, "val": 2}, **SMALL)
+    generate_toy_actions(root, {"val": 2}, **SMALL)
+    assert {k: v for k, v in contents(root).items() if k in before} == before
+    assert len(contents(root)) == 5
+    with pytest.raises(ValueError, match="another number of train videos"):
+        generate_toy_actions(root, {"train": 2}, **SMALL)  # a third would stay in the folder
+    assert len(contents(root)) == 5
+
+
 def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").write_text("keep")
     with pytest.raises(ValueError, match="not empty"):

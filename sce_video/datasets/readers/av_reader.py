@@ -334,7 +334,11 @@ class AvReader(VideoReader):
         height, width = self._size
         if turns % 2:
             height, width = width, height
-        rgb = self._reformatter.reformat(frame, width=width, height=height, format="rgb24")
+        # Its default is a pool of threads of its own for every reader: for one frame at a time that
+        # takes many times longer than the conversion.
+        rgb = self._reformatter.reformat(
+            frame, width=width, height=height, format="rgb24", threads=self._num_threads
+        )
         self.frames_converted += 1
         return np.rot90(rgb.to_ndarray(), k=turns)
 

@@ -1,0 +1,145 @@
+"""The quickstart: generate toy-action videos, pretrain SCE on them, judge against random weights.
+
+    bash tools/quickstart.sh               # makes the environment first, then calls this
+    python tools/quickstart.py [--smoke] [--part val] [--seed N]
+
+Runs the commands a user would type (they are printed), prints one small table and writes
+WORK_DIR/results.json. Repeating it keeps the videos and does the rest anew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mmengine.config import Config
+
+from sce_video.datasets.toy_actions import generate_toy_actions
+
+REPO = Path(__file__).resolve().parents[1]
+CONFIG = "configs/quickstart/sce_toy_actions.py"
+SCORES = ("knn_top1", "linear_top1", "retrieval_r1")
+
+
+class Size(NamedTuple):
+    """How much of it."""
+
+    train: int
+    """Videos to pretrain on; with their labels they are also the bank of the judging."""
+    judged: int
+    """Videos to judge on."""
+    epochs: int | None
+    """None: the config's."""
+
+
+FULL = Size(train=480, judged=240, epochs=None)
+SMOKE = Size(train=96, judged=48, epochs=2)
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description="Pretrain on toy actions and judge, in minutes.")
+    parser.add_argument(
+        "--smoke", action="store_true", help="the same path with little of all: about a minute"
+    )
+    parser.add_argument(
+        "--part",
+        choices=["val", "test"],
+        default="test",
+        help="videos to judge on; choose settings on val, report test",
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the weights and the training")
+    parser.add_argument("--work-dir", type=Path, help="default: work_dirs/quickstart[_smoke]")
+    return parser.parse_args(argv)
+
+
+def run(tool: str, *arguments: str) -> None:
+    """Run a tool of the project in the repository's root, its output in this terminal."""
+    print("\n$ " + shlex.join(["python", f"tools/{tool}", *arguments]), flush=True)
+    # Threads that sleep while they wait: spinning ones take the cores from the decoding worker.
+    environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+    command = [sys.executable, f"tools/{tool}", *arguments]
+    subprocess.run(command, cwd=REPO, env=environment, check=True)
+
+
+def judge(checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
+    """The scores of tools/test.py for a checkpoint or ``random``."""
+    out = folder / "judged.json"
+    run(
+        *("test.py", CONFIG, checkpoint, "--work-dir", str(folder), "--out", str(out)),
+        *("--cfg-options", *options),
+    )
+    metrics = json.loads(out.read_text(encoding="utf-8"))["metrics"]
+    return {name: metrics[name] for name in SCORES}
+
+
+def table(results: dict, title: str) -> str:
+    """The scores in percent, a row per network."""
+    head = ("", "kNN top-1", "linear top-1", "retrieval R@1")
+    rows: list[tuple[str, ...]] = [head]
+    for name in ("random", "pretrained"):
+        rows.append((name, *(f"{100 * results[name][score]:.1f}" for score in SCORES)))
+    gains = [results["pretrained"][score] - results["random"][score] for score in SCORES]
+    rows.append(("gain", *(f"{100 * gain:+.1f}" for gain in gains)))
+    lines = [f"{first:<12}" + "".join(f"{cell:>15}" for cell in rest) for first, *rest in rows]
+    return "\n".join([title, *lines])
+
+
+def quickstart(
+    size: Size, work_dir: Path, part: str = "test", seed: int = 0
+) -> dict[str, dict[str, float] | float]:
+    """All of it; writes ``results.json`` and returns what is in it."""
+    start = time.monotonic()
+    videos = work_dir / "videos"
+    print(f"{size.train} + {size.judged} videos in {videos}", flush=True)
+    generate_toy_actions(
+        videos, {"train": size.train, part: size.judged}, workers=os.cpu_count() or 1
+    )
+    epochs = size.epochs or Config.fromfile(str(REPO / CONFIG)).train_cfg.max_epochs
+    options = [
+        f"train_dataloader.dataset.data_root={videos / 'train'}",
+        f"test_cfg.bank_dataloader.dataset.data_root={videos / 'train'}",
+        f"test_dataloader.dataset.data_root={videos / part}",
+        f"train_cfg.max_epochs={epochs}",
+        f"randomness.seed={seed}",
+    ]
+    pretraining = work_dir / "pretraining"
+    run("train.py", CONFIG, "--work-dir", str(pretraining), "--cfg-options", *options)
+    checkpoint = str(pretraining / f"epoch_{epochs}.pth")
+    results: dict = {
+        "pretrained": judge(checkpoint, work_dir / "judging_pretrained", options),
+        "random": judge("random", work_dir / "judging_random", options),
+        "videos": size.train,
+        "epochs": epochs,
+    }
+    results["seconds"] = round(time.monotonic() - start, 1)
+    out = work_dir / "results.json"
+    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    title = f"toy actions, {part} part, {size.train} videos, {epochs} epochs (percent)"
+    print(f"\n{table(results, title)}\n{results['seconds']:.0f} s; written to {out}")
+    return results
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    args = parse_args(argv)
+    work_dir = args.work_dir or REPO / "work_dirs" / f"quickstart{'_smoke' * args.smoke}"
+    try:
+        quickstart(SMOKE if args.smoke else FULL, work_dir.resolve(), args.part, args.seed)
+    except ValueError as error:
+        print(f"quickstart: {error}", file=sys.stderr)
+        return 1
+    except subprocess.CalledProcessError as error:
+        print(f"quickstart: {shlex.join(error.cmd[1:3])} failed, see above", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
