@@ -105,6 +105,7 @@ def quickstart(
     epochs = size.epochs or Config.fromfile(str(REPO / CONFIG)).train_cfg.max_epochs
     options = [
         f"train_dataloader.dataset.data_root={videos / 'train'}",
+        f"default_hooks.online_judge.bank.dataset.data_root={videos / 'train'}",
         f"test_cfg.bank_dataloader.dataset.data_root={videos / 'train'}",
         f"test_dataloader.dataset.data_root={videos / part}",
         f"train_cfg.max_epochs={epochs}",
@@ -112,6 +113,7 @@ def quickstart(
     ]
     pretraining = work_dir / "pretraining"
     run("train.py", CONFIG, "--work-dir", str(pretraining), "--cfg-options", *options)
+    run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {
         "pretrained": judge(checkpoint, work_dir / "judging_pretrained", options),

@@ -141,7 +141,13 @@ def random_states() -> dict:
     name, keys, position, has_gauss, cached = np.random.get_state()
     states = {
         "python": (version, internal, gauss),
-        "numpy": (name, torch.from_numpy(np.asarray(keys).astype(np.int64)), position, has_gauss, cached),
+        "numpy": (
+            name,
+            torch.from_numpy(np.asarray(keys).astype(np.int64)),
+            position,
+            has_gauss,
+            cached,
+        ),
         "torch": torch.get_rng_state(),
     }
     if torch.cuda.is_available():

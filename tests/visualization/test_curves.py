@@ -1,0 +1,59 @@
+"""What is read from a work directory, and that the picture holds it."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from sce_video.visualization.curves import draw_run, read_judgements, read_scalars
+
+
+def log(folder, stamp, rows):
+    file = folder / stamp / "vis_data" / "scalars.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def row(iteration, loss):
+    return {"iter": iteration, "loss": loss, "infonce": loss + 1, "h_rank": 3.0}
+
+
+def test_a_resumed_run_continues_the_line(tmp_path):
+    log(tmp_path, "20260102_000000", [row(20, 2.5), row(30, 2.0), {"judge/knn_top1": 0.5}])
+    log(tmp_path, "20260101_000000", [row(10, 4.0), row(20, 3.0)])
+    assert [(r["iter"], r["loss"]) for r in read_scalars(tmp_path)] == [
+        (10, 4.0),
+        (20, 2.5),
+        (30, 2.0),
+    ]
+
+
+def test_nothing_logged(tmp_path):
+    with pytest.raises(FileNotFoundError, match=str(tmp_path)):
+        read_scalars(tmp_path)
+    assert read_judgements(tmp_path) == []
+
+
+def test_picture_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
+    drawn = {}
+    monkeypatch.setattr(
+        "matplotlib.figure.Figure.savefig",
+        lambda self, path, **options: drawn.update(
+            {a.get_title(): [tuple(line.get_ydata()) for line in a.get_lines()] for a in self.axes}
+        ),
+    )
+    (tmp_path / "online_judge.jsonl").write_text(
+        '{"epoch": 0, "iter": 0, "knn_top1": 0.25}\n{"epoch": 1, "iter": 30, "knn_top1": 0.5}\n'
+    )
+    draw_run([row(10, 4.0), row(20, 3.0)], read_judgements(tmp_path), tmp_path / "a.png")
+    assert drawn == {
+        "objective (Proposition 1)": [(4.0, 3.0), (5.0, 4.0)],
+        "health of h: effective rank in a batch": [(3.0, 3.0)],
+        "kNN top-1 of the frozen network, %": [(25.0, 50.0)],
+    }
+
+
+def test_picture_is_written(tmp_path):
+    draw_run([row(10, 4.0), row(20, 3.0)], [], tmp_path / "deep" / "a.png", "title")
+    assert (tmp_path / "deep" / "a.png").read_bytes().startswith(b"\x89PNG")
