@@ -9,6 +9,7 @@ This module only declares; the modules named in ``locations`` are imported when 
 looked up.
 """
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -30,7 +31,10 @@ class ChildRegistry(Registry):
         self.import_from_location()
         scope, real_key = self.split_scope_key(key)
         if scope is None and real_key not in self._module_dict and self.parent is not None:
-            self.parent.import_from_location()
+            with warnings.catch_warnings():
+                # mmcv-lite says every time that it lacks mmcv.ops, which nothing here needs.
+                warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
+                self.parent.import_from_location()
         return super().get(key)
 
     @contextmanager

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from pathlib import Path
 
 from mmengine.config import Config
@@ -66,9 +67,16 @@ def configure(args: argparse.Namespace) -> Config:
     return cfg
 
 
-def main(argv: list[str] | None = None) -> None:
-    VideoRunner.from_cfg(configure(parse_args(argv))).train()
+def main(argv: list[str] | None = None) -> int:
+    args = parse_args(argv)
+    try:
+        cfg = configure(args)
+    except (ValueError, FileNotFoundError) as error:  # of the user's making: no traceback
+        print(f"train: {error}", file=sys.stderr)
+        return 2
+    VideoRunner.from_cfg(cfg).train()
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

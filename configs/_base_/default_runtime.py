@@ -20,6 +20,6 @@ visualizer = dict(
     type="Visualizer",
     vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")],
 )
-compile = False  # True or torch.compile's arguments: compiles the encoders
+# compile = True, or torch.compile's arguments as a dict, compiles the encoders.
 load_from = None
 resume = False

@@ -1,0 +1,93 @@
+"""Accumulation, mixed precision, compilation and memory layout through the whole runner."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from training import make_videos, small_config, train
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(scope="module")
+def plain(videos, tmp_path_factory):
+    return train(small_config(videos, tmp_path_factory.mktemp("plain"), train_cfg__max_epochs=1))
+
+
+def losses(recorder):
+    return [row[1] for row in recorder.rows]
+
+
+def test_epochs_end_with_whole_steps(videos, tmp_path):
+    cfg = small_config(
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,  # 6 batches an epoch: one step of 4, 2 left out
+        optim_wrapper__accumulative_counts=4,
+        default_hooks__checkpoint__interval=4,
+        train_cfg__max_epochs=2,
+    )
+    runner, recorder = train(cfg)
+    assert [row[0] for row in recorder.rows] == list(range(8))
+    algorithm = runner.model
+    assert int(algorithm.queue.pointer) == 2 * 4 * 2 * 2 % 20  # steps x batches x batch x views
+    steps = {int(s["step"]) for s in runner.optim_wrapper.optimizer.state.values()}
+    assert steps == {2}
+
+
+def test_half_a_step_is_never_saved(videos, tmp_path):
+    cfg = small_config(
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,
+        optim_wrapper__accumulative_counts=4,
+        default_hooks__checkpoint__interval=6,
+    )
+    with pytest.raises(ValueError, match=r"interval 6 .* multiple of accumulative_counts=4"):
+        train(cfg)
+
+
+def test_too_few_videos_for_a_step(videos, tmp_path):
+    with pytest.raises(ValueError, match="12 training samples do not fill one step"):
+        train(small_config(videos, tmp_path, train_dataloader__batch_size=16))
+
+
+@pytest.mark.parametrize(
+    ("switch", "tolerance"),
+    [
+        (dict(compile=dict(backend="eager")), 1e-5),
+        (dict(model__backbone__channels_last=True), 1e-3),
+        (
+            dict(optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"),
+            0.2,
+        ),
+    ],
+    ids=["compile", "channels_last", "bfloat16"],
+)
+def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance):
+    runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
+    count = 1 if "optim_wrapper__dtype" in switch else 3  # 16 bits go their own way from step 2 on
+    assert losses(recorder)[:count] == pytest.approx(losses(plain[1])[:count], abs=tolerance)
+    if "compile" in switch:
+        assert runner.model.backbone._compiled_call_impl is not None
+        assert runner.model.target.backbone._compiled_call_impl is not None
+        names = set(runner.model.state_dict())
+        assert names == set(plain[0].model.state_dict())  # checkpoints stay exchangeable
+
+
+def test_lars_moves_every_weight(videos, tmp_path):
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
+    cfg.optim_wrapper.optimizer = dict(type="LARS", lr=2.4, weight_decay=1e-6)
+    cfg.custom_hooks[0].base_batch_size = 256
+    runner, _ = train(cfg)
+    fresh, _ = train(small_config(videos, tmp_path / "x", train_cfg__max_epochs=1), stop_after=1)
+    moved = [
+        not torch.equal(p, q)
+        for p, q in zip(
+            runner.model.backbone.parameters(), fresh.model.backbone.parameters(), strict=True
+        )
+    ]
+    assert all(moved)
