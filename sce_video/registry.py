@@ -20,6 +20,14 @@ from mmengine.registry import Registry
 _SCOPE = "sce_video"
 
 
+def import_parts(registry: Registry) -> None:
+    """Import what a registry says its parts are in, without mmcv-lite's word on lacking mmcv.ops,
+    which nothing here needs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
+        registry.import_from_location()
+
+
 class ChildRegistry(Registry):
     """A registry that also makes its parent import its parts before asking it.
 
@@ -31,10 +39,7 @@ class ChildRegistry(Registry):
         self.import_from_location()
         scope, real_key = self.split_scope_key(key)
         if scope is None and real_key not in self._module_dict and self.parent is not None:
-            with warnings.catch_warnings():
-                # mmcv-lite says every time that it lacks mmcv.ops, which nothing here needs.
-                warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
-                self.parent.import_from_location()
+            import_parts(self.parent)
         return super().get(key)
 
     @contextmanager

@@ -192,7 +192,7 @@ def _find(kind: Any) -> list[Any]:
     for part in _PARTS:
         registry = getattr(own_registry, part, None) or getattr(mmaction_registry, part)
         while registry is not None:
-            registry.import_from_location()
+            own_registry.import_parts(registry)
             match = registry.module_dict.get(name)
             if match is not None and scope in (None, registry.scope) and match not in found:
                 found.append(match)
