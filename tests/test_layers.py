@@ -94,3 +94,36 @@ def test_engine_never_names_a_concrete_algorithm():
     for folder in ("engine", "evaluation", "visualization"):
         for path in (PACKAGE / folder).rglob("*.py"):
             assert not any("algorithms" in name for name in imported(path)), path
+
+
+def functions():
+    for folder in (PACKAGE, REPO / "tools"):
+        for path in sorted(folder.rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.FunctionDef):
+                    yield path.relative_to(REPO), node
+
+
+def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
+    """A function's body without its docstring has 60 lines at most; no ``**kwargs`` sinks."""
+    for path, node in functions():
+        body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
+        lines = body[-1].end_lineno - body[0].lineno + 1
+        assert lines <= 60, f"{path}: {node.name} has {lines} lines"
+        assert node.args.kwarg is None, f"{path}: {node.name} takes **{node.args.kwarg.arg}"
+        if node.name == "__init__":
+            count = len(node.args.args) + len(node.args.kwonlyargs) - 1
+            assert count <= 10, f"{path}: a constructor takes {count} arguments"
+
+
+def test_no_unsafe_loading_and_no_shell():
+    for folder in (PACKAGE, REPO / "tools", REPO / "tests", REPO / "benchmarks"):
+        for path in folder.rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+                if isinstance(node, ast.keyword) and isinstance(node.value, ast.Constant):
+                    bad = (node.arg, node.value.value) in (
+                        ("weights_only", False),
+                        ("shell", True),
+                        ("allow_pickle", True),
+                    )
+                    assert not bad, f"{path}:{node.value.lineno}: {node.arg}={node.value.value}"

@@ -125,8 +125,8 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     for row, strip, lines, scale in zip(rows, strips, titles, scales, strict=True):
         if row.heading:
             top += _HEADING
-            _text(figure, top - 0.06, row.heading, size=9, weight="bold", va="bottom")
-        _text(figure, top, "\n".join(lines), size=7, color="#333333", va="top")
+            _text(figure, top - 0.06, row.heading, dict(fontsize=9, weight="bold", va="bottom"))
+        _text(figure, top, "\n".join(lines), dict(fontsize=7, color="#333333", va="top"))
         top += _LINE * len(lines)
         tall, long = strip.shape[0] * scale, strip.shape[1] * scale
         box = (_MARGIN / width, 1 - (top + tall) / height, long / width, tall / height)
@@ -146,7 +146,7 @@ def _strip(frames: np.ndarray, max_frames: int) -> np.ndarray:
     return np.concatenate(parts[:-1], axis=1)
 
 
-def _text(figure: Figure, top: float, text: str, *, size: float, va: str, **style: Any) -> None:
+def _text(figure: Figure, top: float, text: str, style: dict[str, Any]) -> None:
     """Text at the left margin, ``top`` inches below the figure's upper edge."""
     width, height = figure.get_size_inches()
-    figure.text(_MARGIN / width, 1 - top / height, text, fontsize=size, va=va, **style)
+    figure.text(_MARGIN / width, 1 - top / height, text, **style)

@@ -130,3 +130,19 @@ def test_unknown_keys_are_refused(tmp_path):
     assert Config.fromfile(file).model.taum == 0.1
     with pytest.raises(ValueError, match=r"taum[\s\S]*tau_m"):
         check_config(load_config(str(file)))
+
+
+@pytest.mark.parametrize("path", PAPER, ids=identifier)
+def test_judged_with_the_clips_it_was_trained_on(path):
+    """All three judging pipelines keep the recipe's clip; test crops are 256, or 128 for 112."""
+    cfg = load_config(str(path))
+    clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
+    pipelines = [
+        cfg.test_dataloader.dataset.pipeline,
+        cfg.test_cfg.bank_dataloader.dataset.pipeline,
+        cfg.default_hooks.online_judge.bank.dataset.pipeline,
+    ]
+    for pipeline in pipelines:
+        assert pipeline[1].num_frames == clips.num_frames
+        assert pipeline[1].clip_duration == clips.clip_duration
+        assert pipeline[3].size == pipeline[4].size == {224: 256, 112: 128}[crop.size]
