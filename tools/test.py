@@ -18,7 +18,7 @@ from mmengine.config import Config
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
-from sce_video.engine.runner import VideoRunner
+from sce_video.engine.runner import VideoRunner, leave_process_group
 from sce_video.evaluation import check_backbone_weights
 
 RANDOM = "random"
@@ -106,6 +106,7 @@ def main(argv: list[str] | None = None) -> int:
     except (ValueError, FileNotFoundError) as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
+    leave_process_group()
     return 0
 
 

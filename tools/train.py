@@ -17,6 +17,7 @@ from mmengine.config import Config
 
 from sce_video.engine import VideoRunner
 from sce_video.engine.config import check_config, load_config
+from sce_video.engine.runner import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -75,6 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {error}", file=sys.stderr)
         return 2
     VideoRunner.from_cfg(cfg).train()
+    leave_process_group()
     return 0
 
 

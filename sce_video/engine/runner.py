@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 import time
 from functools import cached_property
 from pathlib import Path
@@ -240,6 +243,23 @@ class VideoRunner(Runner):
         sampler = self.train_dataloader.sampler
         if hasattr(sampler, "seed"):
             sampler.seed = seed
+
+
+def leave_process_group() -> None:
+    """End a distributed program: wait for the others, then leave.
+
+    Over gloo this does not return: its threads now and then abort a process that ends in the usual
+    way, and the launcher would take that for a failure of the training.
+    """
+    if not is_distributed():
+        return
+    torch.distributed.barrier()
+    if torch.distributed.get_backend() == "gloo":
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
+    torch.distributed.destroy_process_group()
 
 
 def _is_backbone(name: str) -> bool:
