@@ -15,6 +15,7 @@ from sce_video.models import SCE
 
 pytestmark = pytest.mark.distributed
 STEPS = 6
+LATER_STEPS = 60  # of the two processes only
 BATCH = 8  # of all processes together
 
 
@@ -48,7 +49,10 @@ def run(rank: int, world: int) -> dict:
         model.eval()
     optimizer = torch.optim.SGD([p for p in algorithm.parameters() if p.requires_grad], lr=0.05)
     losses, first_gradients = [], {}
-    for step in range(STEPS):
+    early: dict = {}
+    for step in range(STEPS + LATER_STEPS if world > 1 else STEPS):
+        if step == STEPS:
+            early = snapshot(algorithm)
         # Rank r holds the samples r, r + world, ... as ResumableSampler deals them out.
         views = [view[rank::world] for view in joint_views(step)]
         optimizer.zero_grad()
@@ -62,8 +66,17 @@ def run(rank: int, world: int) -> dict:
         algorithm.after_optimizer_step()
         losses.append(loss.item())
     return {
-        "losses": torch.tensor(losses, dtype=torch.float64),
+        "losses": torch.tensor(losses[:STEPS], dtype=torch.float64),
         "gradients": first_gradients,
+        **(early or snapshot(algorithm)),
+        "late_queue": algorithm.queue.keys.clone(),
+        "late_pointer": algorithm.queue.pointer.clone(),
+    }
+
+
+def snapshot(algorithm: SCE) -> dict:
+    """What the step has moved."""
+    return {
         "queue": algorithm.queue.keys.clone(),
         "pointer": algorithm.queue.pointer.clone(),
         "target": {n: p.detach().clone() for n, p in algorithm.target.named_parameters()},
@@ -116,6 +129,14 @@ def test_queue_in_value_and_order(results):
     assert torch.equal(first["queue"], second["queue"])
     assert int(first["pointer"]) == int(one["pointer"]) == STEPS * BATCH * 2 % 36
     torch.testing.assert_close(first["queue"], one["queue"], rtol=1e-4, atol=1e-4)
+
+
+def test_queues_are_identical_after_many_steps(results):
+    _, first, second = results
+    assert torch.equal(first["late_queue"], second["late_queue"])
+    assert not torch.equal(first["late_queue"], first["queue"])
+    pointer = (STEPS + LATER_STEPS) * BATCH * 2 % 36
+    assert int(first["late_pointer"]) == int(second["late_pointer"]) == pointer
 
 
 @pytest.mark.parametrize("part", ["target", "online"])

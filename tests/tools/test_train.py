@@ -1,0 +1,73 @@
+"""The command line of tools/train.py: what it makes of its arguments, and its errors."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location("train_tool", repo / "tools" / "train.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def configured(tool, repo):
+    def configure(*arguments):
+        recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
+        return tool.configure(tool.parse_args([recipe, *arguments]))
+
+    return configure
+
+
+def test_defaults(configured):
+    cfg = configured()
+    assert cfg.work_dir == "work_dirs/sce_r3d18_folder"
+    assert cfg.launcher == "none" and not cfg.resume and cfg.load_from is None
+    assert cfg.optim_wrapper.type == "OptimWrapper" and cfg.randomness.seed == 0
+
+
+def test_arguments(configured):
+    cfg = configured(
+        *("--work-dir", "here", "--amp", "--seed", "3", "--launcher", "pytorch"),
+        *("--cfg-options", "model.tau_m=0.07", "train_dataloader.dataset.pipeline.3.size=112"),
+    )
+    assert (cfg.work_dir, cfg.launcher, cfg.randomness.seed) == ("here", "pytorch", 3)
+    assert cfg.optim_wrapper.type == "MixedPrecisionOptimWrapper"
+    assert cfg.optim_wrapper.dtype == "bfloat16"
+    assert cfg.model.tau_m == 0.07
+    assert cfg.train_dataloader.dataset.pipeline[3].size == 112
+    assert configured("--amp", "float16").optim_wrapper.dtype == "float16"
+
+
+def test_resume_with_and_without_a_path(configured):
+    latest = configured("--resume")
+    assert latest.resume is True and latest.load_from is None
+    chosen = configured("--resume", "epoch_3.pth")
+    assert chosen.resume is True and chosen.load_from == "epoch_3.pth"
+
+
+@pytest.mark.parametrize(
+    ("option", "near"),
+    [
+        ("model.lamda_=0.1", "model.lambda_"),
+        ("train_dataloader.batchsize=4", "train_dataloader.batch_size"),
+        ("train_cfg.max_epoch=4", "train_cfg.max_epochs"),
+        ("modle.tau=0.2", "model"),
+    ],
+)
+def test_a_mistyped_key_is_an_error_that_suggests_the_near_one(tool, repo, capsys, option, near):
+    recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
+    assert tool.main([recipe, "--cfg-options", option]) == 2
+    message = capsys.readouterr().err
+    assert option.split("=")[0] in message and near in message
+    assert "Traceback" not in message
+
+
+def test_a_missing_config_is_named(tool, capsys):
+    assert tool.main(["configs/none.py"]) == 2
+    assert "none.py" in capsys.readouterr().err
