@@ -13,6 +13,7 @@ import os
 import sys
 from pathlib import Path
 
+import torch
 from mmengine.config import Config
 
 from sce_video.engine import VideoRunner
@@ -57,6 +58,8 @@ def configure(args: argparse.Namespace) -> Config:
     if args.work_dir or not cfg.get("work_dir"):
         cfg.work_dir = args.work_dir or os.path.join("work_dirs", Path(args.config).stem)
     if args.amp:
+        if not torch.cuda.is_available():
+            print("train: --amp without a GPU is mostly slower, often many times", file=sys.stderr)
         cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
         cfg.optim_wrapper.dtype = args.amp
     if args.seed is not None:

@@ -91,3 +91,32 @@ def test_lars_moves_every_weight(videos, tmp_path):
         )
     ]
     assert all(moved)
+
+
+def test_mmaction2_loads_the_backbone_of_a_checkpoint(videos, tmp_path):
+    """As README shows it: a Recognizer3D of an mmaction2 config, ``prefix="backbone."``."""
+    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
+    from mmaction.registry import MODELS as MMACTION_MODELS
+    from mmengine.registry import DefaultScope
+
+    with DefaultScope.overwrite_default_scope("mmaction"):
+        recogniser = MMACTION_MODELS.build(
+            dict(
+                type="Recognizer3D",
+                backbone=dict(
+                    type="sce_video.ResNet3dSlowPath",
+                    depth=18,
+                    base_channels=4,
+                    init_cfg=dict(
+                        type="Pretrained",
+                        checkpoint=str(tmp_path / "iter_3.pth"),
+                        prefix="backbone.",
+                    ),
+                ),
+                cls_head=dict(type="I3DHead", num_classes=5, in_channels=32),
+            )
+        )
+        recogniser.init_weights()
+    pretrained = runner.model.backbone.state_dict()
+    for name, value in recogniser.backbone.state_dict().items():
+        assert torch.equal(value, pretrained[name]), name
