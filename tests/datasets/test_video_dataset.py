@@ -291,17 +291,15 @@ def test_shared_formats_give_exactly_the_two_unreadable(shared_videos):
 
 
 def test_a_hanging_file_is_left_behind_once(good):
-    hang = HangOn("a/1.mp4", 3.0)
-    dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=0.5)
+    hang = HangOn("a/1.mp4", 9.0)
+    dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=1.5)
     start = time.monotonic()
     sample = dataset[SampleRequest(1, 5)]
-    assert time.monotonic() - start < 2.5
-    assert sample["failures"] == [(dataset.path(1), "timed out after 0.5 s")]
+    assert time.monotonic() - start < 8  # the hang alone lasts longer
+    assert sample["failures"] == [(dataset.path(1), "timed out after 1.5 s")]
     assert sample["index"] != 1
-    start = time.monotonic()
     assert equal(dataset[SampleRequest(1, 5)], sample)
-    assert time.monotonic() - start < 0.4, "a file known to hang is not tried again"
-    assert hang.seen.count(dataset.path(1)) == 1
+    assert hang.seen.count(dataset.path(1)) == 1, "a file known to hang is not tried again"
 
 
 def test_a_slow_decoder_ends_by_itself(good, monkeypatch):
@@ -316,7 +314,7 @@ def test_a_slow_decoder_ends_by_itself(good, monkeypatch):
     start = time.monotonic()
     with pytest.raises(VideoDecodeError, match=r"timed out after 0\.2 s"):
         dataset[0]
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 8  # far from the caller's own limit of 10
 
 
 def test_a_pipe_is_refused_at_once(good, tmp_path):
