@@ -18,7 +18,8 @@ _base_ = [
 ]
 
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
-model = dict(queue_size=1024)
+# Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
+model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
 
 train_dataloader = dict(
     batch_size=32,
