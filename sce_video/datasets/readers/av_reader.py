@@ -64,7 +64,6 @@ class AvReader(VideoReader):
         self._num_threads = num_threads
         self._deadline = deadline
         self._reformatter = VideoReformatter()
-        self._size: tuple[int, int] | None = None
         self._container: av.container.InputContainer | None = None
         try:
             self._open()
@@ -171,20 +170,6 @@ class AvReader(VideoReader):
         self.duration = float(self.timestamps[-1]) + last
 
     # -- frames ----------------------------------------------------------------------------
-
-    @property
-    def height(self) -> int:
-        return self._frame_size()[0]
-
-    @property
-    def width(self) -> int:
-        return self._frame_size()[1]
-
-    def _frame_size(self) -> tuple[int, int]:
-        if self._size is None:
-            self.read(np.zeros(1, dtype=np.int64))
-        assert self._size is not None
-        return self._size
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         indices = self._check_indices(indices)

@@ -6,10 +6,11 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 import numpy as np
 
-from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 
 FALLBACK_FPS = 25.0
 
@@ -31,16 +32,25 @@ class VideoReader(ABC):
     duration: float
     frames_decoded: int = 0
     frames_converted: int = 0
+    _size: tuple[int, int] | None = None
+    _deadline: float | None = None
 
     @property
-    @abstractmethod
     def height(self) -> int:
         """Height in pixels as shown, that is after the rotation the file asks for."""
+        return self._frame_size()[0]
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """Width in pixels as shown, that is after the rotation the file asks for."""
+        return self._frame_size()[1]
+
+    def _frame_size(self) -> tuple[int, int]:
+        """(H, W), noted by :meth:`read`: of the first frame where nothing has been read yet."""
+        if self._size is None:
+            self.read(np.zeros(1, dtype=np.int64))
+        assert self._size is not None
+        return self._size
 
     @abstractmethod
     def read(self, indices: np.ndarray) -> np.ndarray:
@@ -66,6 +76,35 @@ class VideoReader(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _missing_frames(
+        self,
+        backend: str,
+        read_one: Callable[[int], object],
+        errors: tuple[type[Exception], ...],
+    ) -> Exception:
+        """Read frame by frame to see how many there are: the error that says so.
+
+        Args:
+            backend: Its name, for the message.
+            read_one: Decodes the frame of an index.
+            errors: What it raises where there is none.
+        """
+        count = 0
+        try:
+            for count in range(len(self.timestamps)):
+                check_deadline(self.path, self._deadline)
+                read_one(count)
+            count += 1
+        except errors:
+            pass
+        if count == 0:
+            return VideoDecodeError(self.path, "no frame can be decoded")
+        if count == len(self.timestamps):
+            return VideoDecodeError(self.path, f"{backend} cannot read these frames", False)
+        return FrameCountError(
+            self.path, len(self.timestamps), self.timestamps[:count], np.arange(count)
+        )
 
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sce_video.datasets.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import (
     VideoReader,
     check_deadline,
@@ -58,21 +58,6 @@ class DecordReader(VideoReader):
             stamps = stamps[correction]
         self.timestamps = stamps[:, 0] - stamps[0, 0]
         self.duration = float(self.timestamps[-1]) + last
-        self._size: tuple[int, int] | None = None
-
-    @property
-    def height(self) -> int:
-        return self._frame_size()[0]
-
-    @property
-    def width(self) -> int:
-        return self._frame_size()[1]
-
-    def _frame_size(self) -> tuple[int, int]:
-        if self._size is None:
-            self.read(np.zeros(1, dtype=np.int64))
-        assert self._size is not None
-        return self._size
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         import decord
@@ -82,30 +67,11 @@ class DecordReader(VideoReader):
         try:
             frames = self._video.get_batch(indices.tolist()).asnumpy()
         except (decord.DECORDError, RuntimeError, IndexError):
-            raise self._missing_frames() from None
+            errors = (decord.DECORDError, RuntimeError, IndexError)
+            raise self._missing_frames("decord", self._video.__getitem__, errors) from None
         self.frames_converted += len(frames)
         self._size = frames.shape[1:3]
         return frames
-
-    def _missing_frames(self) -> Exception:
-        """Read frame by frame to see how many there are."""
-        import decord
-
-        count = 0
-        try:
-            for count in range(len(self.timestamps)):
-                check_deadline(self.path, self._deadline)
-                self._video[count]
-            count += 1
-        except (decord.DECORDError, RuntimeError, IndexError):
-            pass
-        if count == 0:
-            return VideoDecodeError(self.path, "no frame can be decoded")
-        if count == len(self.timestamps):
-            return VideoDecodeError(self.path, "decord cannot read these frames", False)
-        return FrameCountError(
-            self.path, len(self.timestamps), self.timestamps[:count], np.arange(count)
-        )
 
     def close(self) -> None:
         self._video = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from sce_video.datasets.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import VideoReader, check_deadline, check_regular_file
 
@@ -51,21 +51,6 @@ class TorchcodecReader(VideoReader):
         stamps = stamps[:count] if correction is None else stamps[correction]
         self.timestamps = stamps - stamps[0]
         self.duration = float(self.timestamps[-1]) + last
-        self._size: tuple[int, int] | None = None
-
-    @property
-    def height(self) -> int:
-        return self._frame_size()[0]
-
-    @property
-    def width(self) -> int:
-        return self._frame_size()[1]
-
-    def _frame_size(self) -> tuple[int, int]:
-        if self._size is None:
-            self.read(np.zeros(1, dtype=np.int64))
-        assert self._size is not None
-        return self._size
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         indices = self._check_indices(indices)
@@ -73,28 +58,11 @@ class TorchcodecReader(VideoReader):
         try:
             frames = self._video.get_frames_at(indices.tolist()).data.numpy()
         except (RuntimeError, IndexError):
-            raise self._missing_frames() from None
+            errors = (RuntimeError, IndexError)
+            raise self._missing_frames("torchcodec", self._video.get_frame_at, errors) from None
         self.frames_converted += len(frames)
         self._size = frames.shape[1:3]
         return frames
-
-    def _missing_frames(self) -> Exception:
-        """Read frame by frame to see how many there are."""
-        count = 0
-        try:
-            for count in range(len(self.timestamps)):
-                check_deadline(self.path, self._deadline)
-                self._video.get_frame_at(count)
-            count += 1
-        except (RuntimeError, IndexError):
-            pass
-        if count == 0:
-            return VideoDecodeError(self.path, "no frame can be decoded")
-        if count == len(self.timestamps):
-            return VideoDecodeError(self.path, "torchcodec cannot read these frames", False)
-        return FrameCountError(
-            self.path, len(self.timestamps), self.timestamps[:count], np.arange(count)
-        )
 
     def close(self) -> None:
         self._video = None
