@@ -114,6 +114,18 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
     return np.minimum(places.astype(np.int64), count - 1)
 
 
+def segment_clip(
+    timestamps: np.ndarray, duration: float, num_frames: int, offsets: np.ndarray | float
+) -> ClipIndices:
+    """One frame of each of T equal segments of the whole video, see :func:`segment_positions`."""
+    return ClipIndices(
+        frames=segment_positions(len(timestamps), num_frames, offsets),
+        partners=None,
+        start=0.0,
+        clip_duration=duration,
+    )
+
+
 def make_clip(
     timestamps: np.ndarray,
     *,

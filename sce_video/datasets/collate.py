@@ -8,25 +8,41 @@ import torch
 
 from sce_video.registry import FUNCTIONS
 
+_VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
+
 
 @FUNCTIONS.register_module()
 def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack samples view by view.
+    """Stack samples view by view; samples of :class:`PackVideo` stay one by one.
 
     Args:
         samples: What :class:`~sce_video.datasets.VideoDataset` returns: ``inputs``, a list of V
-            uint8 tensors (T, H, W, 3) (None for a skipped sample), ``label``, ``index``, ``seed``
-            and ``failures``.
+            uint8 tensors (T, H, W, 3) (None for a skipped sample), or ``frames, positions,
+            offsets, crop_size``; and ``label``, ``index``, ``seed`` and ``failures``.
 
     Returns:
         ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
+        or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. With them
         ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error).
 
     Raises:
         ValueError: The samples differ in their number of views or in the shape of a view.
     """
     failures = [failure for sample in samples for failure in sample.get("failures", ())]
-    kept = [sample for sample in samples if sample["inputs"] is not None]
+    kept = [sample for sample in samples if "frames" in sample or sample["inputs"] is not None]
+    if kept and "frames" in kept[0]:
+        batch: dict[str, Any] = {
+            "videos": [{name: sample[name] for name in _VIDEO_KEYS} for sample in kept]
+        }
+    else:
+        batch = {"inputs": _stack_views(kept)}
+    for name in ("label", "index", "seed"):
+        batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
+    batch["failures"] = failures
+    return batch
+
+
+def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
     if len({len(sample["inputs"]) for sample in kept}) > 1:
         counts = [len(sample["inputs"]) for sample in kept]
         raise ValueError(f"the samples of a batch have different numbers of views: {counts}")
@@ -38,8 +54,4 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
                 f"view {number} has different shapes in one batch, {shapes}: "
                 "end the pipeline with a crop of fixed size"
             )
-    batch: dict[str, Any] = {"inputs": [torch.stack(view) for view in views]}
-    for name in ("label", "index", "seed"):
-        batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
-    batch["failures"] = failures
-    return batch
+    return [torch.stack(view) for view in views]

@@ -1,9 +1,9 @@
 """Judging representations: features, kNN, linear probe, retrieval, collapse figures."""
 
 from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_accuracy, top_k_hits
+from sce_video.evaluation.collecting import evaluating
 from sce_video.evaluation.features import (
     FeatureSet,
-    evaluating,
     extract_features,
     load_features,
     save_features,
@@ -11,6 +11,7 @@ from sce_video.evaluation.features import (
 from sce_video.evaluation.judge import PROTOCOLS, group_ids, judge, resolve_protocols
 from sce_video.evaluation.knn import knn_scores
 from sce_video.evaluation.linear_probe import LinearProbe, fit_linear_probe
+from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.neighbours import nearest_neighbours
 from sce_video.evaluation.retrieval import centre, retrieval_hits, retrieval_recall
 from sce_video.evaluation.weights import check_backbone_weights
@@ -20,6 +21,7 @@ __all__ = [
     "PROTOCOLS",
     "FeatureSet",
     "LinearProbe",
+    "central_view",
     "centre",
     "check_backbone_weights",
     "effective_rank",
@@ -39,4 +41,5 @@ __all__ = [
     "save_features",
     "top_k_accuracy",
     "top_k_hits",
+    "view_chunks",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from sce_video.evaluation.features import unwrapped
+from sce_video.evaluation.collecting import unwrapped
 
 _PREFIX = "backbone."
 #: A counter of BN that no forward pass in eval mode reads; old files lack it.

@@ -101,6 +101,12 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         samples = {key: data[key] for key in ("label", "index") if key in data}
         return dict(inputs=views, data_samples=self.cast_data(samples))
 
+    @torch.no_grad()
+    def normalise(self, clip: Tensor) -> Tensor:
+        """A view without augmentation: uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W)."""
+        with torch.autocast(self.device.type, enabled=False):
+            return self._prepare(clip, None)
+
     def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
         """What training draws for each view of samples with these seeds (N,).
 

@@ -1,8 +1,18 @@
 """The steps of a data pipeline, from an open file to packed views."""
 
-from sce_video.datasets.transforms.decoding import DecodeClips, OpenVideo, rgb_difference
-from sce_video.datasets.transforms.packing import PackClips
-from sce_video.datasets.transforms.sampling import RandomClips, UniformClips
+from sce_video.datasets.transforms.decoding import (
+    DecodeClips,
+    DecodeSharedFrames,
+    OpenVideo,
+    rgb_difference,
+)
+from sce_video.datasets.transforms.packing import PackClips, PackVideo
+from sce_video.datasets.transforms.sampling import (
+    CenterSegmentClip,
+    RandomClips,
+    RandomSegmentClip,
+    UniformClips,
+)
 from sce_video.datasets.transforms.spatial import (
     CenterCropClips,
     RandomCropClips,
@@ -10,21 +20,27 @@ from sce_video.datasets.transforms.spatial import (
     ResizeShortSide,
     ThreeCrops,
     crop_and_resize,
+    crop_offsets,
     random_box,
 )
 
 __all__ = [
     "CenterCropClips",
+    "CenterSegmentClip",
     "DecodeClips",
+    "DecodeSharedFrames",
     "OpenVideo",
     "PackClips",
+    "PackVideo",
     "RandomClips",
     "RandomCropClips",
     "RandomResizedCropClips",
+    "RandomSegmentClip",
     "ResizeShortSide",
     "ThreeCrops",
     "UniformClips",
     "crop_and_resize",
+    "crop_offsets",
     "random_box",
     "rgb_difference",
 ]

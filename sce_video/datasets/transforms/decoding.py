@@ -72,6 +72,30 @@ class DecodeClips:
         return results
 
 
+@TRANSFORMS.register_module()
+class DecodeSharedFrames:
+    """Decode the frames of all clips in one ordered pass and keep each just once.
+
+    For testing with many clips: the clips of a short video overlap, and cutting views out of one
+    set of frames is the device's work (see :class:`PackVideo`). Closes the reader.
+    """
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader``, ``clips``; write ``views``, one uint8 (F, H, W, 3), and ``positions``.
+
+        ``positions``, (K, T) int64, says which of the F frames clip k shows at time t.
+        """
+        reader = results.pop("reader")
+        wanted = np.stack([clip.frames for clip in results["clips"]])
+        if any(clip.partners is not None for clip in results["clips"]):
+            raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
+        with reader:
+            indices, positions = np.unique(wanted, return_inverse=True)
+            results["views"] = [reader.read(indices)]
+        results["positions"] = positions.reshape(wanted.shape)
+        return results
+
+
 def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
     """Grey differences of frames, moved to the middle of the uint8 range.
 

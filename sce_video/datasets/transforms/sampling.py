@@ -8,6 +8,7 @@ from sce_video.datasets.clip_sampling import (
     jittered_duration,
     make_clip,
     random_start,
+    segment_clip,
     spaced_starts,
 )
 from sce_video.registry import TRANSFORMS
@@ -113,4 +114,51 @@ class UniformClips:
             )
             for start in spaced_starts(reader.duration, self.clip_duration, self.num_clips)
         ]
+        return results
+
+
+@TRANSFORMS.register_module()
+class RandomSegmentClip:
+    """One clip of T frames, each from a uniformly random place of its T-th of the video.
+
+    The training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
+
+    Args:
+        num_frames: T.
+    """
+
+    num_clips = 1
+
+    def __init__(self, num_frames: int) -> None:
+        _check_clip(1.0, num_frames)
+        self.num_frames = num_frames
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader`` and ``rng``, write ``clips``: one ``ClipIndices``."""
+        offsets = results["rng"].random(self.num_frames)
+        reader = results["reader"]
+        results["clips"] = [
+            segment_clip(reader.timestamps, reader.duration, self.num_frames, offsets)
+        ]
+        return results
+
+
+@TRANSFORMS.register_module()
+class CenterSegmentClip:
+    """One clip of T frames, each from the centre of its T-th of the video, for testing.
+
+    Args:
+        num_frames: T.
+    """
+
+    num_clips = 1
+
+    def __init__(self, num_frames: int) -> None:
+        _check_clip(1.0, num_frames)
+        self.num_frames = num_frames
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader``, write ``clips``: one ``ClipIndices``."""
+        reader = results["reader"]
+        results["clips"] = [segment_clip(reader.timestamps, reader.duration, self.num_frames, 0.5)]
         return results

@@ -40,14 +40,45 @@ def crop_and_resize(view: np.ndarray, box: Box, size: tuple[int, int]) -> np.nda
     return result
 
 
-def _cut(view: np.ndarray, top: int, left: int, size: int) -> np.ndarray:
-    height, width = view.shape[1:3]
+def _check_fits(frame_size: tuple[int, int], size: int) -> None:
+    height, width = frame_size
     if height < size or width < size:
         raise ValueError(
             f"a crop of {size} does not fit into frames of {height} x {width}: "
             "put ResizeShortSide before it"
         )
+
+
+def _cut(view: np.ndarray, top: int, left: int, size: int) -> np.ndarray:
+    _check_fits(view.shape[1:3], size)
     return np.ascontiguousarray(view[:, top : top + size, left : left + size])
+
+
+def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
+    """Top and left of one square in the centre, or of three along the long side.
+
+    Offsets along the long side (the width of a square frame): 0, ``ceil((long - size) / 2)``,
+    ``long - size``; along the other ``ceil((short - size) / 2)``::
+
+        width >= height   +------+------+------+        height > width   +------+  0
+                          |  0   |  1   |  2   |                         +------+  1
+                          +------+------+------+                         +------+  2
+
+    SlowFast's ``uniform_crop`` (datasets/transform.py).
+
+    Raises:
+        ValueError: The frame is smaller than the crop, or ``num_crops`` is not 1 or 3.
+    """
+    _check_fits(frame_size, size)
+    height, width = frame_size
+    top, left = math.ceil((height - size) / 2), math.ceil((width - size) / 2)
+    if num_crops == 1:
+        return [(top, left)]
+    if num_crops != 3:
+        raise ValueError(f"num_crops must be 1 or 3, got {num_crops}")
+    if width >= height:
+        return [(top, 0), (top, left), (top, width - size)]
+    return [(0, left), (top, left), (height - size, left)]
 
 
 def random_box(
@@ -164,8 +195,7 @@ class CenterCropClips:
         """Replace every view by uint8 (T, size, size, 3)."""
         views = []
         for view in results["views"]:
-            height, width = view.shape[1:3]
-            top, left = math.ceil((height - self.size) / 2), math.ceil((width - self.size) / 2)
+            ((top, left),) = crop_offsets(view.shape[1:3], self.size, 1)
             views.append(_cut(view, top, left, self.size))
         results["views"] = views
         return results
@@ -173,15 +203,10 @@ class CenterCropClips:
 
 @TRANSFORMS.register_module()
 class ThreeCrops:
-    """Cut three squares along the long side (along the width when the frame is square).
+    """Cut three squares along the long side, see :func:`crop_offsets`.
 
-    Offsets along the long side: 0, ``ceil((long - size) / 2)``, ``long - size``; along the other
-    side ``ceil((short - size) / 2)``. Three views come of each, in this order: all crops of the
-    first clip, then all crops of the second::
-
-        +------+------+------+
-        |  0   |  1   |  2   |        views: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2,
-        +------+------+------+               clip 1 crop 0, ...
+    Three views come of each, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
+    crop 0, and so on.
 
     Args:
         size: Side of a crop, pixels.
@@ -194,12 +219,7 @@ class ThreeCrops:
         """Replace each of V views by three: list of 3 V uint8 (T, size, size, 3)."""
         views: list[np.ndarray] = []
         for view in results["views"]:
-            height, width = view.shape[1:3]
-            top, left = math.ceil((height - self.size) / 2), math.ceil((width - self.size) / 2)
-            if width >= height:
-                offsets = [(top, 0), (top, left), (top, width - self.size)]
-            else:
-                offsets = [(0, left), (top, left), (height - self.size, left)]
+            offsets = crop_offsets(view.shape[1:3], self.size, 3)
             views.extend(_cut(view, *offset, self.size) for offset in offsets)
         results["views"] = views
         return results

@@ -1,5 +1,6 @@
 """Algorithms: one readable file per method."""
 
+from sce_video.models.algorithms.encoder import Encoder
 from sce_video.models.algorithms.sce import SCE
 
-__all__ = ["SCE"]
+__all__ = ["SCE", "Encoder"]
