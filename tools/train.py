@@ -1,7 +1,8 @@
 """Train as a config says.
 
     python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH]] [--amp [DTYPE]] [--seed N]
-                          [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
+                          [--pretrained CHECKPOINT|random] [--cfg-options KEY=VALUE ...]
+                          [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 """
@@ -9,15 +10,10 @@ One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 from __future__ import annotations
 
 import argparse
-import os
 import sys
-from pathlib import Path
+import traceback
 
-import torch
-from mmengine.config import Config
-
-from sce_video.engine import VideoRunner
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine import launch
 from sce_video.engine.runner import leave_process_group
 
 
@@ -31,6 +27,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         const="auto",
         metavar="PATH",
         help="continue from this checkpoint, or from the newest readable one of the work dir",
+    )
+    parser.add_argument(
+        "--pretrained",
+        metavar="CHECKPOINT",
+        help="take the backbone from this checkpoint; 'random' trains from scratch",
     )
     parser.add_argument(
         "--amp",
@@ -51,34 +52,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def configure(args: argparse.Namespace) -> Config:
-    """The config with the command line's wishes in it, checked."""
-    cfg = load_config(args.config, args.cfg_options)
-    cfg.launcher = args.launcher
-    if args.work_dir or not cfg.get("work_dir"):
-        cfg.work_dir = args.work_dir or os.path.join("work_dirs", Path(args.config).stem)
-    if args.amp:
-        if not torch.cuda.is_available():
-            print("train: --amp without a GPU is mostly slower, often many times", file=sys.stderr)
-        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
-        cfg.optim_wrapper.dtype = args.amp
-    if args.seed is not None:
-        cfg.randomness = {**cfg.get("randomness", {}), "seed": args.seed}
-    if args.resume:
-        cfg.resume = True
-        cfg.load_from = None if args.resume == "auto" else args.resume
-    check_config(cfg)
-    return cfg
-
-
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
+    warning = launch.warn_of_slow_amp(args.amp)
+    if warning:
+        print(f"train: {warning}", file=sys.stderr)
     try:
-        cfg = configure(args)
-    except (ValueError, FileNotFoundError) as error:  # of the user's making: no traceback
+        launch.train(launch.training_config(**vars(args)))
+    except (ValueError, FileNotFoundError) as error:
+        if any(frame.name == "run_iter" for frame in traceback.extract_tb(error.__traceback__)):
+            raise  # in the midst of training: a fault of the code, or one worth a full look
         print(f"train: {error}", file=sys.stderr)
         return 2
-    VideoRunner.from_cfg(cfg).train()
     leave_process_group()
     return 0
 

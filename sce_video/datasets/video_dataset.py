@@ -20,6 +20,7 @@ from sce_video.datasets.time_limit import TimeLimitedCaller
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
+    line_number,
     read_annotation_list,
     scan_folder,
 )
@@ -78,7 +79,8 @@ class VideoDataset(Dataset):
         if timeout is not None and timeout <= 0:
             raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
         self.data_root = os.path.expanduser(data_root)
-        self.videos = self._list_videos(ann_file, extensions)
+        self.ann_file = None if ann_file is None else self._find_list(ann_file)
+        self.videos = self._list_videos(extensions)
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         self.on_error = on_error
         self.timeout = timeout
@@ -87,13 +89,17 @@ class VideoDataset(Dataset):
         self._known_bad: dict[int, str] = {}
         self._prepared_pid = 0
 
-    def _list_videos(self, ann_file: str | None, extensions: Sequence[str]) -> VideoList:
-        if ann_file is None:
-            return scan_folder(self.data_root, extensions)
+    def _find_list(self, ann_file: str) -> str:
         ann_file = os.path.expanduser(ann_file)
         in_root = os.path.join(self.data_root, ann_file)
         if not os.path.isfile(ann_file) and os.path.isfile(in_root):
-            ann_file = in_root
+            return in_root
+        return ann_file
+
+    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+        ann_file = self.ann_file
+        if ann_file is None:
+            return scan_folder(self.data_root, extensions)
         videos = read_annotation_list(ann_file)
         first = [
             os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_FIRST_LOOK]
@@ -123,6 +129,13 @@ class VideoDataset(Dataset):
     def path(self, index: int) -> str:
         """The path of a video, ready to be opened."""
         return os.path.join(self.data_root, self.videos.path(index))
+
+    def place(self, index: int) -> str:
+        """Where a video stands in the list, or its path, for messages."""
+        path = self.videos.path(index)
+        if self.ann_file is None:
+            return f"{self.path(index)!r}"
+        return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
 
     # -- samples ---------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 import numpy as np
 
@@ -85,6 +86,13 @@ def read_annotation_list(ann_file: str) -> VideoList:
     if not paths:
         raise ValueError(f"the annotation file {ann_file!r} lists no video")
     return VideoList.from_paths(paths, labels)
+
+
+def line_number(ann_file: str, index: int) -> int:
+    """The line, counted from 1, on which entry ``index`` of an annotation list stands."""
+    with open(ann_file, encoding="utf-8", errors="surrogateescape") as file:
+        lines = (number for number, line in enumerate(file, 1) if line.strip())
+        return next(islice(lines, index, None))
 
 
 def _parse_line(line: str, place: str) -> tuple[str, int]:

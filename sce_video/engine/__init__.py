@@ -11,6 +11,7 @@ from sce_video.engine.hooks import (
 from sce_video.engine.loops import ResumableTrainLoop
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS
+from sce_video.engine.recognition_loop import RecognitionTestLoop
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.test_loop import RepresentationTestLoop
 
@@ -21,6 +22,7 @@ __all__ = [
     "MixedPrecisionOptimWrapper",
     "OnlineJudgeHook",
     "ProgressHook",
+    "RecognitionTestLoop",
     "RepresentationTestLoop",
     "ResumableTrainLoop",
     "ScheduleHook",

@@ -46,6 +46,7 @@ _RUNNER_KEYS = {
     "efficient_conv_bn_eval",
     "find_unused_parameters",
     "model_wrapper_cfg",
+    "pretrained",
     "runner_type",
     "sync_bn",
 }

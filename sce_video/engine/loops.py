@@ -7,6 +7,8 @@ from itertools import islice
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop
 
+from sce_video.engine.eval_data import check_labels
+from sce_video.evaluation.collecting import unwrapped
 from sce_video.registry import LOOPS
 
 
@@ -43,6 +45,9 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 f"size {self.dataloader.batch_size} per process: lower "
                 "train_dataloader.batch_size or optim_wrapper.accumulative_counts"
             )
+        head = getattr(unwrapped(self.runner.model), "cls_head", None)
+        if head is not None:
+            check_labels(self.dataloader.dataset, head.num_classes)
         accumulation = self.runner.optim_wrapper._accumulative_counts
         for hook in self.runner.hooks:
             if isinstance(hook, CheckpointHook) and not hook.by_epoch:

@@ -34,7 +34,11 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.evaluation.weights import load_backbone
 from sce_video.registry import RUNNERS
+
+#: In the place of a checkpoint: no weights, on purpose.
+RANDOM = "random"
 
 
 @RUNNERS.register_module()
@@ -158,20 +162,48 @@ class VideoRunner(Runner):
         return checkpoint
 
     def load_or_resume(self) -> None:
-        """As asked by ``resume`` and ``load_from``; a damaged newest file is passed over."""
+        """As asked by ``resume``, ``pretrained`` and ``load_from``.
+
+        A damaged newest file is passed over. ``pretrained`` gives a new training its backbone;
+        what is resumed has it.
+        """
         if self._has_loaded:
             return
         if self._resume and self._load_from is None:
             checkpoint = self._newest_readable_checkpoint()
             if checkpoint is None:
                 self.logger.info(f"nothing to resume in {self.work_dir}: starting afresh")
+                self._load_pretrained()
             else:
                 self.resume(checkpoint)
         elif self._resume:
             self.resume(self._load_from)
         elif self._load_from is not None:
             self.load_checkpoint(self._load_from)
+        else:
+            self._load_pretrained()
         self._has_loaded = True
+
+    def _load_pretrained(self) -> None:
+        """The backbone of ``pretrained``, all of it or an error; a config without the key has none.
+
+        Raises:
+            ValueError: the config wants a checkpoint and none is given, or it is of another
+                backbone.
+        """
+        if "pretrained" not in self.cfg:
+            return
+        path = self.cfg.pretrained
+        if path is None:
+            raise ValueError(
+                f"{self.cfg.filename or 'this config'} starts from a pretrained backbone: give "
+                f"--pretrained CHECKPOINT, or --pretrained {RANDOM} to start from random weights"
+            )
+        if path == RANDOM:
+            self.logger.info("the backbone starts from random weights, as asked")
+            return
+        count = load_backbone(self.model, load_checkpoint_file(path), str(path))
+        self.logger.info(f"{count} tensors of the backbone come from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
         """Rank 0 looks, all ranks take its answer."""

@@ -7,6 +7,7 @@ from torch import nn
 from sce_video.evaluation.collecting import unwrapped
 
 _PREFIX = "backbone."
+_HEAD = "cls_head."
 #: A counter of BN that no forward pass in eval mode reads; old files lack it.
 _IGNORED = "num_batches_tracked"
 
@@ -68,3 +69,54 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
             "width of the config right?"
         )
     return len(backbone)
+
+
+def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
+    """Take the backbone's weights from a checkpoint and nothing else.
+
+    Args:
+        model: See :func:`check_backbone_weights`.
+        checkpoint: What the file holds.
+        name: The file's name, for the message.
+
+    Returns:
+        Number of tensors loaded.
+
+    Raises:
+        ValueError: as :func:`check_backbone_weights`.
+    """
+    count = check_backbone_weights(model, checkpoint, name)
+    inner = unwrapped(model)
+    own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
+    weights = checkpoint.get("state_dict", checkpoint)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    inner.load_state_dict({k: v for k, v in weights.items() if k in own}, strict=False)
+    return count
+
+
+def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
+    """Raise unless the weights of the model's ``cls_head`` are in the checkpoint, in their shape.
+
+    Args:
+        model: A recogniser, bare or wrapped.
+        checkpoint: What the file holds.
+        name: The file's name, for the message.
+
+    Raises:
+        ValueError: there is no classifier in the file, or one of another number of classes.
+    """
+    weights = checkpoint.get("state_dict", checkpoint)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    own = {k: v for k, v in unwrapped(model).state_dict().items() if k.startswith(_HEAD)}
+    missing = [key for key in own if key not in weights]
+    if missing:
+        raise ValueError(
+            f"{name} has no classifier (no {missing[0]}): it is not a checkpoint of this recipe; "
+            "train it first: python tools/train.py CONFIG --pretrained CHECKPOINT"
+        )
+    for key, value in own.items():
+        if weights[key].shape != value.shape:
+            raise ValueError(
+                f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
+                f"{tuple(value.shape)}: another number of classes or another backbone"
+            )

@@ -12,13 +12,10 @@ import torch
 from judging_fakes import ColourVideos, TinyEncoder, loader
 from mmengine.config import Config
 
+from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
+from sce_video.engine.protocol import describe_dataset
 from sce_video.engine.runner import VideoRunner
-from sce_video.engine.test_loop import (
-    build_eval_dataloader,
-    check_same_classes,
-    describe_dataset,
-    format_table,
-)
+from sce_video.engine.test_loop import format_table
 from sce_video.evaluation import extract_features, group_ids, judge, load_features
 
 COLLATE = {"type": "sce_video.collate_colours"}

@@ -6,6 +6,8 @@ import importlib.util
 
 import pytest
 
+from sce_video.engine.launch import training_config
+
 
 @pytest.fixture(scope="module")
 def tool(repo):
@@ -19,7 +21,7 @@ def tool(repo):
 def configured(tool, repo):
     def configure(*arguments):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-        return tool.configure(tool.parse_args([recipe, *arguments]))
+        return training_config(**vars(tool.parse_args([recipe, *arguments])))
 
     return configure
 

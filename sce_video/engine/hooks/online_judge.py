@@ -15,7 +15,7 @@ from mmengine.runner import Runner
 from torch.utils.data import DataLoader
 
 from sce_video.engine.checkpoint import random_states, set_random_states
-from sce_video.engine.test_loop import build_eval_dataloader, check_same_classes
+from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
 from sce_video.evaluation import (
     FeatureSet,
     effective_rank,

@@ -1,0 +1,161 @@
+"""From a command line's wishes to a config that can be run, and the run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from mmengine.config import Config
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config import check_config, load_config
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.collecting import unwrapped
+from sce_video.evaluation.weights import check_backbone_weights, check_classifier_weights
+
+#: Settings that testing does not need; custom hooks schedule and watch the training.
+_TRAINING_ONLY = (
+    "train_dataloader",
+    "train_cfg",
+    "optim_wrapper",
+    "param_scheduler",
+    "custom_hooks",
+    "val_dataloader",
+    "val_cfg",
+    "val_evaluator",
+)
+
+
+def training_config(
+    config: str | Path,
+    *,
+    work_dir: str | Path | None = None,
+    resume: str | None = None,
+    amp: str | None = None,
+    seed: int | None = None,
+    pretrained: str | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config of a training, checked.
+
+    Args:
+        config: A config file.
+        work_dir: Folder of logs and checkpoints; by default the config's, or
+            ``work_dirs/<config name>``.
+        resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint.
+        amp: "bfloat16" or "float16" for mixed precision.
+        seed: Of everything random.
+        pretrained: Checkpoint whose backbone the training starts from, or "random".
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: unknown keys, nothing to train, no such checkpoint, or a checkpoint for a
+            config that starts from none.
+    """
+    cfg = load_config(config, cfg_options)
+    cfg.launcher = launcher
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    if cfg.get("train_cfg") is None:
+        raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
+    if seed is not None:
+        cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
+    if pretrained is not None:
+        if "pretrained" not in cfg:
+            raise ValueError(
+                f"{config} trains from random weights and takes no --pretrained; to start it from "
+                "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+            )
+        cfg.pretrained = pretrained
+    checkpoint = cfg.get("pretrained")
+    if checkpoint not in (None, RANDOM) and not Path(checkpoint).is_file():
+        raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' trains without one)")
+    if resume:
+        cfg.resume = True
+        cfg.load_from = None if resume == "auto" else resume
+    check_config(cfg)
+    return cfg
+
+
+def testing_config(
+    config: str | Path,
+    checkpoint: str,
+    *,
+    work_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    dump: str | Path | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config of a test, checked.
+
+    Args:
+        config: A config file with ``test_dataloader`` and ``test_cfg``.
+        checkpoint: A file, or "random" to test random initialisation.
+        work_dir: Folder of logs; by default the config's, or ``work_dirs/<config name>``.
+        out: JSON file of results; by default ``results.json`` in the work dir.
+        dump: A .npz file of per-video scores (a classifier) or features.
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: nothing to test by, unknown keys, or no such checkpoint.
+    """
+    cfg = load_config(config, cfg_options)
+    check_config(cfg)
+    if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
+        raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to judge by")
+    if cfg.get("test_evaluator") is None:
+        cfg.test_evaluator = {}
+    cfg.launcher = launcher
+    cfg.resume = False
+    cfg.load_from = None
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    if checkpoint != RANDOM:
+        if not Path(checkpoint).is_file():
+            raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' judges without one)")
+        cfg.load_from = str(Path(checkpoint).resolve())
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    if out is not None:
+        cfg.test_cfg.out = str(Path(out).resolve())
+    if dump is not None:
+        key = "dump" if cfg.test_cfg.type == "RecognitionTestLoop" else "features_out"
+        cfg.test_cfg[key] = str(Path(dump).resolve())
+    return cfg
+
+
+def train(cfg: Config) -> VideoRunner:
+    """Train as a config of :func:`training_config` says."""
+    runner = VideoRunner.from_cfg(cfg)
+    runner.train()
+    return runner
+
+
+def test(cfg: Config) -> dict[str, float]:
+    """Test as a config of :func:`testing_config` says.
+
+    Raises:
+        ValueError: the checkpoint lacks weights of the network that is to be tested.
+    """
+    runner = VideoRunner.from_cfg(cfg)
+    if cfg.load_from is not None:
+        checkpoint = load_checkpoint_file(cfg.load_from)
+        check_backbone_weights(runner.model, checkpoint, cfg.load_from)
+        if hasattr(unwrapped(runner.model), "cls_head"):
+            check_classifier_weights(runner.model, checkpoint, cfg.load_from)
+    return runner.test()
+
+
+def warn_of_slow_amp(amp: str | None) -> str | None:
+    """What to tell a user who asks for mixed precision without a GPU."""
+    if amp and not torch.cuda.is_available():
+        return "--amp without a GPU is mostly slower, often many times"
+    return None

@@ -1,0 +1,119 @@
+"""What a figure depends on: said of every figure that is written."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from mmengine.runner import Runner
+
+#: Distributions behind the decoding backends.
+_DECODERS = ("av", "decord", "torchcodec")
+#: What of a data set's description is worth a place of its own.
+_OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
+
+
+def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
+    """The protocol of a test: recipe, checkpoint, data set, views, software.
+
+    Args:
+        runner: Its config may say what it reproduces: ``benchmark`` and ``split``.
+        dataset: What was tested on.
+        num_views: Views of a video.
+        kind: "recognition" or "representation".
+    """
+    benchmark = runner.cfg.get("benchmark")
+    test = describe_dataset(dataset, num_views)
+    return {
+        "kind": kind,
+        "benchmark": None if benchmark is None else dict(benchmark),
+        "dataset": None if benchmark is None else benchmark.get("dataset"),
+        "split": runner.cfg.get("split"),
+        "config": runner.cfg.filename,
+        "checkpoint": describe_checkpoint(runner),
+        "views": num_views,
+        **{name: test[name] for name in _OF_DATASET if name in test},
+        "test": test,
+        "software": {
+            name: importlib.metadata.version(name) for name in ("sce_video", "torch", "mmaction2")
+        },
+    }
+
+
+def describe_checkpoint(runner: Runner) -> dict[str, Any]:
+    """Which weights the model holds: path and SHA-256 of ``load_from``, or how they came about."""
+    if runner.iter > 0:
+        return {"path": None, "source": f"trained in this run, {runner.iter} iterations"}
+    path = runner.cfg.get("load_from")
+    if path is None:
+        return {"path": None, "source": f"random initialisation, seed {runner.seed}"}
+    return {"path": str(path), "sha256": file_sha256(path)}
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
+    """Folder and list, clips x crops, pipeline and decoder with its version.
+
+    Args:
+        dataset: A :class:`~sce_video.datasets.VideoDataset`; of another one, what it has of this.
+        num_views: Views of a video that came out.
+    """
+    described: dict[str, Any] = {"type": type(dataset).__name__, "views": num_views}
+    if hasattr(dataset, "data_root"):
+        described["data_root"] = str(dataset.data_root)
+    if getattr(dataset, "ann_file", None) is not None:
+        described["ann_file"] = str(dataset.ann_file)
+        described["ann_sha256"] = file_sha256(dataset.ann_file)
+    transforms = getattr(dataset, "pipeline", ())
+    described["pipeline"] = [
+        {"type": type(t).__name__, **_plain_attributes(t)} for t in getattr(dataset, "pipeline", ())
+    ]
+    for transform in transforms:
+        if hasattr(transform, "num_clips"):
+            described["clips"] = transform.num_clips
+            described["crops"] = num_views // transform.num_clips
+        if hasattr(transform, "backend"):
+            described["decoder"] = transform.backend
+            described["decoder_version"] = _decoder_version(transform.backend)
+    return described
+
+
+def _plain_attributes(thing: Any) -> dict[str, Any]:
+    """Public attributes that are numbers, strings or short lists of them."""
+    plain = (bool, int, float, str, type(None))
+    return {
+        name: value
+        for name, value in vars(thing).items()
+        if not name.startswith("_")
+        and (
+            isinstance(value, plain)
+            or (isinstance(value, list | tuple) and all(isinstance(v, plain) for v in value))
+        )
+    }
+
+
+def _decoder_version(backend: str) -> str:
+    """``av 18.1.0``; for ``auto`` those of all installed decoders."""
+    versions = []
+    for name in _DECODERS if backend not in _DECODERS else (backend,):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(versions)
+
+
+def write_json(path: Path, content: dict) -> None:
+    """Written beside its place and moved there."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)

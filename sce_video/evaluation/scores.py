@@ -1,0 +1,277 @@
+"""Class scores of the videos of a data set: kept, fused and turned into accuracies."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_accuracy
+from sce_video.evaluation.npz_files import (
+    as_integers,
+    as_matrix,
+    as_strings,
+    read_failures,
+    read_npz,
+    write_npz,
+)
+
+#: How far the probabilities of a video may be from adding up to 1 (half precision included).
+_SUM_TOLERANCE = 1e-2
+
+
+@dataclass(frozen=True)
+class ScoreSet:
+    """Class scores of the videos of a data set, one row each.
+
+    Attributes:
+        scores: (N, C) float32, on the CPU: the mean of the softmax vectors of a video's views.
+        one_view_scores: (N, C) float32: the softmax vector of one view; None if not kept.
+        labels: (N,) int64; -1 is none.
+        indices: (N,) int64, positions in the data set.
+        paths: N paths.
+        failures: Files that could not be decoded, with the error.
+        source: File that the scores were read from, for messages; empty for none.
+    """
+
+    scores: Tensor
+    one_view_scores: Tensor | None
+    labels: Tensor
+    indices: Tensor
+    paths: list[str]
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        if self.scores.ndim != 2:
+            raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.scores.shape)}")
+        count = len(self.scores)
+        sizes = {
+            "labels": len(self.labels),
+            "indices": len(self.indices),
+            "paths": len(self.paths),
+        }
+        wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
+        if wrong:
+            raise ValueError(f"{self.name}: {count} rows do not go with {', '.join(wrong)}")
+        one = self.one_view_scores
+        if one is not None and one.shape != self.scores.shape:
+            raise ValueError(
+                f"{self.name} of shape {tuple(self.scores.shape)} do not go with "
+                f"one_view_scores of shape {tuple(one.shape)}"
+            )
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @property
+    def name(self) -> str:
+        """What messages call it: its file."""
+        return self.source or "scores"
+
+    @property
+    def num_classes(self) -> int:
+        return self.scores.shape[1]
+
+
+def save_scores(path: str | Path, scores: ScoreSet, protocol: dict | None = None) -> None:
+    """Write ``scores, one_view_scores, labels, indices, paths`` and the protocol to a .npz file.
+
+    ``protocol``, JSON text in the file, also keeps the failures. Written beside its place and
+    moved there; loads without pickle.
+
+    Raises:
+        ValueError: the name does not end in .npz.
+    """
+    arrays = {
+        "scores": _float32(scores.scores),
+        "labels": scores.labels.cpu().numpy().astype(np.int64),
+        "indices": scores.indices.cpu().numpy().astype(np.int64),
+        "paths": np.array(scores.paths, dtype=np.str_),
+    }
+    if scores.one_view_scores is not None:
+        arrays["one_view_scores"] = _float32(scores.one_view_scores)
+    write_npz(path, arrays, {**(protocol or {}), "failures": scores.failures})
+
+
+def _float32(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().numpy().astype(np.float32, copy=False)
+
+
+def load_scores(path: str | Path) -> tuple[ScoreSet, dict]:
+    """Read what :func:`save_scores` wrote: the scores and the protocol.
+
+    A file of others may do without ``one_view_scores``, ``indices`` and ``protocol``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no such file of scores, lengths that differ, a score that is not finite, a
+            label that is no class; the file and the video are named.
+    """
+    arrays, protocol = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
+    scores = _read_scores(path, arrays, "scores")
+    count = len(scores)
+    paths = as_strings(path, arrays["paths"], "paths", count)
+    labels = as_integers(path, arrays["labels"], "labels", count)
+    indices = arrays.get("indices", np.arange(count))
+    has_one = "one_view_scores" in arrays
+    loaded = ScoreSet(
+        scores=scores,
+        one_view_scores=_read_scores(path, arrays, "one_view_scores") if has_one else None,
+        labels=torch.from_numpy(labels),
+        indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
+        paths=paths,
+        failures=read_failures(path, protocol),
+        source=str(path),
+    )
+    for name, values in (("scores", scores), ("one_view_scores", loaded.one_view_scores)):
+        if values is not None:
+            finite = torch.isfinite(values).all(dim=1)
+            _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
+    _refuse(
+        loaded,
+        (loaded.labels < -1) | (loaded.labels >= loaded.num_classes),
+        f"labels out of range, there are {loaded.num_classes} classes",
+    )
+    return loaded, protocol
+
+
+def _read_scores(path: str | Path, arrays: dict[str, np.ndarray], name: str) -> Tensor:
+    return torch.from_numpy(as_matrix(path, arrays[name], name))
+
+
+def _refuse(scores: ScoreSet, wrong: Tensor, why: str) -> None:
+    """Raise ValueError naming the first video of the mask ``wrong`` (N,)."""
+    if bool(wrong.any()):
+        row = int(torch.nonzero(wrong)[0])
+        raise ValueError(
+            f"{scores.name}: {why}: {int(wrong.sum())} of {len(scores)} videos, the first is "
+            f"row {row}, {scores.paths[row]} (label {int(scores.labels[row])})"
+        )
+
+
+def fuse_scores(sets: Sequence[ScoreSet], weights: Sequence[float] | None = None) -> ScoreSet:
+    """The weighted mean of the softmax scores of several networks, or several inputs.
+
+    The sets hold the same videos, in any order: they are matched by path, and the result is in
+    the order of the first. One-view scores are fused where all sets have them.
+
+    Args:
+        sets: Two or more.
+        weights: One a set, not negative; they are divided by their sum. Default: all the same.
+
+    Raises:
+        ValueError: fewer than two sets, bad weights, a video that one set lacks or has twice,
+            labels or numbers of classes that differ, scores that are no probabilities. The first
+            culprit and its file are named.
+    """
+    if len(sets) < 2:
+        raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
+    shares = _normalised(weights, len(sets))
+    first = sets[0]
+    orders = [_order(first, other) for other in sets]
+    for scores in sets:
+        _check_probabilities(scores)
+    one_view = [scores.one_view_scores for scores in sets]
+    kept = [scores for scores in one_view if scores is not None]
+    return ScoreSet(
+        scores=_weighted_mean([scores.scores for scores in sets], orders, shares),
+        one_view_scores=(_weighted_mean(kept, orders, shares) if len(kept) == len(sets) else None),
+        labels=first.labels,
+        indices=first.indices,
+        paths=first.paths,
+        failures=list(dict.fromkeys(pair for scores in sets for pair in scores.failures)),
+    )
+
+
+def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
+    given = [1.0] * count if weights is None else [float(weight) for weight in weights]
+    if len(given) != count:
+        raise ValueError(f"{len(given)} weights {given} do not go with {count} sets of scores")
+    if not all(0 <= weight < float("inf") for weight in given) or sum(given) == 0:
+        raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
+    return [weight / sum(given) for weight in given]
+
+
+def _order(first: ScoreSet, other: ScoreSet) -> Tensor:
+    """Rows of ``other`` that hold the videos of ``first``, after checking that they agree."""
+    rows = _rows(other)
+    if other.num_classes != first.num_classes:
+        raise ValueError(
+            f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
+        )
+    ours = _rows(first)
+    for one, its_rows, two, their_paths in (
+        (other, rows, first, first.paths),
+        (first, ours, other, other.paths),
+    ):
+        missing = [path for path in their_paths if path not in its_rows]
+        if missing:
+            raise ValueError(
+                f"{one.name} lacks {len(missing)} videos of {two.name}, the first is {missing[0]}"
+            )
+    order = torch.tensor([rows[path] for path in first.paths], dtype=torch.long)
+    differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
+    if differ:
+        row = differ[0]
+        raise ValueError(
+            f"{len(differ)} labels differ, the first is that of {first.paths[row]}: "
+            f"{int(first.labels[row])} in {first.name}, "
+            f"{int(other.labels[order[row]])} in {other.name}"
+        )
+    return order
+
+
+def _rows(scores: ScoreSet) -> dict[str, int]:
+    rows: dict[str, int] = {}
+    for row, path in enumerate(scores.paths):
+        if rows.setdefault(path, row) != row:
+            raise ValueError(f"{scores.name} holds {path} twice, in rows {rows[path]} and {row}")
+    return rows
+
+
+def _check_probabilities(scores: ScoreSet) -> None:
+    for values in (scores.scores, scores.one_view_scores):
+        if values is not None:
+            off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
+            wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
+            _refuse(scores, wrong, "scores to be fused must be probabilities (softmax)")
+
+
+def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[float]) -> Tensor:
+    total = torch.zeros(scores[0].shape, dtype=torch.float64)
+    for values, order, share in zip(scores, orders, shares, strict=True):
+        total += share * values[order].double()
+    return total.float()
+
+
+def recognition_metrics(scores: ScoreSet) -> dict[str, float]:
+    """Accuracies, 0 to 1, over all views and over one.
+
+    Returns:
+        ``top1, top5, mean_class_accuracy`` and, where one-view scores were kept,
+        ``one_view_top1, one_view_top5, one_view_mean_class_accuracy``. With fewer than five
+        classes every video is within the top 5.
+
+    Raises:
+        ValueError: no videos, or a label that is missing or no class; the first video is named.
+    """
+    if len(scores) == 0:
+        raise ValueError(f"{scores.name}: no videos to take an accuracy of")
+    _refuse(
+        scores,
+        (scores.labels < 0) | (scores.labels >= scores.num_classes),
+        f"accuracy needs labels from 0 to {scores.num_classes - 1}",
+    )
+    metrics = {}
+    for prefix, values in (("", scores.scores), ("one_view_", scores.one_view_scores)):
+        if values is not None:
+            accuracy = top_k_accuracy(values, scores.labels, (1, 5))
+            metrics[f"{prefix}top1"] = accuracy[1]
+            metrics[f"{prefix}top5"] = accuracy[5]
+            metrics[f"{prefix}mean_class_accuracy"] = mean_class_accuracy(values, scores.labels)
+    return metrics
