@@ -37,8 +37,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--amp",
         nargs="?",
         const="bfloat16",
-        choices=["bfloat16", "float16"],
-        help="mixed precision, bfloat16 unless said otherwise",
+        choices=["bfloat16", "float16", "float32"],
+        help="mixed precision, bfloat16 unless said otherwise; float32 switches it off",
     )
     parser.add_argument("--seed", type=int, help="seed of everything random")
     parser.add_argument(

@@ -11,7 +11,7 @@ from sce_video.engine.hooks import (
 from sce_video.engine.loops import ResumableTrainLoop
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS
-from sce_video.engine.recognition_loop import RecognitionTestLoop
+from sce_video.engine.recognition_loop import RecognitionTestLoop, RecognitionValLoop
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.test_loop import RepresentationTestLoop
 
@@ -23,6 +23,7 @@ __all__ = [
     "OnlineJudgeHook",
     "ProgressHook",
     "RecognitionTestLoop",
+    "RecognitionValLoop",
     "RepresentationTestLoop",
     "ResumableTrainLoop",
     "ScheduleHook",

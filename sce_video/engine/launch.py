@@ -45,7 +45,7 @@ def training_config(
         work_dir: Folder of logs and checkpoints; by default the config's, or
             ``work_dirs/<config name>``.
         resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint.
-        amp: "bfloat16" or "float16" for mixed precision.
+        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
         seed: Of everything random.
         pretrained: Checkpoint whose backbone the training starts from, or "random".
         cfg_options: ``KEY=VALUE`` each.
@@ -156,6 +156,6 @@ def test(cfg: Config) -> dict[str, float]:
 
 def warn_of_slow_amp(amp: str | None) -> str | None:
     """What to tell a user who asks for mixed precision without a GPU."""
-    if amp and not torch.cuda.is_available():
+    if amp not in (None, "float32") and not torch.cuda.is_available():
         return "--amp without a GPU is mostly slower, often many times"
     return None

@@ -9,7 +9,7 @@ from mmengine.optim import OptimWrapper
 
 from sce_video.registry import OPTIM_WRAPPERS
 
-_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
 
 
 @OPTIM_WRAPPERS.register_module()
@@ -21,7 +21,7 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
 
     Args:
         optimizer: The torch optimiser.
-        dtype: "bfloat16" or "float16".
+        dtype: "bfloat16", "float16", or "float32" for none of it, as on a CPU.
         accumulative_counts: Micro-batches of one optimiser step.
         clip_grad: Arguments of gradient clipping, or None.
         init_scale: First scale of the loss, fp16 only.
@@ -49,7 +49,9 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
 
     @contextmanager
     def optim_context(self, model):
-        with super().optim_context(model), torch.autocast(self.device_type, dtype=self.dtype):
+        mixed = self.dtype != torch.float32
+        autocast = torch.autocast(self.device_type, dtype=self.dtype, enabled=mixed)
+        with super().optim_context(model), autocast:
             yield
 
     def backward(self, loss: torch.Tensor) -> None:

@@ -82,6 +82,8 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
         if hasattr(transform, "num_clips"):
             described["clips"] = transform.num_clips
             described["crops"] = num_views // transform.num_clips
+        if hasattr(transform, "crop_size"):
+            described["crop_size"] = transform.crop_size
         if hasattr(transform, "backend"):
             described["decoder"] = transform.backend
             described["decoder_version"] = _decoder_version(transform.backend)

@@ -102,16 +102,7 @@ class RecognitionTestLoop(BaseLoop):
             )
         if precision not in _PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(_PRECISIONS)}: {precision!r}")
-        if max_views < 1:
-            raise ValueError(f"max_views must be at least 1, got {max_views}")
-        model: Any = unwrapped(runner.model)
-        if not hasattr(model, "cls_head"):
-            raise ValueError(
-                f"{type(model).__name__} has no classifier (cls_head) to test: representations "
-                "are judged by test_cfg = dict(type='RepresentationTestLoop', ...)"
-            )
-        super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
-        check_labels(self.dataloader.dataset, model.cls_head.num_classes)
+        super().__init__(runner, _labelled_dataloader(runner, dataloader))
         self.max_views = max_views
         self.precision = precision
         self.out = out
@@ -139,9 +130,9 @@ class RecognitionTestLoop(BaseLoop):
     def _report(self, rows: VideoRows) -> dict[str, float] | Exception:
         """On the first process; an error is returned, so that the others hear of it."""
         try:
-            scores = self._score_set(rows)
-            metrics = recognition_metrics(scores)
             dataset = self.dataloader.dataset
+            scores = score_set(rows, dataset)
+            metrics = recognition_metrics(scores)
             protocol = describe_run(self.runner, dataset, rows.num_views, "recognition")
             protocol["precision"] = self.precision
             protocol["num_classes"] = scores.scores.shape[1]
@@ -159,16 +150,80 @@ class RecognitionTestLoop(BaseLoop):
             return error
         return metrics
 
-    def _score_set(self, rows: VideoRows) -> ScoreSet:
-        mean, one = rows.values.chunk(2, dim=1)
-        return ScoreSet(
-            scores=mean,
-            one_view_scores=one,
-            labels=torch.tensor(rows.labels, dtype=torch.long),
-            indices=torch.tensor(rows.indices, dtype=torch.long),
-            paths=video_paths(self.dataloader.dataset, rows.indices),
-            failures=rows.failures,
+
+@LOOPS.register_module()
+class RecognitionValLoop(BaseLoop):
+    """Watch a training: the accuracy on a labelled set, files that cannot be decoded counted.
+
+    The same code as the test's, usually with one view of a video. The training is not disturbed:
+    the mode of every module is afterwards what it was.
+
+    Args:
+        runner: The runner; its model is a recogniser of mmaction2 with a ``cls_head``.
+        dataloader: What is classified.
+        evaluator: Empty: ``val_evaluator = dict()``.
+        max_views: Views of a video at a time.
+
+    Raises:
+        ValueError: as :class:`RecognitionTestLoop`.
+    """
+
+    def __init__(
+        self,
+        runner: Runner,
+        dataloader: DataLoader | dict,
+        evaluator: Evaluator | dict | list | None = None,
+        max_views: int = 30,
+    ) -> None:
+        if evaluator:
+            raise ValueError(
+                "RecognitionValLoop computes its own figures: set val_evaluator = dict()"
+            )
+        super().__init__(runner, _labelled_dataloader(runner, dataloader))
+        self.max_views = max_views
+
+    def run(self) -> dict[str, float]:
+        """Classify and log ``top1``, ``top5`` and ``mean_class_accuracy``."""
+        self.runner.call_hook("before_val")
+        self.runner.call_hook("before_val_epoch")
+        function = class_scores(self.max_views)
+        rows = collect_rows(self.runner.model, self.dataloader, function)
+        if rows.failures:
+            self.runner.logger.warning(
+                f"{len(rows.failures)} of {len(self.dataloader.dataset)} validation videos could "
+                f"not be decoded and do not count, the first is {': '.join(rows.failures[0])}"
+            )
+        metrics = recognition_metrics(score_set(rows, self.dataloader.dataset))
+        metrics = {name: v for name, v in metrics.items() if not name.startswith("one_view")}
+        self.runner.call_hook("after_val_epoch", metrics=metrics)
+        self.runner.call_hook("after_val")
+        return metrics
+
+
+def _labelled_dataloader(runner: Runner, cfg: DataLoader | dict) -> DataLoader:
+    """The loader, once it is clear that the model can classify what it gives."""
+    model: Any = unwrapped(runner.model)
+    if not hasattr(model, "cls_head"):
+        raise ValueError(
+            f"{type(model).__name__} has no classifier (cls_head) to test: representations "
+            "are judged by test_cfg = dict(type='RepresentationTestLoop', ...)"
         )
+    dataloader = build_eval_dataloader(cfg, runner.seed)
+    check_labels(dataloader.dataset, model.cls_head.num_classes)
+    return dataloader
+
+
+def score_set(rows: VideoRows, dataset: Any) -> ScoreSet:
+    """Rows of :func:`class_scores` as scores, with the paths of their videos."""
+    mean, one = rows.values.chunk(2, dim=1)
+    return ScoreSet(
+        scores=mean,
+        one_view_scores=one,
+        labels=torch.tensor(rows.labels, dtype=torch.long),
+        indices=torch.tensor(rows.indices, dtype=torch.long),
+        paths=video_paths(dataset, rows.indices),
+        failures=rows.failures,
+    )
 
 
 def format_views(metrics: dict[str, float], protocol: dict[str, Any]) -> str:

@@ -53,9 +53,17 @@ def warmup_cosine(
 
 
 def multistep(
-    step: int, total: int, *, start: float, milestones: tuple[int, ...], factor: float = 0.1
+    step: int,
+    total: int,
+    *,
+    start: float,
+    milestones: tuple[int, ...],
+    factor: float = 0.1,
+    warmup_steps: int = 0,
 ) -> float:
-    """``start``, times ``factor`` from each milestone (a step) on."""
+    """Up to ``start`` in ``warmup_steps`` equal steps, times ``factor`` from each milestone on."""
+    if step < warmup_steps:
+        return start * (step + 1) / warmup_steps
     return start * factor ** sum(step >= milestone for milestone in milestones)
 
 

@@ -31,7 +31,7 @@ class RecognizerDataPreprocessor(VideoDataPreprocessor):
         """
         prepared = super().forward(data, training)
         samples = [
-            ActionDataSample().set_gt_label(label)
+            ActionDataSample().set_gt_labels(label)
             for label in prepared["data_samples"]["label"].reshape(-1, 1)
         ]
         return {"inputs": torch.stack(prepared["inputs"], dim=1), "data_samples": samples}

@@ -1,0 +1,30 @@
+# Retrieval on split 1: the test videos are the queries, the training videos the bank. R centres
+# both (SETTINGS 4): retrieval_r1 and so on; retrieval_plain_r1 is not centred.
+split = 1
+test_dataloader = dict(
+    batch_size=2,
+    num_workers=8,
+    pin_memory=True,
+    dataset=dict(
+        type="VideoDataset",
+        data_root="data/hmdb51",
+        ann_file="data/hmdb51/test_split1.txt",
+        on_error="raise",
+    ),
+)
+test_evaluator = dict()
+test_cfg = dict(
+    type="RepresentationTestLoop",
+    protocols=dict(retrieval=dict(ks=(1, 5, 10))),
+    bank_dataloader=dict(
+        batch_size=2,
+        num_workers=8,
+        pin_memory=True,
+        dataset=dict(
+            type="VideoDataset",
+            data_root="data/hmdb51",
+            ann_file="data/hmdb51/train_split1.txt",
+            on_error="raise",
+        ),
+    ),
+)

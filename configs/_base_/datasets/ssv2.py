@@ -1,0 +1,33 @@
+# Something-Something v2 as tools/data/ssv2.py leaves it; tested on the validation set, since the
+# test set has no labels. No pipelines: those are the recipe's.
+split = None
+train_dataloader = dict(
+    batch_size=64,
+    num_workers=8,
+    persistent_workers=True,
+    pin_memory=True,
+    drop_last=True,
+    sampler=dict(type="ResumableSampler", shuffle=True),
+    collate_fn=dict(type="sce_video.collate_views"),
+    dataset=dict(type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/train.txt"),
+)
+# One view of each test video, to watch a training; the last checkpoint is what is tested.
+val_dataloader = dict(
+    batch_size=16,
+    num_workers=8,
+    dataset=dict(
+        type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="skip"
+    ),
+)
+val_evaluator = dict()
+val_cfg = dict(type="RecognitionValLoop")
+test_dataloader = dict(
+    batch_size=2,
+    num_workers=8,
+    pin_memory=True,
+    dataset=dict(
+        type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="raise"
+    ),
+)
+test_evaluator = dict()
+test_cfg = dict(type="RecognitionTestLoop", max_views=30)

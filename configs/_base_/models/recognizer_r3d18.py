@@ -1,0 +1,14 @@
+# ResNet3D-18 (tab:r3d) under mmaction2's recogniser and head. pretrained: the checkpoint whose backbone
+# is taken (tools/train.py --pretrained).
+model = dict(
+    type="Recognizer3D",
+    backbone=dict(type="ResNet3dSlowPath", depth=18, channels_last=False),
+    cls_head=dict(
+        type="I3DHead",
+        num_classes=400,
+        in_channels=512,
+        dropout_ratio=0.5,
+        average_clips="prob",
+    ),
+)
+pretrained = None

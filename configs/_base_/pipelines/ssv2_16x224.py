@@ -1,0 +1,27 @@
+# Something-Something v2, 16 frames, one from each equal segment of the video: random places, short
+# side U(256, 320), random crop 224 for training; centres, 1 clip x 1 crop of 256 for testing.
+# No flip anywhere: left and right are in the labels. (SETTINGS 4; SlowFast.)
+train_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="RandomSegmentClip", num_frames=16),
+    dict(type="DecodeClips"),
+    dict(type="ResizeShortSide", size=(256, 320)),
+    dict(type="RandomCropClips", size=224),
+    dict(type="PackClips"),
+]
+test_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="CenterSegmentClip", num_frames=16),
+    dict(type="DecodeSharedFrames"),
+    dict(type="ResizeShortSide", size=256),
+    dict(type="PackVideo", crop_size=256, num_crops=1),
+]
+val_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="CenterSegmentClip", num_frames=16),
+    dict(type="DecodeClips"),
+    dict(type="ResizeShortSide", size=256),
+    dict(type="CenterCropClips", size=256),
+    dict(type="PackClips"),
+]
+data_preprocessor = dict(type="RecognizerDataPreprocessor", views=[])

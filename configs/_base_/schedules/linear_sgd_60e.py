@@ -1,0 +1,16 @@
+# Linear evaluation: 60 epochs of SGD, lr 2 x batch/256, no weight decay, warm-up 8 epochs (R, F; P
+# says 35: custom_hooks.0.lr.warmup_epochs=35), cosine to 0 (SETTINGS 4).
+train_cfg = dict(type="ResumableTrainLoop", max_epochs=60, val_interval=5)
+optim_wrapper = dict(
+    type="MixedPrecisionOptimWrapper",
+    dtype="float16",
+    accumulative_counts=1,
+    optimizer=dict(type="SGD", lr=2.0, momentum=0.9, weight_decay=0.0),
+)
+custom_hooks = [
+    dict(
+        type="ScheduleHook",
+        base_batch_size=256,
+        lr=dict(name="warmup_cosine", warmup_epochs=8),
+    ),
+]

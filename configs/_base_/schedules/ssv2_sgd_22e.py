@@ -1,0 +1,17 @@
+# Something-Something v2: 22 epochs of SGD, lr 0.12 at batch 64, x 0.1 at 14 and 18, warm-up 0.19
+# epoch, weight decay 1e-6 (SETTINGS 4; SlowFast).
+train_cfg = dict(type="ResumableTrainLoop", max_epochs=22, val_interval=2)
+optim_wrapper = dict(
+    type="MixedPrecisionOptimWrapper",
+    dtype="float16",
+    accumulative_counts=1,
+    optimizer=dict(type="SGD", lr=0.12, momentum=0.9, weight_decay=1e-06),
+)
+custom_hooks = [
+    dict(
+        type="ScheduleHook",
+        base_batch_size=64,
+        lr=dict(name="multistep", milestone_epochs=(14, 18), warmup_epochs=0.19),
+    ),
+]
+sync_bn = "torch"

@@ -1,0 +1,25 @@
+# Retrieval on HMDB51, split 1: ResNet3D-50, 8 frames of 224x224, mean h of 30 views.
+# Paper:    tab:video-sota-retrieval, ResNet3D-50, 8 frames of 224x224.
+# Run:      python tools/test.py configs/downstream/retrieval/r3d50_8x224_hmdb51.py \
+#               work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
+# Hardware: any; on several GPUs: bash tools/dist_test.sh CONFIG CHECKPOINT 8.
+# Expected: R@1/5/10 43.0/67.0/79.0, centred (retrieval_r1, ...).
+
+_base_ = [
+    "../../_base_/default_runtime.py",
+    "../../_base_/datasets/hmdb51_retrieval.py",
+    "../../_base_/models/encoder_r3d50.py",
+    "../../_base_/pipelines/test_8x224.py",
+]
+
+benchmark = dict(
+    protocol="retrieval",
+    dataset="hmdb51",
+    network="r3d50",
+    frames=8,
+    size=224,
+    pretrained_on="kinetics400",
+)
+
+test_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))
+test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=_base_.test_pipeline)))

@@ -1,0 +1,25 @@
+# Retrieval on UCF101, split 1: ResNet3D-50, 8 frames of 224x224, mean h of 30 views.
+# Paper:    tab:video-sota-retrieval, ResNet3D-50, 8 frames of 224x224.
+# Run:      python tools/test.py configs/downstream/retrieval/r3d50_8x224_ucf101.py \
+#               work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
+# Hardware: any; on several GPUs: bash tools/dist_test.sh CONFIG CHECKPOINT 8.
+# Expected: R@1/5/10 81.5/89.7/92.8, centred (retrieval_r1, ...).
+
+_base_ = [
+    "../../_base_/default_runtime.py",
+    "../../_base_/datasets/ucf101_retrieval.py",
+    "../../_base_/models/encoder_r3d50.py",
+    "../../_base_/pipelines/test_8x224.py",
+]
+
+benchmark = dict(
+    protocol="retrieval",
+    dataset="ucf101",
+    network="r3d50",
+    frames=8,
+    size=224,
+    pretrained_on="kinetics400",
+)
+
+test_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))
+test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=_base_.test_pipeline)))

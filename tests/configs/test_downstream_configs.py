@@ -1,0 +1,217 @@
+"""Downstream recipes build, and say what their names and the protocols (SETTINGS 4) say."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from mmengine.registry import DefaultScope
+
+from sce_video.engine.config import load_config
+from sce_video.engine.schedules import build_schedule
+from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
+
+REPO = Path(__file__).resolve().parents[2]
+DOWNSTREAM = sorted((REPO / "configs/downstream").rglob("*.py"))
+TRAINED = [p for p in DOWNSTREAM if p.parent.name in ("linear", "finetune", "supervised")]
+RETRIEVAL = [p for p in DOWNSTREAM if p.parent.name == "retrieval"]
+DATASETS = {
+    "ucf101": ("ucf101", 101),
+    "hmdb51": ("hmdb51", 51),
+    "ssv2": ("ssv2", 174),
+    "k400": ("kinetics400", 400),
+    "k200": ("kinetics200", 200),
+}
+NETWORKS = [("18", "8", "224"), ("18", "16", "112"), ("50", "8", "224"), ("50", "16", "224")]
+
+
+def identifier(path: Path) -> str:
+    return str(path.relative_to(REPO / "configs/downstream"))
+
+
+def parts(path: Path) -> tuple[str, ...]:
+    """depth, processes, batch, frames, size, epochs, data of ``r3d18_1xb64-8x224-200e_ucf101``."""
+    pattern = r"r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_(\w+)"
+    return re.fullmatch(pattern, path.stem).groups()
+
+
+def types(pipeline) -> list[str]:
+    return [step["type"] for step in pipeline]
+
+
+def step(pipeline, name: str):
+    (found,) = [step for step in pipeline if step["type"] == name]
+    return found
+
+
+def test_every_protocol_of_the_paper_has_its_recipe():
+    names = {p.relative_to(REPO / "configs/downstream").as_posix() for p in DOWNSTREAM}
+    expected = set()
+    for depth, frames, size in NETWORKS:
+        for data in ("k200", "k400"):
+            expected.add(f"linear/r3d{depth}_8xb64-{frames}x{size}-60e_{data}.py")
+        batch = "1xb64" if depth == "18" else "8xb8"
+        for data in ("ucf101", "hmdb51"):
+            expected.add(f"finetune/r3d{depth}_{batch}-{frames}x{size}-200e_{data}.py")
+            expected.add(f"retrieval/r3d{depth}_{frames}x{size}_{data}.py")
+    expected |= {f"finetune/r3d50_8xb8-{t}x224-22e_ssv2.py" for t in (8, 16)}
+    expected |= {"supervised/r3d18_8xb64-8x224-200e_k200.py"}
+    assert names == expected
+
+
+@pytest.mark.parametrize("path", DOWNSTREAM, ids=identifier)
+def test_builds(path):
+    cfg = load_config(str(path))
+    cfg.model.setdefault("data_preprocessor", cfg.data_preprocessor)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):  # as the runner does
+        model = MODELS.build(cfg.model)
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        if cfg.get(name) is not None:
+            [TRANSFORMS.build(t) for t in cfg[name].dataset.pipeline]
+    for hook in [*cfg.default_hooks.values(), *cfg.get("custom_hooks", [])]:
+        HOOKS.build(hook)
+    assert LOOPS.get(cfg.test_cfg.type) is not None
+    if cfg.get("optim_wrapper") is not None:
+        OPTIMIZERS.build({**cfg.optim_wrapper.optimizer, "params": model.parameters()})
+        assert len(model.data_preprocessor.views) <= 1  # recognisers see one view in training
+
+
+@pytest.mark.parametrize("path", TRAINED, ids=identifier)
+def test_is_what_its_name_says(path):
+    depth, processes, batch, frames, size, epochs, data = parts(path)
+    cfg = load_config(str(path))
+    dataset, classes = DATASETS[data]
+    assert cfg.model.type == "Recognizer3D" and cfg.model.cls_head.type == "I3DHead"
+    assert cfg.model.backbone.depth == int(depth)
+    assert cfg.model.cls_head.in_channels == {"18": 512, "50": 2048}[depth]
+    assert cfg.model.cls_head.num_classes == classes
+    assert cfg.train_dataloader.batch_size == int(batch)
+    assert int(processes) * int(batch) == (64 if path.parent.name == "finetune" else 512)
+    assert cfg.train_cfg.max_epochs == int(epochs)
+    bench = cfg.benchmark
+    assert bench.protocol == path.parent.name and bench.dataset == dataset
+    assert (bench.network, bench.frames, bench.size) == (f"r3d{depth}", int(frames), int(size))
+    train, val, test = (
+        cfg[name].dataset.pipeline
+        for name in ("train_dataloader", "val_dataloader", "test_dataloader")
+    )
+    assert step(train, "RandomCropClips").size == int(size)
+    short = {"224": 256, "112": 128}[size]
+    assert step(test, "ResizeShortSide").size == step(test, "PackVideo").crop_size == short
+    assert step(val, "CenterCropClips").size == short
+    for pipeline in (train, val, test):
+        clip = pipeline[1]
+        assert clip.num_frames == int(frames)
+        if data != "ssv2":
+            assert clip.clip_duration == (1.28 if size == "112" else 2.56)
+    assert test[1].get("num_clips", 1) == (1 if data == "ssv2" else 10)
+    assert step(test, "PackVideo").num_crops == (1 if data == "ssv2" else 3)
+    root = "kinetics400" if data.startswith("k") else data
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        assert cfg[name].dataset.data_root == f"data/{root}"
+        assert cfg[name].dataset.ann_file.startswith(f"data/{root}/")
+    assert "train" in cfg.train_dataloader.dataset.ann_file
+    assert cfg.val_dataloader.dataset.ann_file == cfg.test_dataloader.dataset.ann_file
+    assert ("pretrained" in cfg) and cfg.pretrained == (
+        "random" if path.parent.name == "supervised" else None
+    )
+
+
+def schedule(cfg, steps_per_epoch: int, lr: float):
+    """The rate at every step of a training whose scaled rate is ``lr``."""
+    spec = dict(cfg.custom_hooks[0].lr)
+    spec["peak" if spec["name"] == "warmup_cosine" else "start"] = lr
+    function = build_schedule(spec, steps_per_epoch)
+    total = steps_per_epoch * cfg.train_cfg.max_epochs
+    return lambda epoch: function(round(epoch * steps_per_epoch), total)
+
+
+@pytest.mark.parametrize("path", [p for p in TRAINED if p.parent.name == "linear"], ids=identifier)
+def test_linear_protocol(path):
+    cfg = load_config(str(path))
+    size = int(parts(path)[4])
+    assert cfg.model.backbone.frozen_stages == 4 and cfg.model.cls_head.dropout_ratio == 0
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.momentum) == ("SGD", 2.0, 0.9)
+    assert optimizer.weight_decay == 0 and cfg.custom_hooks[0].base_batch_size == 256
+    rate = schedule(cfg, 100, 4.0)
+    assert rate(0) == pytest.approx(4 / 800) and rate(8) == 4.0 and rate(34) == pytest.approx(2.0)
+    longer = load_config(str(path), ["custom_hooks.0.lr.warmup_epochs=35"])
+    assert schedule(longer, 100, 4.0)(34.99) == 4.0 > schedule(longer, 100, 4.0)(17)
+    resize = step(cfg.train_dataloader.dataset.pipeline, "ResizeShortSide").size
+    assert tuple(resize) == {224: (256, 320), 112: (128, 160)}[size]
+    view = views(cfg)[0]
+    assert view.flip_prob == 0.5 and view.jitter_prob == view.grey_prob == view.blur_prob == 0
+
+
+def views(cfg):
+    return MODELS.build(cfg.data_preprocessor).views
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in TRAINED if re.search("200e_(ucf|hmdb)", p.name)], ids=identifier
+)
+def test_finetuning_protocol(path):
+    cfg = load_config(str(path))
+    assert cfg.model.cls_head.dropout_ratio == 0.8
+    assert cfg.model.backbone.get("frozen_stages", -1) == -1
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.momentum) == ("SGD", 0.1, 0.9)
+    assert optimizer.weight_decay == 0 and cfg.custom_hooks[0].base_batch_size == 256
+    rate = schedule(cfg, 10, 0.025)
+    assert rate(0) == 0.025 and rate(100) == pytest.approx(0.0125) and rate(199.9) < 1e-5
+    (view,) = views(cfg)
+    jitter = (view.brightness, view.contrast, view.saturation, view.hue)
+    assert jitter == pytest.approx((0.4, 0.4, 0.4, 0.1)) and view.jitter_prob == 0.8
+    assert (view.grey_prob, view.flip_prob) == (0.2, 0.5)
+    assert (view.blur_prob, view.solarise_prob) == (0, 0)
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        assert cfg[name].dataset.ann_file.endswith("_split1.txt")
+    assert cfg.split == 1
+
+
+@pytest.mark.parametrize("path", [p for p in TRAINED if "ssv2" in p.name], ids=identifier)
+def test_ssv2_protocol(path):
+    cfg = load_config(str(path))
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ("SGD", 0.12, 1e-6)
+    assert cfg.model.cls_head.dropout_ratio == 0.5 and cfg.custom_hooks[0].base_batch_size == 64
+    rate = schedule(cfg, 100, 0.12)
+    assert rate(0) == pytest.approx(0.12 / 19) and rate(0.19) == rate(13.99) == 0.12
+    assert rate(14) == rate(17.99) == pytest.approx(0.012) and rate(18) == pytest.approx(0.0012)
+    train, val, test = (
+        cfg[name].dataset.pipeline
+        for name in ("train_dataloader", "val_dataloader", "test_dataloader")
+    )
+    assert "RandomSegmentClip" in types(train)
+    assert "CenterSegmentClip" in types(val) and "CenterSegmentClip" in types(test)
+    assert tuple(step(train, "ResizeShortSide").size) == (256, 320)
+
+
+@pytest.mark.parametrize("path", [p for p in TRAINED if "ssv2" in p.name], ids=identifier)
+def test_ssv2_never_flips(path):
+    """A mirror would turn "left to right" into "right to left"."""
+    cfg = load_config(str(path))
+    assert all(view.flip_prob == 0 for view in views(cfg))
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        assert not any("flip" in key.lower() for t in cfg[name].dataset.pipeline for key in t)
+        assert not any("flip" in kind.lower() for kind in types(cfg[name].dataset.pipeline))
+
+
+@pytest.mark.parametrize("path", RETRIEVAL, ids=identifier)
+def test_retrieval_protocol(path):
+    depth, frames, size, data = re.fullmatch(r"r3d(\d+)_(\d+)x(\d+)_(\w+)", path.stem).groups()
+    cfg = load_config(str(path))
+    assert cfg.model.type == "Encoder" and cfg.model.backbone.depth == int(depth)
+    assert cfg.split == 1 and tuple(cfg.test_cfg.protocols.retrieval.ks) == (1, 5, 10)
+    queries, bank = cfg.test_dataloader.dataset, cfg.test_cfg.bank_dataloader.dataset
+    assert queries.ann_file == f"data/{data}/test_split1.txt"
+    assert bank.ann_file == f"data/{data}/train_split1.txt"
+    short = {"224": 256, "112": 128}[size]
+    for dataset in (queries, bank):
+        clip, pack = dataset.pipeline[1], step(dataset.pipeline, "PackVideo")
+        assert (clip.num_frames, clip.num_clips) == (int(frames), 10)
+        assert clip.clip_duration == (1.28 if size == "112" else 2.56)
+        assert (pack.crop_size, pack.num_crops) == (short, 3)
+        assert step(dataset.pipeline, "ResizeShortSide").size == short
