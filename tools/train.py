@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-import traceback
 
 from sce_video.engine import launch
 from sce_video.engine.runner import leave_process_group
@@ -60,7 +59,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         launch.train(launch.training_config(**vars(args)))
     except (ValueError, FileNotFoundError) as error:
-        if any(frame.name == "run_iter" for frame in traceback.extract_tb(error.__traceback__)):
+        if launch.in_training(error):
             raise  # in the midst of training: a fault of the code, or one worth a full look
         print(f"train: {error}", file=sys.stderr)
         return 2

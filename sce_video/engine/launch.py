@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 
 import torch
 from mmengine.config import Config
+from mmengine.dist import init_dist, is_distributed
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
@@ -159,3 +161,19 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
     if amp not in (None, "float32") and not torch.cuda.is_available():
         return "--amp without a GPU is mostly slower, often many times"
     return None
+
+
+def in_training(error: BaseException) -> bool:
+    """Whether an error was raised in the midst of a training, so that its traceback matters."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return any(frame.name == "run_iter" for frame in frames)
+
+
+def join_processes(launcher: str) -> None:
+    """Join the other processes before the first runner does; over gloo where there is no GPU."""
+    if launcher == "none" or is_distributed():
+        return
+    if torch.cuda.is_available():
+        init_dist(launcher)
+    else:
+        torch.distributed.init_process_group("gloo")

@@ -1,0 +1,91 @@
+"""Train and test all splits of a data set, and report each and the mean.
+
+    python tools/finetune_splits.py CONFIG --splits 1 2 3 --pretrained CHECKPOINT
+    torchrun --nproc_per_node 8 tools/finetune_splits.py CONFIG --splits 1 2 3 \
+        --pretrained CHECKPOINT --launcher pytorch
+
+A broken run goes on where it stopped when the same command is given again: finished splits are
+kept, a training resumes. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from functools import partial
+from pathlib import Path
+
+from mmengine.config import Config
+from mmengine.dist import is_main_process
+
+from sce_video.engine import launch
+from sce_video.engine.runner import leave_process_group
+from sce_video.engine.splits import SUMMARY, format_splits, run_splits
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Train and test all splits of a data set.")
+    parser.add_argument("config", help="a recipe with split = 1 and lists named *split1*")
+    parser.add_argument("--splits", nargs="+", default=["1", "2", "3"], help="1 2 3 if not given")
+    parser.add_argument(
+        "--pretrained",
+        metavar="CHECKPOINT",
+        help="take the backbone from this checkpoint; 'random' trains from scratch",
+    )
+    parser.add_argument("--work-dir", help="folder of all splits: work_dirs/<config name>_splits")
+    parser.add_argument(
+        "--amp", choices=["bfloat16", "float16", "float32"], help="precision of the training"
+    )
+    parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument(
+        "--cfg-options",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="change the config; unknown keys are refused",
+    )
+    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
+    return parser.parse_args(argv)
+
+
+def prepare_test(args: argparse.Namespace, checkpoint: str, folder: Path) -> Config:
+    """The test of one split's last checkpoint."""
+    return launch.testing_config(
+        args.config,
+        checkpoint,
+        work_dir=folder,
+        cfg_options=args.cfg_options,
+        launcher=args.launcher,
+    )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run all splits; returns the exit status."""
+    args = parse_args(argv)
+    work_dir = args.work_dir or Path("work_dirs") / f"{Path(args.config).stem}_splits"
+    try:
+        training = launch.training_config(
+            args.config,
+            work_dir=work_dir,
+            amp=args.amp,
+            seed=args.seed,
+            pretrained=args.pretrained,
+            cfg_options=args.cfg_options,
+            launcher=args.launcher,
+        )
+        launch.join_processes(args.launcher)
+        summary = run_splits(training, partial(prepare_test, args), args.splits)
+    except (ValueError, FileNotFoundError) as error:
+        if launch.in_training(error):
+            raise
+        print(f"finetune_splits: {error}", file=sys.stderr)
+        return 2
+    if is_main_process():
+        print(f"\n{format_splits(summary)}\nwritten to {Path(work_dir) / SUMMARY}")
+    leave_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
