@@ -1,5 +1,6 @@
 """Runner, loops, hooks, optimisers and schedules."""
 
+from sce_video.engine.extraction_loop import FeatureExtractionLoop
 from sce_video.engine.hooks import (
     BadFileHook,
     LogReductionHook,
@@ -18,6 +19,7 @@ from sce_video.engine.test_loop import RepresentationTestLoop
 __all__ = [
     "LARS",
     "BadFileHook",
+    "FeatureExtractionLoop",
     "LogReductionHook",
     "MixedPrecisionOptimWrapper",
     "OnlineJudgeHook",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,6 +28,8 @@ _TRAINING_ONLY = (
     "val_cfg",
     "val_evaluator",
 )
+#: Parts of a config's data that can be embedded.
+_PARTS = ("test", "bank", "train")
 
 
 def training_config(
@@ -131,6 +134,72 @@ def testing_config(
     if dump is not None:
         key = "dump" if cfg.test_cfg.type == "RecognitionTestLoop" else "features_out"
         cfg.test_cfg[key] = str(Path(dump).resolve())
+    return cfg
+
+
+def extraction_config(
+    config: str | Path,
+    checkpoint: str,
+    out: str | Path,
+    *,
+    part: str = "test",
+    data_root: str | None = None,
+    ann_file: str | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config that embeds a data set with the backbone of a checkpoint.
+
+    Args:
+        config: Of a pretraining, a linear evaluation, a finetuning or a retrieval: its backbone,
+            normalisation and test pipeline are taken.
+        checkpoint: A file with that backbone, or "random".
+        out: The .npz file.
+        part: "test", "bank" (what a retrieval recipe compares with) or "train" (the training list
+            with the test pipeline).
+        data_root: Another folder than the config's, for videos of one's own; without ``ann_file``
+            all videos below it.
+        ann_file: Another list.
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: as :func:`testing_config`, or the config has no such part.
+    """
+    cfg = testing_config(config, checkpoint, cfg_options=cfg_options, launcher=launcher)
+    original = load_config(config, cfg_options)
+    if part not in _PARTS:
+        raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
+    found = {
+        "test": original.test_dataloader,
+        "bank": original.test_cfg.get("bank_dataloader"),
+        "train": original.get("train_dataloader"),
+    }[part]
+    if found is None:
+        raise ValueError(f"{config} has no {part} data to embed; it has a test part")
+    loader = copy.deepcopy(original.test_dataloader)
+    for key in ("data_root", "ann_file"):
+        loader.dataset[key] = found.dataset.get(key)
+    if data_root is not None:
+        loader.dataset.data_root, loader.dataset.ann_file = data_root, ann_file
+    elif ann_file is not None:
+        loader.dataset.ann_file = ann_file
+    if data_root is not None or ann_file is not None:  # no longer the data of the recipe
+        cfg.benchmark, cfg.split = None, None
+    loader.dataset.on_error = "skip"  # counted and listed with the features
+    cfg.test_dataloader = loader
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
+    cfg.data_preprocessor = None
+    cfg.model = {
+        "type": "Encoder",
+        "backbone": cfg.model.backbone,
+        "data_preprocessor": {"type": "VideoDataPreprocessor", **kept},
+    }
+    out = Path(out).resolve()
+    cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out)}
+    cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg
 
 

@@ -1,0 +1,59 @@
+"""Embed a data set: the mean representation of every video, into one .npz file.
+
+    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz [--part test|bank|train]
+    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --data-root /my/videos
+    torchrun --nproc_per_node 8 tools/extract_features.py CONFIG CHECKPOINT --out F.npz \
+        --launcher pytorch
+
+The file holds features (N, D) float32, labels (N,), paths and, as JSON, the protocol; see
+tools/retrieve.py and tools/probe.py. A broken run goes on when the same command is given again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from sce_video.engine import launch
+from sce_video.engine.runner import RANDOM, leave_process_group
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Embed a data set into a .npz file.")
+    parser.add_argument("config", help="config of the checkpoint, or of a retrieval recipe")
+    parser.add_argument("checkpoint", help=f"checkpoint file, or '{RANDOM}' for random weights")
+    parser.add_argument("--out", required=True, metavar="FILE.npz", help="where the features go")
+    parser.add_argument(
+        "--part",
+        choices=["test", "bank", "train"],
+        default="test",
+        help="which data of the config: the test set, a retrieval recipe's bank, the training set",
+    )
+    parser.add_argument("--data-root", help="another folder of videos, or of the list's paths")
+    parser.add_argument("--ann-file", help="another annotation list")
+    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
+    parser.add_argument(
+        "--cfg-options",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override settings, for example test_dataloader.num_workers=8",
+    )
+    return parser.parse_args(argv)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Embed; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        launch.test(launch.extraction_config(**vars(args)))
+    except (ValueError, FileNotFoundError) as error:
+        print(f"extract_features: {error}", file=sys.stderr)
+        return 1
+    leave_process_group()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
