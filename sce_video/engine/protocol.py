@@ -84,6 +84,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
             described["crops"] = num_views // transform.num_clips
         if hasattr(transform, "crop_size"):
             described["crop_size"] = transform.crop_size
+            described["crops"] = transform.num_crops
         if hasattr(transform, "backend"):
             described["decoder"] = transform.backend
             described["decoder_version"] = _decoder_version(transform.backend)
