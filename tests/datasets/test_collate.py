@@ -45,3 +45,23 @@ def test_unequal_samples_are_explained():
 
 def test_registered():
     assert FUNCTIONS.get("sce_video.collate_views") is collate_views
+
+
+def video(index, frames, failures=()):
+    return {
+        "frames": torch.full((frames, 4, 5 + index, 3), index, dtype=torch.uint8),
+        "positions": torch.tensor([[0, frames - 1]]),
+        "offsets": torch.tensor([[0, 0], [0, 1]]),
+        "crop_size": 4,
+        **{"label": index + 1, "index": index, "seed": index, "failures": list(failures)},
+    }
+
+
+def test_videos_of_any_size_stay_one_by_one():
+    skipped = {"inputs": None, "failures": [("b", "broken")]}
+    batch = collate_views([video(1, 3), skipped, video(2, 7, [("a", "bad")])])
+    assert [tuple(v["frames"].shape) for v in batch["videos"]] == [(3, 4, 6, 3), (7, 4, 7, 3)]
+    assert set(batch["videos"][0]) == {"frames", "positions", "offsets", "crop_size"}
+    assert "inputs" not in batch
+    assert batch["label"].tolist() == [2, 3] and batch["index"].tolist() == [1, 2]
+    assert batch["failures"] == [("b", "broken"), ("a", "bad")]

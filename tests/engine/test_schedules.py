@@ -37,6 +37,8 @@ def test_steps_and_lines():
     assert [f(s, 110) for s in (0, 69, 70, 89, 90, 109)] == pytest.approx(
         [0.12, 0.12, 0.012, 0.012, 0.0012, 0.0012]
     )
+    warm = [multistep(i, 9, start=0.4, milestones=(4,), warmup_steps=2) for i in (0, 1, 2, 3, 4)]
+    assert warm == pytest.approx([0.2, 0.4, 0.4, 0.4, 0.04])
     assert linear(5, 20, start=0.0, end=2.0) == 0.5
     assert multistep(3, 9, start=1.0, milestones=(), factor=0.5) == 1.0
     assert build_schedule(0.05, 10)(7, 9) == 0.05

@@ -6,6 +6,7 @@ from judging_fakes import TinyEncoder
 from torch import nn
 
 from sce_video.evaluation import check_backbone_weights
+from sce_video.evaluation.weights import check_classifier_weights, load_backbone
 
 
 def state(channels=8, extra=()):
@@ -43,3 +44,29 @@ def test_half_a_backbone_another_width_and_another_depth_are_refused():
     deeper = state(extra={"backbone.2.weight": torch.ones(2, 2)})
     with pytest.raises(ValueError, match=r"1 too many, first \['backbone.2.weight'\]"):
         check_backbone_weights(TinyEncoder(), deeper, "deep.pth")
+
+
+def test_loading_takes_the_backbone_and_nothing_else():
+    torch.manual_seed(1)
+    source, model = TinyEncoder(), TinyEncoder()
+    source.head, model.head = nn.Linear(2, 2), nn.Linear(2, 2)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    weights = {f"module.{name}": value for name, value in source.state_dict().items()}
+    assert load_backbone(model, {"state_dict": weights}, "f") == 6
+    for name, value in model.state_dict().items():
+        expected = source.state_dict() if name.startswith("backbone.") else before
+        assert torch.equal(value, expected[name]), name
+    with pytest.raises(ValueError, match="f.pth is of another backbone"):
+        load_backbone(model, state(channels=4), "f.pth")
+
+
+def test_a_classifier_must_be_whole():
+    model = TinyEncoder()
+    model.cls_head = nn.Linear(8, 3)
+    check_classifier_weights(model, {"state_dict": model.state_dict()}, "f")
+    with pytest.raises(ValueError, match=r"f\.pth has no classifier \(no cls_head\.weight\)"):
+        check_classifier_weights(model, TinyEncoder().state_dict(), "f.pth")
+    other = TinyEncoder()
+    other.cls_head = nn.Linear(8, 4)
+    with pytest.raises(ValueError, match=r"cls_head\.weight is \(4, 8\), .* \(3, 8\)"):
+        check_classifier_weights(model, other.state_dict(), "f.pth")

@@ -1,0 +1,79 @@
+"""Two gloo processes test, embed and run splits as one does: every video once, same results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from recognition import FINETUNE, make_splits, small_options
+
+from sce_video.evaluation import load_features
+from sce_video.evaluation.scores import load_scores
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_splits(tmp_path_factory.mktemp("videos"))  # test parts of 5, an odd number
+
+
+def run(repo, processes, tool, *arguments):
+    start = [sys.executable]
+    if processes > 1:
+        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
+        arguments = (*arguments, "--launcher", "pytorch")
+    command = [*start, str(repo / "tools" / tool), *map(str, arguments)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def checkpoint(repo, videos, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    options = ("--cfg-options", *small_options(videos))
+    run(repo, 1, "train.py", FINETUNE, "--work-dir", folder, "--pretrained", "random",
+        "--amp", "float32", *options)  # fmt: skip
+    return folder / "epoch_2.pth"
+
+
+def test_a_classifier_is_tested_alike(repo, videos, checkpoint, tmp_path):
+    # Batches of 2: the processes have 3 and 2 videos, the last batch of each is uneven.
+    options = small_options(videos, test_dataloader__batch_size=2)
+    for processes in (1, 2):
+        folder = tmp_path / str(processes)
+        arguments = (FINETUNE, checkpoint, "--work-dir", folder, "--dump", folder / "scores.npz")
+        run(repo, processes, "test.py", *arguments, "--cfg-options", *options)
+    one, two = (json.loads((tmp_path / n / "results.json").read_text()) for n in "12")
+    assert one["metrics"] == two["metrics"]
+    assert one["protocol"]["videos"] == two["protocol"]["videos"] == 5
+    a, b = (load_scores(tmp_path / n / "scores.npz")[0] for n in "12")
+    assert a.paths == b.paths and a.indices.tolist() == b.indices.tolist() == [0, 1, 2, 3, 4]
+    assert torch.equal(a.scores, b.scores) and torch.equal(a.one_view_scores, b.one_view_scores)
+
+
+def test_features_are_extracted_alike(repo, videos, checkpoint, tmp_path):
+    options = [o for o in small_options(videos) if "max_epochs" not in o]
+    for processes in (1, 2):
+        run(repo, processes, "extract_features.py", FINETUNE, checkpoint,
+            "--out", tmp_path / f"{processes}.npz", "--cfg-options", *options)  # fmt: skip
+    a, b = (load_features(tmp_path / f"{n}.npz")[0] for n in (1, 2))
+    assert a.paths == b.paths and len(a) == 5 and torch.equal(a.features, b.features)
+    assert not list(tmp_path.glob("*.parts"))
+
+
+def test_splits_run_over_two_processes(repo, videos, tmp_path):
+    options = small_options(videos, train_cfg__max_epochs=1, train_dataloader__batch_size=2)
+    out = run(repo, 2, "finetune_splits.py", FINETUNE, "--splits", 1, 2, "--pretrained", "random",
+              "--amp", "float32", "--work-dir", tmp_path, "--cfg-options", *options)  # fmt: skip
+    summary = json.loads((tmp_path / "splits.json").read_text())
+    assert list(summary["splits"]) == ["1", "2"] and summary["protocol"]["videos"] == [5, 5]
+    tops = [entry["metrics"]["top1"] for entry in summary["splits"].values()]
+    assert summary["mean"]["top1"] == pytest.approx(sum(tops) / 2)
+    assert "mean" in out and "split 2" in out

@@ -1,0 +1,35 @@
+"""The batch as mmaction2's recognisers want it."""
+
+import pytest
+import torch
+
+from sce_video.models import RecognizerDataPreprocessor, VideoDataPreprocessor
+
+
+def batch():
+    generator = torch.Generator().manual_seed(2)
+    views = [torch.randint(0, 256, (3, 2, 8, 8, 3), generator=generator).to(torch.uint8)]
+    return {
+        "inputs": views * 2,
+        "label": torch.tensor([4, 0, 9]),
+        "index": torch.arange(3),
+        "seed": torch.tensor([11, 12, 13]),
+    }
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_views_are_stacked_and_labels_travel_along(training):
+    views = [{"name": "strong", "blur_prob": 0.0}, {"name": "weak"}]
+    ours = VideoDataPreprocessor(views)(batch(), training)
+    theirs = RecognizerDataPreprocessor(views)(batch(), training)
+    assert theirs["inputs"].shape == (3, 2, 3, 2, 8, 8)
+    for v, view in enumerate(ours["inputs"]):
+        assert torch.equal(theirs["inputs"][:, v], view)
+    assert [s.gt_labels.item.tolist() for s in theirs["data_samples"]] == [[4], [0], [9]]
+
+
+def test_normalise_is_the_forward_without_augmentation():
+    preprocessor = VideoDataPreprocessor([{"name": "strong"}])
+    view = batch()["inputs"][0]
+    expected = (view.permute(0, 4, 1, 2, 3).double() / 255 - 0.45) / 0.225
+    torch.testing.assert_close(preprocessor.normalise(view).double(), expected, atol=1e-5, rtol=0)
