@@ -1,0 +1,6 @@
+"""For users of a pretrained network: load it, embed videos, search among them."""
+
+from sce_video.apis.embed import EmbedOptions, embed, embed_files
+from sce_video.apis.model import VideoModel, load_model
+
+__all__ = ["EmbedOptions", "VideoModel", "embed", "embed_files", "load_model"]

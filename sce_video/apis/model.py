@@ -1,0 +1,207 @@
+"""A pretrained network from its checkpoint, ready to embed videos."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sce_video.apis.config_text import parse_config_text
+from sce_video.apis.model_settings import ModelSettings, settings_from_config
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config import load_config
+from sce_video.evaluation import check_backbone_weights
+from sce_video.registry import MODELS
+
+_PREFIX = "backbone."
+_COUNTER = "num_batches_tracked"
+
+
+@dataclass(frozen=True, eq=False)
+class VideoModel:
+    """A frozen network and what it wants to see; made by :func:`load_model`.
+
+    Attributes:
+        encoder: The network in eval mode, an
+            :class:`~sce_video.models.algorithms.encoder.Encoder`.
+        settings: Backbone, normalisation, clip and crop.
+        feature_size: D, numbers of a feature.
+        checkpoint: File of the weights, absolute.
+        checkpoint_sha256: SHA-256 of that file.
+        device: Where the network is.
+    """
+
+    encoder: nn.Module
+    settings: ModelSettings
+    feature_size: int
+    checkpoint: str
+    checkpoint_sha256: str
+    device: torch.device
+
+    @property
+    def clip_duration(self) -> float | None:
+        """Seconds of a clip; None when a clip is the whole video."""
+        return self.settings.clip_duration
+
+    @property
+    def num_frames(self) -> int:
+        """T, frames kept of a clip."""
+        return self.settings.num_frames
+
+    @property
+    def short_side(self) -> int:
+        """Pixels to which the short side of a frame is scaled."""
+        return self.settings.short_side
+
+    @property
+    def crop_size(self) -> int:
+        """Side of the square crop, pixels."""
+        return self.settings.crop_size
+
+
+def load_model(
+    checkpoint: str | Path,
+    config: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> VideoModel:
+    """Load the backbone of a checkpoint, of a pretraining or of a finetuning.
+
+    Without ``config`` the network is described by the config text in the checkpoint, which is
+    parsed as data and never executed. A config *file* is executed, as in training: give one of
+    your own.
+
+    Args:
+        checkpoint: A local file.
+        config: Config file; needed for a converted checkpoint, which carries no config.
+        device: Such as "cuda:1"; None takes a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no such checkpoint or config.
+        ValueError: the checkpoint is damaged, carries no config or one that is not plain data, or
+            its weights are not those of this backbone (another depth or width, or none at all);
+            or there is no such device.
+    """
+    stored = load_checkpoint_file(checkpoint)
+    if config is not None:
+        cfg, source = load_config(config).to_dict(), str(config)
+    else:
+        cfg, source = _stored_config(stored, checkpoint), f"the config in {checkpoint}"
+    try:
+        settings = settings_from_config(cfg)
+    except ValueError as error:
+        advice = "" if config is not None else "; give the config file (config=)"
+        raise ValueError(f"{source}: {error}{advice}") from error
+    return build_model(settings, checkpoint, device, stored)
+
+
+def build_model(
+    settings: ModelSettings,
+    checkpoint: str | Path,
+    device: str | torch.device | None = None,
+    stored: dict[str, Any] | None = None,
+) -> VideoModel:
+    """Build the network that ``settings`` describe and load its weights.
+
+    Args:
+        settings: As :func:`~sce_video.apis.model_settings.settings_from_config` finds them.
+        checkpoint: File of the weights.
+        device: As in :func:`load_model`.
+        stored: What the file holds, where it has been read already.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: see :func:`load_model`.
+    """
+    place = _device(device)
+    stored = load_checkpoint_file(checkpoint) if stored is None else stored
+    preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
+    try:
+        encoder = MODELS.build(
+            dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
+        )
+    except Exception as error:  # a wrong argument can raise anything within a network
+        raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
+    _load_backbone(encoder, stored, str(checkpoint))
+    encoder = encoder.to(place).eval().requires_grad_(False)
+    with open(checkpoint, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return VideoModel(
+        encoder=encoder,
+        settings=settings,
+        feature_size=_feature_size(encoder, settings, place),
+        checkpoint=str(Path(checkpoint).resolve()),
+        checkpoint_sha256=digest,
+        device=place,
+    )
+
+
+def _stored_config(stored: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
+    meta = stored.get("meta")
+    text = meta.get("cfg") if isinstance(meta, dict) else None
+    if not text:
+        raise ValueError(
+            f"{checkpoint} carries no config (a converted file, or weights alone): give the config "
+            "file that describes its network (config=)"
+        )
+    return parse_config_text(text, str(checkpoint))
+
+
+def _device(device: str | torch.device | None) -> torch.device:
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        place = torch.device(device)
+        torch.empty(0, device=place)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
+    return place
+
+
+def _load_backbone(encoder: nn.Module, stored: dict[str, Any], name: str) -> None:
+    """Every weight of the backbone from the file, or an error.
+
+    Files of a backbone alone (tools/convert without --add-prefix) have names without a prefix.
+    """
+    weights = stored.get("state_dict", stored)
+    if not isinstance(weights, dict):
+        raise ValueError(f"{name} holds no weights (state_dict)")
+    weights = {str(key).removeprefix("module."): value for key, value in weights.items()}
+    weights = {key: value for key, value in weights.items() if torch.is_tensor(value)}
+    backbone = encoder.backbone
+    assert isinstance(backbone, nn.Module)
+    own = backbone.state_dict()
+    if not any(key.startswith(_PREFIX) for key in weights):
+        parts = {key.partition(".")[0] for key in own}
+        weights = {
+            (_PREFIX if key.partition(".")[0] in parts else "") + key: value
+            for key, value in weights.items()
+        }
+    check_backbone_weights(encoder, {"state_dict": weights}, name)
+    # Old files lack the counters of BN, which evaluation does not read.
+    backbone.load_state_dict(
+        {
+            key: weights.get(_PREFIX + key, value)
+            if key.endswith(_COUNTER)
+            else weights[_PREFIX + key]
+            for key, value in own.items()
+        },
+        strict=True,
+    )
+
+
+def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
+    """D, from a small clip of zeros."""
+    clip = torch.zeros(1, 3, settings.num_frames, 32, 32, device=device)
+    try:
+        with torch.no_grad():
+            return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
+    except (AttributeError, IndexError, RuntimeError) as error:
+        raise ValueError(
+            f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
+            f"features (N, C, T, H, W): {error}"
+        ) from error

@@ -1,0 +1,89 @@
+"""From the names of official lists to files on disk."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+
+RESPELLED = "spelled otherwise (upper and lower case) than in the official list"
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a video is, or should be.
+
+    Attributes:
+        path: Relative to the data set's folder (absolute when it is not below), ``/`` between its
+            parts. The expected place when the file is missing.
+        missing: Why it counts as missing, None when it is there.
+        remark: What is unusual about where it was found; the user is told how often that was.
+    """
+
+    path: str
+    missing: str | None = None
+    remark: str | None = None
+
+
+def list_videos(folder: Path) -> list[str]:
+    """All video files below a folder at any depth, sorted, relative to it.
+
+    Hidden files and folders are left out; links to folders are followed.
+    """
+    paths: list[str] = []
+    seen: set[str] = set()
+    for current, subfolders, files in os.walk(folder, followlinks=True):
+        real = os.path.realpath(current)
+        if real in seen:
+            subfolders.clear()
+            continue
+        seen.add(real)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        inside = os.path.relpath(current, folder)
+        prefix = "" if inside == "." else inside.replace(os.sep, "/") + "/"
+        paths += [
+            prefix + name
+            for name in files
+            if not name.startswith(".") and name.lower().endswith(VIDEO_EXTENSIONS)
+        ]
+    return sorted(paths)
+
+
+def relative_to_root(path: Path, root: Path) -> str:
+    """``path`` as lists hold it: relative to ``root``, absolute when it is not below."""
+    inside = os.path.relpath(path, root)
+    if inside == os.pardir or inside.startswith(os.pardir + os.sep):
+        return os.path.abspath(path).replace(os.sep, "/")
+    return inside.replace(os.sep, "/")
+
+
+def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, Located]:
+    """Find files whose names in the lists are their paths below ``folder``.
+
+    A name that is not there as it stands is looked for without regard to case, and taken when
+    exactly one file fits: UCF101 has v_HandStandPushups_... in the folder HandstandPushups, and
+    copies differ in which spelling they use where.
+    """
+    prefix = relative_to_root(folder, root)
+    prefix = "" if prefix == "." else prefix + "/"
+    paths = list_videos(folder)
+    exact = set(paths)
+    by_lower: dict[str, list[str]] = {}
+    for path in paths:
+        by_lower.setdefault(path.lower(), []).append(path)
+    located: dict[str, Located] = {}
+    for name in names:
+        others = by_lower.get(name.lower(), [])
+        if name in exact:
+            located[name] = Located(prefix + name)
+        elif len(others) == 1:
+            located[name] = Located(prefix + others[0], remark=RESPELLED)
+        elif others:
+            reason = f"several files differ from it in case only: {', '.join(others)}"
+            located[name] = Located(prefix + name, reason)
+        else:
+            located[name] = Located(prefix + name, "no such file")
+    return located

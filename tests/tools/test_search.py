@@ -1,0 +1,263 @@
+"""tools/search.py: from a folder of videos to a table and a gallery."""
+
+import importlib.util
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
+
+from sce_video.apis import embed, load_model
+from sce_video.apis.progress import Progress
+from sce_video.apis.search import read_index
+
+
+@pytest.fixture(scope="module")
+def tool():
+    """tools/search.py as a module."""
+    path = Path(__file__).resolve().parents[2] / "tools" / "search.py"
+    spec = importlib.util.spec_from_file_location("search_tool", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def made(tool, tmp_path_factory):
+    """Videos, a checkpoint and an index of 2 clips; not to be changed."""
+    folder = tmp_path_factory.mktemp("made")
+    for i, name in enumerate(["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]):
+        write_lossless(folder / "videos" / name, moving_frames(20, seed=i))
+    write_lossless(folder / "query.mp4", moving_frames(20, seed=9))
+    (folder / "videos" / "broken.mp4").write_bytes(b"no video")
+    save_tiny(folder / "tiny.pth")
+    assert tool.main(index_arguments(folder)) == 0
+    return folder
+
+
+def index_arguments(folder, *more):
+    return [
+        *("index", str(folder / "videos"), "--checkpoint", str(folder / "tiny.pth")),
+        *("--out", str(folder / "index"), "--clips", "2", "--workers", "0", *more),
+    ]
+
+
+def query_arguments(folder, video, *more):
+    return ["query", str(video), "--index", str(folder / "index"), *more]
+
+
+def table(output):
+    """Rows of the printed table: rank, similarity, distance, path."""
+    lines = output.splitlines()
+    head = next(i for i, line in enumerate(lines) if line.split()[:1] == ["rank"])
+    rows = []
+    for line in lines[head + 1 :]:
+        words = line.split(maxsplit=3)
+        if not words[0].isdecimal():
+            break
+        rows.append((int(words[0]), float(words[1]), float(words[2]), words[3]))
+    return rows
+
+
+def test_a_query_from_outside(tool, made, capsys, tmp_path):
+    status = tool.main(
+        query_arguments(
+            *(made, made / "query.mp4", "-k", "3", "--html", str(tmp_path / "g.html")),
+            *("--json", str(tmp_path / "r.json"), "--png", str(tmp_path / "g.png")),
+        )
+    )
+    assert status == 0
+    rows = table(capsys.readouterr().out)
+    model = load_model(made / "tiny.pth")
+    names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
+    bank = embed(model, [made / "videos" / name for name in names], num_clips=2)
+    query = embed(model, made / "query.mp4", num_clips=2)[0]
+    cosines = bank @ query / np.linalg.norm(bank, axis=1) / np.linalg.norm(query)
+    best = np.argsort(-cosines)[:3]
+    assert [row[3] for row in rows] == [names[i] for i in best]
+    assert [row[0] for row in rows] == [1, 2, 3]
+    np.testing.assert_allclose([row[1] for row in rows], cosines[best], atol=1e-4)
+    np.testing.assert_allclose([row[2] for row in rows], 1 - cosines[best], atol=1e-4)
+
+    text = (tmp_path / "r.json").read_text()
+    written = json.loads(text)
+    assert text.endswith("}\n")
+    assert [r["path"] for r in written["results"]] == [row[3] for row in rows]
+    np.testing.assert_allclose(
+        [r["distance"] for r in written["results"]], 1 - cosines[best], atol=1e-5
+    )
+    assert (written["clips"], written["videos"], written["centred"]) == (2, 4, False)
+    page = (tmp_path / "g.html").read_text()
+    assert page.count("<img") == 16
+    assert page.index(names[best[0]]) < page.index(names[best[1]])
+    assert (tmp_path / "g.png").stat().st_size > 1000
+
+
+def test_an_indexed_video_does_not_find_itself(tool, made, capsys):
+    video = made / "videos" / "sub" / "c.mp4"
+    assert tool.main(query_arguments(made, video, "--no-html", "-k", "99")) == 0
+    rows = table(capsys.readouterr().out)
+    assert sorted(row[3] for row in rows) == ["a.mp4", "b.mp4", "sub/d.mp4"]
+    assert tool.main(query_arguments(made, video, "--no-html", "--include-self")) == 0
+    rows = table(capsys.readouterr().out)
+    assert rows[0] == (1, 1.0, 0.0, "sub/c.mp4")
+    assert len(rows) == 4
+
+
+def test_centring_changes_the_figures(tool, made, capsys):
+    outputs = []
+    for more in ([], ["--centred"]):
+        assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
+        outputs.append([row[1] for row in table(capsys.readouterr().out)])
+    assert min(outputs[0]) > min(outputs[1]) + 0.1
+
+
+def test_the_gallery_lies_in_the_index(tool, made, capsys):
+    assert tool.main(query_arguments(made, made / "query.mp4", "-k", "1")) == 0
+    assert "query.html" in capsys.readouterr().out
+    page = (made / "index" / "query.html").read_text()
+    (made / "index" / "query.html").unlink()
+    for link in ("./../query.mp4", "./../videos/"):
+        assert f'href="{link}' in page
+
+
+@pytest.fixture
+def copied(made, tmp_path, tool):
+    """The same, to be changed."""
+    shutil.copytree(made, tmp_path / "made")
+    shutil.rmtree(tmp_path / "made" / "index")
+    assert tool.main(index_arguments(tmp_path / "made")) == 0
+    return tmp_path / "made"
+
+
+def test_a_second_run_says_what_it_did(tool, copied, capsys):
+    capsys.readouterr()
+    shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
+    (copied / "videos" / "a.mp4").unlink()
+    assert tool.main(index_arguments(copied)) == 0
+    printed = capsys.readouterr()
+    assert "4 videos in the index, 1 unreadable" in printed.out
+    assert "1 new, 0 changed, 4 kept as they were, 1 dropped" in printed.out
+    assert "broken.mp4: cannot be opened" in printed.out
+    assert "1/1 videos" in printed.err
+    assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
+
+
+def test_a_result_that_has_gone_is_shown_as_missing(tool, copied, capsys):
+    (copied / "videos" / "a.mp4").unlink()
+    page = copied / "g.html"
+    arguments = query_arguments(copied, copied / "query.mp4", "--html", str(page))
+    assert tool.main([*arguments, "--png", str(copied / "g.png")]) == 0
+    assert "a.mp4" in {row[3] for row in table(capsys.readouterr().out)}
+    assert page.read_text().count("the file is missing") == 1
+
+
+def fails(tool, capsys, arguments):
+    assert tool.main(arguments) == 1
+    printed = capsys.readouterr()
+    assert printed.err.splitlines()[-1].startswith("search: ")
+    assert "Traceback" not in printed.err
+    return printed.err
+
+
+def test_other_settings_are_refused_until_rebuild(tool, copied, capsys):
+    message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
+    assert "num_crops is 1 in the index, now 3" in message
+    assert "--rebuild" in message
+    assert tool.main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
+    assert "5 new, 0 changed, 0 kept as they were" in capsys.readouterr().out
+    assert read_index(copied / "index").settings["num_crops"] == 3
+    save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
+    message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
+    assert "sha256" in message
+
+
+def test_a_checkpoint_that_moved_or_changed(tool, copied, capsys):
+    shutil.move(copied / "tiny.pth", copied / "moved.pth")
+    query = query_arguments(copied, copied / "query.mp4", "--no-html")
+    assert "--checkpoint" in fails(tool, capsys, query)
+    assert tool.main([*query, "--checkpoint", str(copied / "moved.pth")]) == 0
+    save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
+    assert "is not the checkpoint" in fails(tool, capsys, query)
+    indexed = query_arguments(copied, copied / "videos" / "a.mp4", "--no-html")
+    assert tool.main(indexed) == 0  # its feature is in the index
+    capsys.readouterr()
+    wrong = [*indexed, "--checkpoint", str(copied / "tiny.pth")]
+    assert "is not the checkpoint" in fails(tool, capsys, wrong)
+
+
+def test_mistakes(tool, made, capsys, tmp_path):
+    cases = {
+        "none.mp4": query_arguments(made, made / "none.mp4"),
+        "broken.mp4: cannot be opened": query_arguments(made, made / "videos" / "broken.mp4"),
+        "k must be at least 1": query_arguments(made, made / "query.mp4", "-k", "0"),
+        "no index in": ["query", str(made / "query.mp4"), "--index", str(tmp_path)],
+        "no checkpoint at": query_arguments(
+            made, made / "query.mp4", "--checkpoint", str(tmp_path / "no.pth")
+        ),
+        "num_clips": [*index_arguments(made), "--clips", "0"],
+        "no folder": [
+            *("index", str(tmp_path / "none"), "--checkpoint", str(made / "tiny.pth")),
+            *("--out", str(tmp_path / "index")),
+        ],
+    }
+    for message, arguments in cases.items():
+        assert message in fails(tool, capsys, arguments)
+    save_tiny(tmp_path / "bare.pth", text=None)
+    arguments = [
+        *("index", str(made / "videos"), "--checkpoint", str(tmp_path / "bare.pth")),
+        *("--out", str(tmp_path / "index"), "--workers", "0"),
+    ]
+    assert "config=" in fails(tool, capsys, arguments)
+    (tmp_path / "own.py").write_text(CONFIG)
+    assert tool.main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
+
+
+def test_as_a_command_on_real_videos(repo, shared_videos, tmp_path):
+    save_tiny(tmp_path / "tiny.pth")
+    folder = shared_videos / "weizmann4"
+
+    def run(*arguments):
+        done = subprocess.run(
+            [sys.executable, str(repo / "tools" / "search.py"), *map(str, arguments)],
+            capture_output=True,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    out = run("index", folder, "--checkpoint", tmp_path / "tiny.pth", "--out", tmp_path / "index")
+    assert "36 videos in the index, 0 unreadable" in out
+    video = sorted(folder.glob("*/*.mp4"))[0]
+    rows = table(run("query", video, "--index", tmp_path / "index", "-k", "3"))
+    assert len(rows) == 3
+    assert str(video.relative_to(folder)) not in {row[3] for row in rows}
+    assert (tmp_path / "index" / "query.html").stat().st_size > 10_000
+
+
+def test_progress_on_a_terminal_and_in_a_log(monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    now = [0.0]
+    monkeypatch.setattr("sce_video.apis.progress.time.monotonic", lambda: now[0])
+    for stream, shown in ((Terminal(), 6), (io.StringIO(), 2)):
+        now[0] = 0.0
+        progress = Progress(stream)
+        for done in range(1, 6):
+            now[0] += 10.0
+            progress.update(done, 5, "bad" if done == 2 else "")
+        progress.close()
+        text = stream.getvalue()
+        assert text.count("/5 videos") == shown
+        assert "5/5 videos, 0.1/s, 0:00 left, 1 unreadable" in text
+        assert "3/5 videos, 0.1/s, 0:20 left" in text

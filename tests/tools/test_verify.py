@@ -1,0 +1,174 @@
+"""tools/data/verify.py on generated data sets, as a command and in this process."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from helpers import numbered_frames, write_video
+
+
+@pytest.fixture(scope="module")
+def verify(repo):
+    path = repo / "tools" / "data" / "verify.py"
+    spec = importlib.util.spec_from_file_location("verify_tool", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A prepared data set: four sound videos of two classes."""
+    root = tmp_path / "data"
+    names = ["One/a b.avi", "One/c.avi", "Two/d.avi", "Two/e.avi"]
+    for name in names:
+        write_video(root / name, numbered_frames(12), codec="mpeg4")
+    lines = [f"{name} {int(name.startswith('Two'))}\n" for name in names]
+    (root / "list.txt").write_text("".join(lines))
+    (root / "classes.txt").write_text("One\nTwo\n")
+    return root
+
+
+def rows(path):
+    head, *lines = path.read_text().splitlines()
+    return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
+
+
+def test_a_sound_data_set(verify, data, capsys):
+    status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
+    out = capsys.readouterr()
+    assert status == 0, out.err
+    assert "4 files, all sound" in out.out and "files/s" in out.err
+    assert rows(data / "list.verify.tsv") == []
+    journal = [json.loads(line) for line in (data / "list.verify.jsonl").read_text().splitlines()]
+    assert [entry.get("frames") for entry in journal] == [None, 12, 12, 12, 12]
+
+
+def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
+    (data / "Two/e.avi").unlink()
+    (data / "One/c.avi").write_bytes(b"")
+    write_video(data / "Two/short.avi", numbered_frames(5), codec="mpeg4")
+    write_video(data / "x.mp4", numbered_frames(12)).rename(data / "Two/mislabelled.avi")
+    with (data / "list.txt").open("a") as file:
+        file.write("\nTwo/short.avi 1\nTwo/mislabelled.avi 2\nOne/a b.avi 0\n")
+    command = [str(data / "list.txt"), "--classes", str(data / "classes.txt"), "--workers", "2"]
+    assert verify.main(command) == 1
+    out = capsys.readouterr().out
+    expected = [
+        ("bad", "One/c.avi", "2"),
+        ("missing", "Two/e.avi", "4"),
+        ("short", "Two/short.avi", "6"),
+        ("container", "Two/mislabelled.avi", "7"),
+        ("label", "Two/mislabelled.avi", "7"),
+        ("duplicate", "One/a b.avi", "8"),
+    ]
+    table = data / "list.verify.tsv"
+    assert [(r["problem"], r["path"], r["line"]) for r in rows(table)] == expected
+    assert "7 files, 2 sound, 5 with problems" in out and str(table) in out
+    # other limits, and an addition to the list, need no decoding of what is known
+    assert verify.main([*command, "--min-frames", "5", "--min-duration", "0"]) == 1
+    assert "0 files to decode, 6 known or missing" in capsys.readouterr().err
+    assert "short" not in [r["problem"] for r in rows(table)]
+    assert verify.main([*command, "--restart"]) == 1
+    assert "5 files to decode, 1 known or missing" in capsys.readouterr().err
+
+
+def test_a_folder_and_a_table_elsewhere(verify, data, tmp_path, capsys):
+    assert verify.main([str(data)]) == 0
+    assert (tmp_path / "data.verify.tsv").is_file() and (tmp_path / "data.verify.jsonl").is_file()
+    (data / "Two/e.avi").write_bytes(b"no video")
+    assert verify.main([str(data), "--out", str(tmp_path / "new/report.md")]) == 1
+    lines = (tmp_path / "new/report.md").read_text().splitlines()
+    assert len(lines) == 3 and "| bad | Two/e.avi |" in lines[2]
+    assert (tmp_path / "new/report.jsonl").is_file()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--workers", "0"], "--workers"),
+        (["--timeout", "0"], "--timeout"),
+        (["--timeout", "nan"], "--timeout"),
+        (["--min-frames", "0"], "--min-frames"),
+        (["--min-duration", "-1"], "--min-duration"),
+        (["--out", "table.csv"], ".tsv or .md"),
+        (["--classes", "nowhere.txt"], "nowhere.txt"),
+        (["--data-root", "nowhere"], "nowhere"),
+    ],
+)
+def test_wrong_usage(verify, data, capsys, options, words):
+    assert verify.main([str(data / "list.txt"), *options]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("verify: ") and words in err
+    assert sorted(os.listdir(data)) == ["One", "Two", "classes.txt", "list.txt"]
+
+
+def test_wrong_lists(verify, data, tmp_path, capsys):
+    for name, text in (("absent", None), ("empty", "\n"), ("mixed", "One/c.avi 0\nTwo/d.avi\n")):
+        listed = data / f"{name}.txt"
+        if text is not None:
+            listed.write_text(text)
+        assert verify.main([str(listed)]) == 2
+        assert name in capsys.readouterr().err
+    assert verify.main([str(tmp_path / "nothing")]) == 2
+    (data / "no_names.txt").touch()
+    arguments = [str(data / "list.txt"), "--classes", str(data / "no_names.txt")]
+    assert verify.main(arguments) == 2 and "no_names.txt" in capsys.readouterr().err
+    # --out that would make the journal of a list's name: it is no journal, so it stays
+    (data / "list.jsonl").write_text("keep me\n")
+    assert verify.main([str(data / "list.txt"), "--out", str(data / "list.tsv")]) == 2
+    assert "list.jsonl" in capsys.readouterr().err
+    assert (data / "list.jsonl").read_text() == "keep me\n"
+
+
+@pytest.mark.slow
+def test_a_killed_run_goes_on_where_it_was(repo, tmp_path):
+    """Killed without warning amid many files: the second run decodes the others only."""
+    noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
+    first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
+    for number in range(1, 60):
+        os.link(first, tmp_path / f"videos/{number:03}.mp4")
+    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
+    command += ["--workers", "2"]
+    journal = tmp_path / "videos.verify.jsonl"
+    run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    limit = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < 6:
+        assert run.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    done = journal.read_text().count("\n") - 1
+    assert 5 <= done < 60
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert again.returncode == 0, again.stderr
+    assert f"{60 - done} files to decode, {done} known" in again.stderr
+    assert "60 files, all sound" in again.stdout
+    assert journal.read_text().count("\n") == 61
+
+
+@pytest.mark.slow
+def test_an_interrupted_run_says_so(repo, tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
+    first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
+    for number in range(1, 60):
+        os.link(first, tmp_path / f"videos/{number:03}.mp4")
+    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
+    journal = tmp_path / "videos.verify.jsonl"
+    command += ["--workers", "1"]
+    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
+    limit = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < 3:
+        assert run.poll() is None and time.monotonic() < limit
+        time.sleep(0.02)
+    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, err = run.communicate(timeout=60)
+    assert run.returncode == 130 and "goes on from here" in err and "Traceback" not in err

@@ -1,0 +1,60 @@
+"""What the processes of a verification do in tests; a module, so that they find it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+SOUND = {
+    "outcome": "decoded",
+    "error": None,
+    "frames": 100,
+    "seconds": 4.0,
+    "packets": 100,
+    "refused": 0,
+    "damaged": 0,
+    "header_frames": 100,
+    "header_seconds": 4.0,
+    "header_of_file": False,
+    "container": "mov,mp4,m4a,3gp,3g2,mj2",
+    "codec": "h264",
+}
+
+
+def note_and_pass(request):
+    """Write the path to ``calls.log`` beside the file; every file is sound."""
+    path = Path(request[0])
+    with open(path.parent / "calls.log", "a", errors="surrogateescape") as log:
+        log.write(f"{path.name}\n")
+    return SOUND
+
+
+def by_name(request):
+    """Crash, hang or fail as the file's name says; else as :func:`note_and_pass`."""
+    return obey(Path(request[0]).stem) or note_and_pass(request)
+
+
+def obey(word):
+    """``crash``, ``hang``, ``fail`` and ``quit`` do so; None for anything else."""
+    if word == "crash":
+        os.kill(os.getpid(), signal.SIGSEGV)
+    if word == "quit":
+        os._exit(3)
+    if word == "hang":
+        time.sleep(60)
+    if word == "fail":
+        raise KeyError("no such thing")
+    return None
+
+
+def square(number):
+    """The square; words as :func:`obey`."""
+    return obey(number) if isinstance(number, str) else number * number
+
+
+def ignore_everything_and_hang(_):
+    """Neither Python nor its handlers get a turn."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    time.sleep(60)

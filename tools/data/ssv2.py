@@ -1,0 +1,42 @@
+"""Prepare Something-Something V2: from the official downloads to annotation lists.
+
+    python tools/data/ssv2.py data/ssv2 [--workers N] [--no-check] [--strict] [--force]
+
+writes train.txt, val.txt and classes.txt, and lists missing and unreadable files in
+missing_ssv2.txt and unreadable_ssv2.txt. See docs/data.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from sce_video.datasets.preparation.command import add_common_options, run_command
+from sce_video.datasets.preparation.files import Located
+from sce_video.datasets.preparation.official import OfficialLists
+from sce_video.datasets.preparation.ssv2 import LAYOUT, locate_ssv2, read_ssv2
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Prepare Something-Something V2: annotation lists."
+    )
+    add_common_options(parser, LAYOUT)
+    return parser.parse_args(argv)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Prepare; returns the exit status."""
+    args = parse_args(argv)
+
+    def read() -> tuple[OfficialLists, dict[str, Located]]:
+        official = read_ssv2(args.root, args.annotations)
+        return official, locate_ssv2(args.root, official, args.videos)
+
+    return run_command("ssv2", args, read)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,234 @@
+"""Search a folder of videos by example: index it once, then ask for the videos like a given one.
+
+    python tools/search.py index VIDEOS --checkpoint CKPT.pth --out INDEX
+    python tools/search.py query VIDEO.mp4 --index INDEX -k 10
+
+No labels are needed. `index` again embeds only what is new or changed; a killed run goes on where
+it was. `query` prints a table and writes a gallery, INDEX/query.html.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.progress import Progress
+from sce_video.apis.search import (
+    IndexReport,
+    Match,
+    VideoIndex,
+    build_index,
+    check_checkpoint,
+    model_of_index,
+    query_feature,
+    query_index,
+    read_index,
+    rows_of_file,
+)
+from sce_video.datasets import VideoDecodeError
+from sce_video.engine.protocol import write_json
+from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
+
+_SHOWN_FAILURES = 20
+_GALLERY_LIMIT = 100
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Search a folder of videos by example.")
+    commands = parser.add_subparsers(dest="command", required=True)
+    index = commands.add_parser("index", help="make an index of a folder, or bring it up to date")
+    index.add_argument("dir", help="folder of videos; sub-folders are read too")
+    index.add_argument("--checkpoint", required=True, help="pretrained or finetuned checkpoint")
+    index.add_argument("--out", required=True, help="folder of the index")
+    index.add_argument("--config", help="config file, where the checkpoint carries none")
+    index.add_argument("--clips", type=int, default=4, help="clips of a video (default: 4)")
+    index.add_argument("--crops", type=int, default=1, choices=(1, 3), help="crops of a clip")
+    index.add_argument(
+        "--workers",
+        type=int,
+        default=min(8, len(os.sched_getaffinity(0))),
+        help="processes that decode (default: one per core, 8 at most)",
+    )
+    index.add_argument("--timeout", type=float, default=60.0, help="seconds a file may take")
+    index.add_argument(
+        "--max-views",
+        type=int,
+        default=32,
+        help="views in the network at a time (default: 32)",
+    )
+    index.add_argument("--rebuild", action="store_true", help="forget what the index holds")
+    index.add_argument(
+        "--retry-failed", action="store_true", help="try unreadable files again, though unchanged"
+    )
+    query = commands.add_parser("query", help="find the videos most like a given one")
+    query.add_argument("video", help="a video, in the index or not")
+    query.add_argument("--index", required=True, help="folder of the index")
+    query.add_argument("-k", type=int, default=10, help="results (default: 10)")
+    query.add_argument("--checkpoint", help="where the checkpoint lies, if no longer where it was")
+    query.add_argument("--config", help="config file, for a network that only it makes known")
+    query.add_argument(
+        "--centred",
+        action="store_true",
+        help="take the mean of the index off all features first: spreads out similarities that "
+        "all lie near 1, which may help with a weakly trained network",
+    )
+    query.add_argument(
+        "--include-self", action="store_true", help="an indexed video may find itself"
+    )
+    query.add_argument("--html", help="gallery to write (default: INDEX/query.html)")
+    query.add_argument("--no-html", action="store_true", help="write no gallery")
+    query.add_argument("--png", help="also write the gallery as a picture")
+    query.add_argument("--json", help="also write the results as JSON")
+    for command in (index, query):
+        command.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    return parser.parse_args(argv)
+
+
+def run_index(args: argparse.Namespace) -> None:
+    """Make or update an index and say what was done."""
+    options = EmbedOptions(
+        num_clips=args.clips,
+        num_crops=args.crops,
+        max_views=args.max_views,
+        num_workers=args.workers,
+        timeout=args.timeout,
+    )
+    model = load_model(args.checkpoint, args.config, args.device)
+    progress = Progress()
+    try:
+        report = build_index(
+            model,
+            args.dir,
+            args.out,
+            options,
+            rebuild=args.rebuild,
+            retry_failed=args.retry_failed,
+            on_video=progress.update,
+        )
+    finally:
+        progress.close()
+    print(describe_report(report, args.out))
+
+
+def describe_report(report: IndexReport, out: str) -> str:
+    """What a run did, in lines."""
+    lines = [
+        f"{out}: {report.videos} videos in the index, {len(report.failures)} unreadable files",
+        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept as they were, "
+        f"{report.dropped} dropped",
+    ]
+    lines += [f"  {path}: {reason}" for path, reason in report.failures[:_SHOWN_FAILURES]]
+    if len(report.failures) > _SHOWN_FAILURES:
+        rest = len(report.failures) - _SHOWN_FAILURES
+        lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
+    return _printable("\n".join(lines))
+
+
+def run_query(args: argparse.Namespace) -> None:
+    """Search, print the table, write what is asked for."""
+    index = read_index(args.index)
+    if args.checkpoint is not None:
+        if not os.path.isfile(args.checkpoint):
+            raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
+        check_checkpoint(index, args.checkpoint)
+
+    feature = query_feature(
+        index,
+        args.video,
+        lambda: model_of_index(index, args.checkpoint, args.config, args.device),
+    )
+    own = rows_of_file(index, args.video)
+    matches = query_index(
+        index,
+        feature,
+        args.k,
+        leave_out=[] if args.include_self else own,
+        centred=args.centred,
+    )
+    print(_printable(format_table(args.video, index, matches)))
+    if args.json is not None:
+        write_json(Path(args.json), describe_query(args, index, matches))
+    _write_galleries(args, index, matches)
+
+
+def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
+    """Rank, cosine similarity, distance and path."""
+    lines = [
+        f"{video}: the {len(matches)} most similar of {len(index)} videos in {index.root}",
+        " rank  similarity  distance  path",
+    ]
+    lines += [f"{m.rank:5d}  {m.similarity:10.4f}  {m.distance:8.4f}  {m.path}" for m in matches]
+    return "\n".join(lines)
+
+
+def describe_query(
+    args: argparse.Namespace, index: VideoIndex, matches: list[Match]
+) -> dict[str, object]:
+    """The results as they are written to JSON."""
+    return {
+        "query": os.path.abspath(args.video),
+        "index": os.path.abspath(args.index),
+        "root": index.root,
+        "checkpoint": index.checkpoint,
+        "clips": index.settings["num_clips"],
+        "crops": index.settings["num_crops"],
+        "centred": args.centred,
+        "videos": len(index),
+        "results": [
+            {"rank": m.rank, "similarity": m.similarity, "distance": m.distance, "path": m.path}
+            for m in matches
+        ],
+    }
+
+
+def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[Match]) -> None:
+    page = None if args.no_html else args.html or os.path.join(args.index, "query.html")
+    if page is None and args.png is None:
+        return
+    query = read_entry(args.video, args.video)
+    shown = matches[:_GALLERY_LIMIT]
+    results = [read_entry(m.path, m.file, m.rank, m.similarity) for m in shown]
+    views = index.settings["num_clips"] * index.settings["num_crops"]
+    note = (
+        f"{len(index)} videos in {index.root}; cosine of features, views of a video: {views}"
+        f"{', centred' if args.centred else ''}; {os.path.basename(index.checkpoint['path'])}"
+    )
+    if len(shown) < len(matches):
+        note += f"; the first {len(shown)} of {len(matches)} results"
+    if page is not None:
+        write_gallery(page, query, results, note)
+        print(_printable(f"gallery: {page}"))
+    if args.png is not None:
+        Path(args.png).parent.mkdir(parents=True, exist_ok=True)
+        draw_gallery(query, results, note).savefig(args.png)
+        print(_printable(f"picture: {args.png}"))
+
+
+def _printable(text: str) -> str:
+    """File names need not be text: what cannot be printed becomes a question mark."""
+    encoding = sys.stdout.encoding or "utf-8"
+    return text.encode(encoding, "replace").decode(encoding)
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Index or search; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        run_index(args) if args.command == "index" else run_query(args)
+    except (ValueError, FileNotFoundError, NotADirectoryError, VideoDecodeError) as error:
+        print(f"search: {_printable(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(
+            "\nsearch: stopped; what was embedded is kept, run it again to go on", file=sys.stderr
+        )
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
