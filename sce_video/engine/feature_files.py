@@ -50,9 +50,8 @@ def load_feature_pair(query: str | Path, bank: str | Path | None, purpose: str) 
     queries, query_protocol = load_features(query)
     check_labelled(queries, purpose)
     described = _describe(query, queries, query_protocol)
-    inherited = {name: value for name, value in query_protocol.items() if name != "failures"}
     protocol: dict[str, Any] = {
-        **inherited,
+        **query_protocol,
         "kind": "representation",
         "videos": len(queries),
         "failures": len(queries.failures),

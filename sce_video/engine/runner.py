@@ -37,6 +37,15 @@ from sce_video.engine.checkpoint import (
 from sce_video.evaluation.weights import load_backbone
 from sce_video.registry import RUNNERS
 
+#: The named hooks that mmengine's runner has by itself.
+MMENGINE_HOOKS = (
+    "runtime_info",
+    "timer",
+    "sampler_seed",
+    "logger",
+    "param_scheduler",
+    "checkpoint",
+)
 #: In the place of a checkpoint: no weights, on purpose.
 RANDOM = "random"
 
@@ -57,6 +66,15 @@ class VideoRunner(Runner):
     @cached_property
     def _cfg_text(self) -> str:
         return self.cfg.pretty_text  # formatting takes a good part of a second: once, not per file
+
+    def register_default_hooks(self, hooks: dict | None = None) -> None:
+        """``None`` takes any named hook out; mmengine allows it for its own only."""
+        kept = {
+            name: hook
+            for name, hook in (hooks or {}).items()
+            if hook is not None or name in MMENGINE_HOOKS
+        }
+        super().register_default_hooks(kept)
 
     def setup_env(self, env_cfg: dict) -> None:
         """Join the other processes over gloo on CPUs; mmengine's start needs a GPU."""

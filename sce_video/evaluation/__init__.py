@@ -4,6 +4,8 @@ from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_accuracy, t
 from sce_video.evaluation.collecting import evaluating
 from sce_video.evaluation.features import (
     FeatureSet,
+    check_labelled,
+    check_same_size,
     extract_features,
     load_features,
     save_features,
@@ -12,8 +14,22 @@ from sce_video.evaluation.judge import PROTOCOLS, group_ids, judge, resolve_prot
 from sce_video.evaluation.knn import knn_scores
 from sce_video.evaluation.linear_probe import LinearProbe, fit_linear_probe
 from sce_video.evaluation.multi_view import central_view, view_chunks
-from sce_video.evaluation.neighbours import nearest_neighbours
-from sce_video.evaluation.retrieval import centre, retrieval_hits, retrieval_recall
+from sce_video.evaluation.neighbours import faiss_neighbours, nearest_neighbours
+from sce_video.evaluation.retrieval import (
+    Ranking,
+    Retrieval,
+    centre,
+    retrieval_hits,
+    retrieval_recall,
+    retrieve,
+)
+from sce_video.evaluation.scores import (
+    ScoreSet,
+    fuse_scores,
+    load_scores,
+    recognition_metrics,
+    save_scores,
+)
 from sce_video.evaluation.weights import check_backbone_weights
 from sce_video.models.losses.health import effective_rank, feature_std
 
@@ -21,24 +37,35 @@ __all__ = [
     "PROTOCOLS",
     "FeatureSet",
     "LinearProbe",
+    "Ranking",
+    "Retrieval",
+    "ScoreSet",
     "central_view",
     "centre",
     "check_backbone_weights",
+    "check_labelled",
+    "check_same_size",
     "effective_rank",
     "evaluating",
     "extract_features",
+    "faiss_neighbours",
     "feature_std",
     "fit_linear_probe",
+    "fuse_scores",
     "group_ids",
     "judge",
     "knn_scores",
     "load_features",
+    "load_scores",
     "mean_class_accuracy",
     "nearest_neighbours",
+    "recognition_metrics",
     "resolve_protocols",
     "retrieval_hits",
     "retrieval_recall",
+    "retrieve",
     "save_features",
+    "save_scores",
     "top_k_accuracy",
     "top_k_hits",
     "view_chunks",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +19,15 @@ from sce_video.evaluation.collecting import (
     video_paths,
 )
 from sce_video.evaluation.multi_view import rows_of_views
+from sce_video.evaluation.neighbours import count_not_finite
+from sce_video.evaluation.npz_files import (
+    as_integers,
+    as_matrix,
+    as_strings,
+    read_failures,
+    read_npz,
+    write_npz,
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +41,7 @@ class FeatureSet:
         paths: N paths.
         failures: Files that could not be decoded, with the error.
         num_views: Views (clips x crops) whose representations were averaged.
+        source: File that the features were read from, for messages; empty for none.
     """
 
     features: Tensor
@@ -42,6 +50,7 @@ class FeatureSet:
     paths: list[str]
     failures: list[tuple[str, str]] = field(default_factory=list)
     num_views: int = 1
+    source: str = ""
 
     def __post_init__(self) -> None:
         count = len(self.features)
@@ -67,6 +76,7 @@ class FeatureSet:
             [self.paths[i] for i in rows.tolist()],
             self.failures,
             self.num_views,
+            self.source,
         )
 
 
@@ -129,52 +139,92 @@ def save_features(path: str | Path, features: FeatureSet, protocol: dict | None 
     ``protocol`` also keeps the number of views and the failures. Written beside its place and
     moved there, so a broken run leaves no half file; loads without pickle.
     """
-    path = Path(path)
-    if path.suffix != ".npz":
-        raise ValueError(f"features are saved as .npz, got {path}")
-    described = {
-        **(protocol or {}),
-        "num_views": features.num_views,
-        "failures": features.failures,
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
-            np.savez(
-                file,
-                features=features.features.numpy().astype(np.float32),
-                labels=features.labels.numpy(),
-                indices=features.indices.numpy(),
-                paths=np.array(features.paths, dtype=np.str_),
-                protocol=np.array(json.dumps(described)),
-            )
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_npz(
+        path,
+        {
+            "features": features.features.detach().cpu().numpy().astype(np.float32, copy=False),
+            "labels": features.labels.cpu().numpy().astype(np.int64),
+            "indices": features.indices.cpu().numpy().astype(np.int64),
+            "paths": np.array(features.paths, dtype=np.str_),
+        },
+        {**(protocol or {}), "num_views": features.num_views, "failures": features.failures},
+    )
 
 
 def load_features(path: str | Path) -> tuple[FeatureSet, dict]:
     """Read what :func:`save_features` wrote: the features and the protocol.
 
+    ``features`` of another float type are converted. Files of others may do without ``labels``
+    (then -1), ``indices`` (then 0, 1, ...) and ``protocol`` (then empty); nothing is unpickled.
+    Large features written by :func:`save_features` stay on disk until they are used.
+
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file is not such a file.
+        ValueError: the file is not such a file, lengths differ, a label is below -1, or a feature
+            is not finite; the file and the video are named.
     """
-    try:
-        with np.load(path, allow_pickle=False) as stored:
-            arrays = {name: stored[name] for name in stored.files}
-        protocol = json.loads(str(arrays["protocol"]))
-        features = FeatureSet(
-            features=torch.from_numpy(arrays["features"]),
-            labels=torch.from_numpy(arrays["labels"]),
-            indices=torch.from_numpy(arrays["indices"]),
-            paths=[str(p) for p in arrays["paths"]],
-            failures=[(p, why) for p, why in protocol.get("failures", [])],
-            num_views=int(protocol.get("num_views", 1)),
-        )
-    except FileNotFoundError:
-        raise
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise ValueError(f"{path} is not a feature file of this package: {error}") from error
+    arrays, protocol = read_npz(path, "a feature file of this package", ("features", "paths"))
+    matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
+    count = len(matrix)
+    columns = {
+        "labels": arrays.get("labels", np.full(count, -1)),
+        "indices": arrays.get("indices", np.arange(count)),
+    }
+    labels, indices = (
+        torch.from_numpy(as_integers(path, array, name, count)) for name, array in columns.items()
+    )
+    paths = as_strings(path, arrays["paths"], "paths", count)
+    num_views = protocol.get("num_views", 1)
+    if not isinstance(num_views, int):
+        raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
+    failures = read_failures(path, protocol)
+    features = FeatureSet(matrix, labels, indices, paths, failures, num_views, str(path))
+    _check_loaded(features)
     return features, protocol
+
+
+def _check_loaded(features: FeatureSet) -> None:
+    wrong, first = count_not_finite(features.features)
+    if wrong:
+        raise ValueError(
+            f"{features.source}: {wrong} of {len(features)} rows of 'features' hold NaN or "
+            f"infinity, the first is row {first}, {features.paths[first]}: "
+            "the network that made them has diverged"
+        )
+    below = torch.nonzero(features.labels < -1).flatten().tolist()
+    if below:
+        raise ValueError(
+            f"{features.source}: {len(below)} labels are out of range, the first is "
+            f"{int(features.labels[below[0]])} of {features.paths[below[0]]}; "
+            "labels are 0 or more, -1 means none"
+        )
+
+
+def check_labelled(features: FeatureSet, purpose: str) -> None:
+    """Raise ValueError naming file and video unless there are videos and all have a label.
+
+    Args:
+        features: The features.
+        purpose: What needs the labels: "retrieval".
+    """
+    name = features.source or "the feature set"
+    if len(features) == 0:
+        raise ValueError(f"{name} holds no videos")
+    missing = torch.nonzero(features.labels < 0).flatten().tolist()
+    if len(missing) == len(features):
+        raise ValueError(f"{name} has no 'labels' (or only -1), {purpose} needs them")
+    if missing:
+        raise ValueError(
+            f"{name}: {purpose} needs labels, {len(missing)} of {len(features)} videos have none "
+            f"(-1), the first is {features.paths[missing[0]]}"
+        )
+
+
+def check_same_size(queries: FeatureSet, bank: FeatureSet) -> None:
+    """Raise ValueError naming both files unless the features have the same size."""
+    sizes = queries.features.shape[1], bank.features.shape[1]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
+            f"{sizes[1]} in {bank.source or 'the bank'}; they must come from the same network"
+        )

@@ -1,23 +1,60 @@
-"""Exact nearest neighbours by cosine similarity, in blocks."""
+"""Exact nearest neighbours by cosine similarity, in blocks.
+
+Beyond the features themselves, memory is bounded by the blocks: neither features nor their
+normalised copy are ever held twice. So a bank mapped from a file may be larger than the memory.
+"""
 
 from __future__ import annotations
+
+import importlib
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+#: Rows that a check, a mean or a normalisation works on at a time.
+ROW_BLOCK = 8192
+#: Rows that a faiss index that needs training is trained on.
+_TRAINING_ROWS = 65536
+
+
+def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int]:
+    """How many rows of a matrix (N, C) hold NaN or infinity, and the first of them, or -1."""
+    count, first = 0, -1
+    for start in range(0, len(features), block):
+        bad = torch.nonzero(~torch.isfinite(features[start : start + block]).all(dim=1)).flatten()
+        if len(bad) > 0 and first < 0:
+            first = start + int(bad[0])
+        count += len(bad)
+    return count, first
 
 
 def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
     if features.ndim != 2 or 0 in features.shape:
         raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
-    finite = torch.isfinite(features).all(dim=1)
-    if not bool(finite.all()):
-        bad = torch.nonzero(~finite).flatten().tolist()
+    bad, first = count_not_finite(features)
+    if bad:
         raise ValueError(
-            f"{name}: {len(bad)} of {len(features)} rows hold NaN or infinity, "
-            f"the first is row {bad[0]}: the network that made them has diverged"
+            f"{name}: {bad} of {len(features)} rows hold NaN or infinity, "
+            f"the first is row {first}: the network that made them has diverged"
         )
+
+
+def feature_mean(features: Tensor, block: int = ROW_BLOCK) -> Tensor:
+    """Mean over N of features (N, C), summed in float64: (C,) float64."""
+    total = features.new_zeros(features.shape[1], dtype=torch.float64)
+    for start in range(0, len(features), block):
+        total += features[start : start + block].double().sum(dim=0)
+    return total / len(features)
+
+
+def normalised(features: Tensor, mean: Tensor | None = None) -> Tensor:
+    """Rows (N, C) divided by their l2 norm, float32; a ``mean`` (C,) is taken off first."""
+    if mean is not None:
+        features = features - mean.to(features.dtype)
+    return F.normalize(features.float(), dim=1)
 
 
 def nearest_neighbours(
@@ -27,8 +64,10 @@ def nearest_neighbours(
     *,
     query_groups: Tensor | None = None,
     bank_groups: Tensor | None = None,
+    query_mean: Tensor | None = None,
+    bank_mean: Tensor | None = None,
     block: int = 1024,
-    bank_block: int = 65536,
+    bank_block: int = ROW_BLOCK,
 ) -> tuple[Tensor, Tensor]:
     """The k most similar rows of a bank for every query.
 
@@ -36,12 +75,14 @@ def nearest_neighbours(
     is bounded by their product. Of equally similar rows the one with the lower index comes first.
 
     Args:
-        queries: (N, C); normalised here.
-        bank: (M, C) on the same device; normalised here.
+        queries: (N, C); normalised here, block by block.
+        bank: (M, C) on the same device; normalised here, block by block.
         k: Neighbours wanted; at most M are given.
         query_groups: (N,) integers. With ``bank_groups``, a row of the query's own group is no
             neighbour: unique ids leave out the item itself, person numbers its whole person.
         bank_groups: (M,) integers.
+        query_mean: (C,), taken off the queries before they are normalised; None for nothing.
+        bank_mean: (C,), taken off the bank.
         block: Queries compared at a time.
         bank_block: Rows of the bank compared at a time.
 
@@ -50,27 +91,49 @@ def nearest_neighbours(
         query has fewer than k' allowed rows, the rest have similarity -inf.
 
     Raises:
-        ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given.
+        ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
+            block below 1.
     """
     _check(queries, bank, k, query_groups, bank_groups)
+    if block < 1 or bank_block < 1:
+        raise ValueError(f"blocks must be 1 row or more, got {block} and {bank_block}")
     k = min(k, len(bank))
-    queries, bank = F.normalize(queries.float(), dim=1), F.normalize(bank.float(), dim=1)
-    similarities, indices = [], []
-    for start in range(0, len(queries), block):
-        rows = slice(start, start + block)
-        best = queries.new_empty((len(queries[rows]), 0))
-        where = torch.empty_like(best, dtype=torch.long)
-        for offset in range(0, len(bank), bank_block):
-            columns = slice(offset, offset + bank_block)
-            similar = queries[rows] @ bank[columns].T
+    best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
+    where = torch.zeros_like(best, dtype=torch.long)
+    for offset in range(0, len(bank), bank_block):
+        columns = slice(offset, offset + bank_block)
+        candidates = normalised(bank[columns], bank_mean)
+        for start in range(0, len(queries), block):
+            rows = slice(start, start + block)
+            similar = normalised(queries[rows], query_mean) @ candidates.T
             if query_groups is not None and bank_groups is not None:
                 same = query_groups[rows, None] == bank_groups[None, columns]
                 similar.masked_fill_(same, float("-inf"))
-            values, places = _stable_top_k(similar, k)
-            best, where = _merge(best, where, values, places + offset, k)
-        similarities.append(best)
-        indices.append(where)
-    return torch.cat(similarities), torch.cat(indices)
+            _improve(best[rows], where[rows], similar, offset)
+    return best, where
+
+
+def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
+    """Put the best of a block of similarities (n, m) among those of earlier blocks, in place.
+
+    Args:
+        best: (n, k) similarities in descending order.
+        where: (n, k) their rows of the bank, all below ``offset``.
+        similar: The block, of the bank's rows from ``offset`` on.
+        offset: See ``similar``.
+    """
+    # A row that only ties with the k-th best has the higher index: it changes nothing.
+    changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
+    if len(changed) == 0:
+        return
+    k = best.shape[1]
+    similar = similar if len(changed) == len(best) else similar[changed]
+    values, places = _stable_top_k(similar, k)
+    values, places = _sort_stable(
+        torch.cat([best[changed], values], dim=1),
+        torch.cat([where[changed], places + offset], dim=1),
+    )
+    best[changed], where[changed] = values[:, :k], places[:, :k]
 
 
 def _check(
@@ -98,10 +161,11 @@ def _check(
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Top k of every row in descending order, the lower index first among equal values."""
     k = min(k, values.shape[1])
-    top, places = values.topk(k, dim=1)
+    top, places = values.topk(min(k + 1, values.shape[1]), dim=1)
     # topk picks any of the values that tie for the last place: sort those rows in full.
-    tied = (values >= top[:, -1:]).sum(dim=1) > k
-    if bool(tied.any()):
+    tied = top[:, k - 1] == top[:, k] if top.shape[1] > k else None
+    places = places[:, :k]
+    if tied is not None and bool(tied.any()):
         places[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
     places = places.sort(dim=1).values
     return _sort_stable(values.gather(1, places), places)
@@ -113,9 +177,80 @@ def _sort_stable(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
     return values, places.gather(1, order)
 
 
-def _merge(
-    best: Tensor, where: Tensor, values: Tensor, places: Tensor, k: int
+def faiss_neighbours(
+    queries: Tensor,
+    bank: Tensor,
+    k: int,
+    *,
+    query_groups: Tensor | None = None,
+    bank_groups: Tensor | None = None,
+    query_mean: Tensor | None = None,
+    bank_mean: Tensor | None = None,
+    block: int = 1024,
+    bank_block: int = ROW_BLOCK,
+    index: str = "Flat",
 ) -> tuple[Tensor, Tensor]:
-    """Join the best of earlier blocks (lower indices) with those of this one."""
-    joined, places = _sort_stable(torch.cat([best, values], 1), torch.cat([where, places], 1))
-    return joined[:, :k], places[:, :k]
+    """:func:`nearest_neighbours` by a faiss index of inner products, on the CPU.
+
+    The index holds the bank, in the form that it is asked for. Rows of the query's own group are
+    searched too and dropped afterwards. Which of equally similar rows at the last place is found
+    is up to faiss.
+
+    Args:
+        queries: See :func:`nearest_neighbours`, as for all arguments but the last.
+        bank: See there.
+        k: See there.
+        query_groups: See there.
+        bank_groups: See there.
+        query_mean: See there.
+        bank_mean: See there.
+        block: Queries searched at a time.
+        bank_block: Rows added to the index at a time.
+        index: What ``faiss.index_factory`` takes: "Flat" is exact and takes 4 bytes a number;
+            "SQfp16" and "SQ8" take 2 and 1 and are approximate, as "HNSW32" is.
+
+    Raises:
+        ValueError: as :func:`nearest_neighbours`, or an index that faiss does not know.
+        ImportError: faiss is not installed.
+    """
+    faiss = _import_faiss()
+    _check(queries, bank, k, query_groups, bank_groups)
+    k = min(k, len(bank))
+    try:
+        store = faiss.index_factory(bank.shape[1], index, faiss.METRIC_INNER_PRODUCT)
+    except RuntimeError as error:
+        raise ValueError(f"faiss knows no index {index!r}: {error}") from error
+    if not store.is_trained:
+        # Spread over the bank: files are often sorted by class.
+        sample = bank[:: max(1, len(bank) // _TRAINING_ROWS)][:_TRAINING_ROWS]
+        store.train(normalised(sample, bank_mean).numpy())
+    for offset in range(0, len(bank), bank_block):
+        store.add(normalised(bank[offset : offset + bank_block], bank_mean).numpy())
+    wanted = k
+    if query_groups is not None and bank_groups is not None:
+        own = bank_groups[torch.isin(bank_groups, query_groups)]
+        wanted += int(own.unique(return_counts=True)[1].max()) if len(own) else 0
+    found = []
+    for start in range(0, len(queries), block):
+        rows = slice(start, start + block)
+        values, places = store.search(
+            normalised(queries[rows], query_mean).numpy(), min(wanted, len(bank))
+        )
+        similar, where = torch.from_numpy(values), torch.from_numpy(places)
+        similar[where < 0] = float("-inf")  # an approximate index may find fewer
+        where.clamp_(min=0)
+        if query_groups is not None and bank_groups is not None:
+            similar[bank_groups[where] == query_groups[rows, None]] = float("-inf")
+        where, order = where.sort(dim=1)
+        similar, where = _sort_stable(similar.gather(1, order), where)
+        found.append((similar[:, :k], where[:, :k]))
+    return torch.cat([similar for similar, _ in found]), torch.cat([where for _, where in found])
+
+
+def _import_faiss() -> Any:
+    try:
+        return importlib.import_module("faiss")
+    except ImportError as error:
+        raise ImportError(
+            f"the faiss backend needs faiss: pip install faiss-cpu ({error})"
+        ) from error

@@ -78,11 +78,11 @@ def read_npz(
     """
     arrays: dict[str, np.ndarray] = {}
     try:
+        with open(path, "rb") as file:
+            if not zipfile.is_zipfile(file):
+                raise ValueError("not an .npz archive, or cut short")
         with np.load(path, allow_pickle=False) as stored:
-            archive = getattr(stored, "zip", None)
-            if archive is None:
-                raise ValueError("not an .npz archive")
-            for info in archive.infolist():
+            for info in stored.zip.infolist():
                 name = info.filename.removesuffix(".npy")
                 mapped = _mapped(path, info)
                 arrays[name] = stored[name] if mapped is None else mapped
@@ -93,7 +93,7 @@ def read_npz(
             if name not in arrays:
                 raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
     except FileNotFoundError:
-        raise
+        raise FileNotFoundError(f"no file at {path}, expected {what}") from None
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is not {what}: {error}") from error
     return arrays, protocol

@@ -43,7 +43,7 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     extra = [
         key
         for key in weights
-        if prefix and key.startswith(prefix) and key not in own and not key.endswith(_IGNORED)
+        if _belongs(key, own, prefix) and key not in own and not key.endswith(_IGNORED)
     ]
     if len(missing) == len(backbone):
         raise ValueError(
@@ -69,6 +69,13 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
             "width of the config right?"
         )
     return len(backbone)
+
+
+def _belongs(key: str, own: dict, prefix: str) -> bool:
+    """Whether a weight of a file is a backbone's; without a prefix, if a part of the name is."""
+    if prefix:
+        return key.startswith(prefix)
+    return key.split(".")[0] in {name.split(".")[0] for name in own}
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:

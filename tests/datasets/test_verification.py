@@ -12,6 +12,7 @@ import verification_fakes as fakes
 from helpers import numbered_frames, write_video
 
 from sce_video.datasets import guarded_pool, verification
+from sce_video.datasets.errors import VideoTimeoutError
 from sce_video.datasets.verification import (
     CONTAINERS,
     Journal,
@@ -158,6 +159,20 @@ def test_a_slow_file_times_out(videos):
     facts = examine_file((str(videos / "a.mp4"), 0.0))
     assert facts["outcome"] == "timeout" and "0 s" in facts["error"]
     assert kinds("a.mp4", facts) == ["bad"]
+
+
+def test_time_is_also_looked_at_while_frames_are_decoded(videos, monkeypatch):
+    """Listing the packets is quick; it is decoding that takes its time."""
+    calls = []
+
+    def strike(path, deadline):
+        calls.append(deadline)
+        if len(calls) == 20:
+            raise VideoTimeoutError(path, "timed out while decoding")
+
+    monkeypatch.setattr(verification, "check_deadline", strike)
+    assert examine(videos / "a.mp4")["outcome"] == "timeout"
+    assert len(calls) == 20
 
 
 def test_short_files(tmp_path):

@@ -120,3 +120,12 @@ def test_mmaction2_loads_the_backbone_of_a_checkpoint(videos, tmp_path):
     pretrained = runner.model.backbone.state_dict()
     for name, value in recogniser.backbone.state_dict().items():
         assert torch.equal(value, pretrained[name]), name
+
+
+def test_any_named_hook_can_be_taken_out(videos, tmp_path):
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
+    cfg.default_hooks.progress = None  # ours
+    cfg.default_hooks.timer = None  # mmengine's
+    runner, _ = train(cfg)
+    names = {type(hook).__name__ for hook in runner.hooks}
+    assert not names & {"ProgressHook", "IterTimerHook"} and "LoggerHook" in names

@@ -70,3 +70,13 @@ def test_a_classifier_must_be_whole():
     other.cls_head = nn.Linear(8, 4)
     with pytest.raises(ValueError, match=r"cls_head\.weight is \(4, 8\), .* \(3, 8\)"):
         check_classifier_weights(model, other.state_dict(), "f.pth")
+
+
+def test_a_deeper_network_without_prefix_is_not_taken_for_a_shallow_one():
+    def network(blocks):
+        return nn.ModuleDict({"layer1": nn.Sequential(*[nn.Linear(2, 2) for _ in range(blocks)])})
+
+    weights = network(2).state_dict()
+    assert check_backbone_weights(network(2), {**weights, "fc.weight": torch.ones(1)}, "f") == 4
+    with pytest.raises(ValueError, match=r"2 too many, first \['layer1\.2"):
+        check_backbone_weights(network(2), network(3).state_dict(), "f")

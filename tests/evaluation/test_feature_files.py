@@ -1,0 +1,230 @@
+"""Feature files of this package and of others: read, mapped, converted, refused by name."""
+
+import zipfile
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.evaluation import (
+    FeatureSet,
+    check_labelled,
+    check_same_size,
+    load_features,
+    save_features,
+)
+from sce_video.evaluation.npz_files import read_npz, write_npz
+
+
+def made_by_others(path, save=np.savez, **changes):
+    arrays = {
+        "features": np.arange(12, dtype=np.float32).reshape(4, 3),
+        "labels": np.array([0, 1, 0, 2]),
+        "paths": np.array(["a/1.mp4", "a/2.mp4", "b/3.mp4", "ü 4.mp4"]),
+    }
+    arrays.update(changes)
+    save(path, **{name: array for name, array in arrays.items() if array is not None})
+    return path
+
+
+@pytest.fixture
+def large(tmp_path):
+    """Larger than what is read rather than mapped."""
+    generator = torch.Generator().manual_seed(0)
+    features = torch.randn(5000, 70, generator=generator)
+    paths = [f"v{i:05}.mp4" for i in range(5000)]
+    path = tmp_path / "large.npz"
+    save_features(path, FeatureSet(features, torch.arange(5000), torch.arange(5000), paths))
+    return path, features
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_three_arrays_are_enough(tmp_path, save):
+    features, protocol = load_features(made_by_others(tmp_path / "f.npz", save))
+    assert features.features.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert features.labels.tolist() == [0, 1, 0, 2]
+    assert features.labels.dtype == torch.int64
+    assert features.indices.tolist() == [0, 1, 2, 3]
+    assert features.paths == ["a/1.mp4", "a/2.mp4", "b/3.mp4", "ü 4.mp4"]
+    assert features.failures == []
+    assert features.num_views == 1
+    assert features.source == str(tmp_path / "f.npz")
+    assert features.subset(torch.tensor([2])).source == features.source
+    assert protocol == {}
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", ">f4", "int32", "uint8"])
+def test_other_numbers_are_converted(tmp_path, dtype):
+    values = np.arange(12).reshape(4, 3)
+    path = made_by_others(
+        tmp_path / "f.npz", features=values.astype(dtype), labels=np.arange(4, dtype=np.uint8)
+    )
+    features, _ = load_features(path)
+    assert features.features.dtype == torch.float32
+    assert torch.equal(features.features, torch.from_numpy(values).float())
+    assert features.labels.dtype == torch.int64
+
+
+def test_arrays_in_columns_and_paths_in_bytes_are_read(tmp_path):
+    path = made_by_others(
+        tmp_path / "f.npz",
+        features=np.asfortranarray(np.arange(12, dtype=np.float32).reshape(4, 3)),
+        paths=np.array([b"a", b"b", b"c", "ü".encode()]),
+    )
+    features, _ = load_features(path)
+    assert features.features[1].tolist() == [3, 4, 5]
+    assert features.features.is_contiguous()
+    assert features.paths == ["a", "b", "c", "ü"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"features": None}, r"not a feature file.*no 'features' in it, only \['labels', 'paths'"),
+        ({"paths": None}, "not a feature file.*no 'paths'"),
+        ({"features": np.ones(4)}, r"'features' must be a matrix.*shape \(4,\)"),
+        ({"features": np.array([["x"] * 3] * 4)}, "'features' must be a matrix of numbers.*<U1"),
+        ({"labels": np.arange(3)}, r"4 rows do not go with 'labels' of shape \(3,\)"),
+        ({"labels": np.arange(4.0)}, "'labels' must hold integers, got float64"),
+        ({"labels": np.array([0, -2, 1, -3])}, r"2 labels .* the first is -2 of a/2\.mp4"),
+        ({"paths": np.array(["a"])}, r"4 rows do not go with 'paths' of shape \(1,\)"),
+        ({"paths": np.arange(4)}, "'paths' must hold text, got int64"),
+        ({"indices": np.arange(5)}, r"4 rows do not go with 'indices' of shape \(5,\)"),
+        ({"protocol": np.array("{")}, "not a feature file"),
+        ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
+        ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),
+        ({"protocol": np.array('{"num_views": "x"}')}, "'num_views' in its protocol.*'x'"),
+        ({"features": np.array([[None]])}, "not a feature file.*[Oo]bject arrays"),
+        ({"paths": np.array([None])}, "not a feature file.*[Oo]bject arrays"),
+    ],
+)
+def test_what_is_wrong_is_named_with_its_file(tmp_path, changes, message):
+    path = made_by_others(tmp_path / "bad.npz", **changes)
+    with pytest.raises(ValueError, match=rf"(?s)bad\.npz.*{message}|bad\.npz is {message}"):
+        load_features(path)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
+def test_a_row_that_is_not_finite_is_named(tmp_path, value):
+    values = np.ones((4, 3))
+    values[2, 1] = values[3, 0] = value  # 1e300 is infinite in float32
+    with (
+        np.errstate(over="ignore"),
+        pytest.raises(ValueError, match=r"bad\.npz: 2 of 4 rows .* the first is row 2, b/3\.mp4"),
+    ):
+        load_features(made_by_others(tmp_path / "bad.npz", features=values))
+
+
+def test_no_archive_is_no_feature_file(tmp_path, large):
+    np.save(tmp_path / "one.npy", np.ones(3))
+    (tmp_path / "empty.npz").write_bytes(b"")
+    (tmp_path / "cut.npz").write_bytes(large[0].read_bytes()[:-100])
+    (tmp_path / "folder.npz").mkdir()
+    with zipfile.ZipFile(tmp_path / "zip.npz", "w") as archive:
+        archive.writestr("readme.txt", "no array")
+    for name in ("one.npy", "empty.npz", "cut.npz", "folder.npz", "zip.npz"):
+        with pytest.raises(ValueError, match=f"{name} is not a feature file"):
+            load_features(tmp_path / name)
+    with pytest.raises(FileNotFoundError):
+        load_features(tmp_path / "none.npz")
+
+
+def test_a_corrupt_compressed_file_is_named(tmp_path):
+    generator = np.random.default_rng(0)
+    path = made_by_others(
+        tmp_path / "f.npz", np.savez_compressed, features=generator.random((4, 3000))
+    )
+    content = bytearray(path.read_bytes())
+    content[3000:3100] = bytes(100)
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match=r"f\.npz is not a feature file"):
+        load_features(path)
+
+
+def test_large_features_are_mapped_and_the_file_stays_as_it_is(large):
+    path, expected = large
+    before = path.read_bytes()
+    arrays, _ = read_npz(path, "a file")
+    assert isinstance(arrays["features"], np.memmap)
+    assert arrays["features"].offset % 64 == 0
+    assert not isinstance(arrays["labels"], np.memmap)  # small ones are read
+    features, _ = load_features(path)
+    assert torch.equal(features.features, expected)
+    features.features[0] = 7.0  # a private copy of the page
+    assert features.features[0, 0] == 7.0
+    assert path.read_bytes() == before
+    assert torch.equal(load_features(path)[0].features, expected)
+
+
+def test_saving_over_a_mapped_file_keeps_what_was_loaded(large):
+    path, expected = large
+    features, protocol = load_features(path)
+    save_features(path, features.subset(torch.arange(10)), protocol)
+    assert torch.equal(features.features, expected)
+    assert torch.equal(load_features(path)[0].features, expected[:10])
+
+
+def test_files_of_others_are_never_mapped(tmp_path, large):
+    # numpy writes in place: a mapped file would change, or end, under our hands.
+    path, expected = large
+    other = tmp_path / "other.npz"
+    for save in (np.savez, np.savez_compressed):
+        save(other, **dict(np.load(path)))
+        arrays, _ = read_npz(other, "a file")
+        assert not isinstance(arrays["features"], np.memmap)
+        assert torch.equal(load_features(other)[0].features, expected)
+
+
+def test_numpy_and_unzip_read_what_is_written(tmp_path):
+    arrays = {
+        "long_name_of_an_array": np.arange(7.0),
+        "empty": np.empty((0, 4), np.float32),
+        "text": np.array(["ü", "bc"]),
+        "scalar": np.array(3),
+        "columns": np.asfortranarray(np.arange(6).reshape(2, 3)),
+    }
+    path = tmp_path / "deep" / "a.npz"
+    write_npz(path, arrays, {"a": [1, "ü"]})
+    with np.load(path, allow_pickle=False) as stored:
+        assert set(stored.files) == {*arrays, "protocol"}
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(stored[name], array)
+            assert stored[name].dtype == array.dtype
+    with zipfile.ZipFile(path) as archive:
+        assert archive.testzip() is None
+    loaded, protocol = read_npz(path, "a file")
+    assert protocol == {"a": [1, "ü"]}
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(loaded[name], array)
+
+
+def test_a_failed_write_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.npz"
+    write_npz(path, {"x": np.ones(3)}, {})
+    with pytest.raises(ValueError, match="[Oo]bject arrays"):
+        write_npz(path, {"x": np.zeros(3), "y": np.array([None])}, {})
+    assert read_npz(path, "a file")[0]["x"].tolist() == [1, 1, 1]
+    assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
+    with pytest.raises(ValueError, match=r"saved as \.npz, got .*a\.npy"):
+        write_npz(tmp_path / "a.npy", {}, {})
+
+
+def test_missing_labels_are_named_when_they_are_needed(tmp_path):
+    features, _ = load_features(made_by_others(tmp_path / "f.npz", labels=None))
+    assert features.labels.tolist() == [-1] * 4
+    with pytest.raises(ValueError, match=r"f\.npz has no 'labels' .*retrieval needs them"):
+        check_labelled(features, "retrieval")
+    some, _ = load_features(made_by_others(tmp_path / "g.npz", labels=np.array([0, 1, -1, -1])))
+    with pytest.raises(ValueError, match=r"g\.npz.* 2 of 4 videos have none.*is b/3\.mp4"):
+        check_labelled(some, "retrieval")
+    with pytest.raises(ValueError, match=r"g\.npz holds no videos"):
+        check_labelled(some.subset(torch.zeros(4, dtype=torch.bool)), "retrieval")
+    check_labelled(some.subset(torch.tensor([0, 1])), "retrieval")
+
+
+def test_sizes_that_differ_are_named_with_both_files(tmp_path):
+    three, _ = load_features(made_by_others(tmp_path / "f.npz"))
+    five, _ = load_features(made_by_others(tmp_path / "g.npz", features=np.ones((4, 5))))
+    with pytest.raises(ValueError, match=r"3 in .*f\.npz, 5 in .*g\.npz"):
+        check_same_size(three, five)
+    check_same_size(three, three)

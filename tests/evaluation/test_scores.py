@@ -1,0 +1,247 @@
+"""Files of class scores: kept, fused against numpy, turned into accuracies by hand."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.evaluation import (
+    ScoreSet,
+    fuse_scores,
+    load_scores,
+    recognition_metrics,
+    save_scores,
+)
+
+
+def softmax(x):
+    e = np.exp(x - x.max(axis=1, keepdims=True))
+    return (e / e.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def score_set(seed, count=9, classes=6, source="", one_view=True):
+    generator = np.random.default_rng(seed)
+    return ScoreSet(
+        scores=torch.from_numpy(softmax(2 * generator.normal(size=(count, classes)))),
+        one_view_scores=(
+            torch.from_numpy(softmax(2 * generator.normal(size=(count, classes))))
+            if one_view
+            else None
+        ),
+        labels=torch.arange(count) % classes,
+        indices=torch.arange(count),
+        paths=[f"v{i}.mp4" for i in range(count)],
+        source=source,
+    )
+
+
+def shuffled(scores, order):
+    order = torch.tensor(order)
+    one = scores.one_view_scores
+    return dataclasses.replace(
+        scores,
+        scores=scores.scores[order],
+        one_view_scores=None if one is None else one[order],
+        labels=scores.labels[order],
+        indices=scores.indices[order],
+        paths=[scores.paths[i] for i in order],
+    )
+
+
+def test_what_is_saved_is_loaded(tmp_path):
+    scores = dataclasses.replace(score_set(0), failures=[("bad.mp4", "cannot be decoded")])
+    path = tmp_path / "deep" / "s.npz"
+    save_scores(path, scores, {"clips": 10})
+    loaded, protocol = load_scores(path)
+    for name in ("scores", "one_view_scores", "labels", "indices"):
+        assert torch.equal(getattr(loaded, name), getattr(scores, name)), name
+    assert loaded.paths == scores.paths
+    assert loaded.failures == scores.failures
+    assert loaded.source == str(path)
+    assert protocol == {"clips": 10, "failures": [["bad.mp4", "cannot be decoded"]]}
+    with np.load(path, allow_pickle=False) as stored:
+        kinds = {name: stored[name].dtype.kind for name in stored.files}
+    assert kinds == {
+        "scores": "f",
+        "one_view_scores": "f",
+        "labels": "i",
+        "indices": "i",
+        "paths": "U",
+        "protocol": "U",
+    }
+
+
+def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
+    save_scores(tmp_path / "s.npz", score_set(0, one_view=False))
+    assert load_scores(tmp_path / "s.npz")[0].one_view_scores is None
+    arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
+    np.savez(tmp_path / "o.npz", **arrays)
+    loaded, protocol = load_scores(tmp_path / "o.npz")
+    assert loaded.scores.dtype == torch.float32
+    assert loaded.indices.tolist() == [0, 1, 2]
+    assert (loaded.one_view_scores, protocol) == (None, {})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"scores": None}, "is not a file of scores.*no 'scores' in it"),
+        ({"labels": None}, "is not a file of scores.*no 'labels' in it"),
+        ({"scores": np.ones(3)}, r": 'scores' must be a matrix of numbers, got shape \(3,\)"),
+        ({"labels": np.array([0, 3, 1])}, r"there are 3 classes: 1 of 3.*row 1, b \(label 3\)"),
+        ({"labels": np.array([0, 1, -2])}, r"labels out of range.*row 2, c \(label -2\)"),
+        ({"labels": np.arange(2)}, ": 3 rows do not go with 'labels'"),
+        ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' holds NaN.*row 1, b"),
+        ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' holds NaN.*row 0, a"),
+        ({"one_view_scores": np.ones((3, 2))}, r"one_view_scores of shape \(3, 2\)"),
+        ({"scores": np.array([None])}, "is not a file of scores"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, changes, message):
+    arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
+    arrays |= changes
+    path = tmp_path / "bad.npz"
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    with pytest.raises(ValueError, match=rf"bad\.npz.*{message}"):
+        load_scores(path)
+    with pytest.raises(FileNotFoundError):
+        load_scores(tmp_path / "none.npz")
+
+
+def test_a_set_holds_as_many_of_each():
+    one = torch.ones(2, 3)
+    ids = torch.arange(2)
+    with pytest.raises(ValueError, match="scores: 2 rows do not go with 1 labels, 3 paths"):
+        ScoreSet(one, None, ids[:1], ids, ["a", "b", "c"])
+    with pytest.raises(ValueError, match=r"must be \(N, C\), got shape \(2,\)"):
+        ScoreSet(one[:, 0], None, ids, ids, ["a", "b"])
+
+
+@pytest.mark.parametrize("weights", [None, [1, 1, 1], [3, 0.5, 0]])
+def test_fusion_is_the_weighted_mean_of_videos_matched_by_path(weights):
+    sets = [score_set(seed) for seed in range(3)]
+    shares = np.array(weights or [1, 1, 1], dtype=float)
+    shares /= shares.sum()
+    for name in ("scores", "one_view_scores"):
+        expected = sum(w * getattr(s, name).numpy() for w, s in zip(shares, sets, strict=True))
+        mixed = [
+            sets[0],
+            shuffled(sets[1], [3, 0, 8, 1, 7, 2, 6, 4, 5]),
+            shuffled(sets[2], [8, 7, 6, 5, 4, 3, 2, 1, 0]),
+        ]
+        fused = fuse_scores(mixed, weights)
+        np.testing.assert_allclose(getattr(fused, name).numpy(), expected, atol=1e-6)
+        assert getattr(fused, name).dtype == torch.float32
+    assert fused.paths == sets[0].paths
+    assert torch.equal(fused.labels, sets[0].labels)
+    turned = fuse_scores(mixed[::-1])  # the order of the first of them
+    assert turned.paths == sets[0].paths[::-1]
+    assert turned.indices.tolist() == list(range(9))[::-1]
+
+
+def test_probabilities_are_averaged_not_logits():
+    # The softmax of the mean logits would be (0.99, 0.01).
+    sure = torch.tensor([[0.1000, 0.9000]])
+    surer = torch.tensor([[0.99999, 0.00001]])
+    label, index = torch.tensor([0]), torch.tensor([0])
+    fused = fuse_scores([ScoreSet(s, None, label, index, ["a"]) for s in (sure, surer)])
+    np.testing.assert_allclose(fused.scores.numpy(), [[0.549995, 0.450005]], atol=1e-6)
+
+
+def test_one_view_scores_are_fused_only_if_all_have_them():
+    assert fuse_scores([score_set(0), score_set(1, one_view=False)]).one_view_scores is None
+
+
+def test_failures_are_joined():
+    a = dataclasses.replace(score_set(0), failures=[("x", "why"), ("y", "why")])
+    b = dataclasses.replace(score_set(1), failures=[("y", "why"), ("z", "why")])
+    assert [path for path, _ in fuse_scores([a, b]).failures] == ["x", "y", "z"]
+
+
+def test_what_cannot_be_fused_is_named():
+    a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
+    with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
+        fuse_scores([a])
+    with pytest.raises(ValueError, match=r"B\.npz lacks 2 videos of A\.npz, the first is v3\.mp4"):
+        fuse_scores([a, shuffled(b, [0, 1, 2, 4, 6, 7, 8])])
+    with pytest.raises(ValueError, match=r"A\.npz lacks 1 videos of B\.npz, the first is v8\.mp4"):
+        fuse_scores([shuffled(a, range(8)), b])
+    with pytest.raises(ValueError, match=r"B\.npz holds v4\.mp4 twice, in rows 4 and 9"):
+        fuse_scores([a, shuffled(b, [*range(9), 4])])
+    with pytest.raises(ValueError, match=r"A\.npz holds v4\.mp4 twice"):
+        fuse_scores([shuffled(a, [*range(9), 4]), b])
+    with pytest.raises(ValueError, match=r"B\.npz has 5 classes, A\.npz has 6"):
+        fuse_scores([a, score_set(1, classes=5, source="B.npz")])
+    other = b.labels.clone()
+    other[7] = 0
+    with pytest.raises(ValueError, match=r"1 labels differ.*v7\.mp4: 1 in A\.npz, 0 in B\.npz"):
+        fuse_scores([a, dataclasses.replace(b, labels=other)])
+    logits = dataclasses.replace(b, scores=3 * b.scores)
+    with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*9 of 9.*v0\.mp4"):
+        fuse_scores([a, logits])
+    negative = b.scores.clone()
+    negative[2] = torch.tensor([-0.5, 1.5, 0, 0, 0, 0])
+    with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*1 of 9.*row 2, v2\.mp4"):
+        fuse_scores([a, dataclasses.replace(b, scores=negative)])
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        ([1], "1 weights .* 2 sets"),
+        ([1, -1], "0 or more"),
+        ([0, 0], "not all 0"),
+        ([1, float("nan")], "finite"),
+        ([1, float("inf")], "finite"),
+    ],
+)
+def test_bad_weights_are_named(weights, message):
+    with pytest.raises(ValueError, match=message):
+        fuse_scores([score_set(0), score_set(1)], weights)
+
+
+def test_accuracies_by_hand():
+    # Ranks of the true class: 1, 2, 6, 1 in all views; 6, 1, 1, 1 in one.
+    labels = torch.tensor([0, 0, 1, 2])
+    ranks = {"scores": [1, 2, 6, 1], "one_view_scores": [6, 1, 1, 1]}
+    values = {}
+    for name, wanted in ranks.items():
+        rows = torch.zeros(4, 6)
+        for row, (label, rank) in enumerate(zip(labels.tolist(), wanted, strict=True)):
+            others = [c for c in range(6) if c != label]
+            for place, c in enumerate([*others[: rank - 1], label, *others[rank - 1 :]]):
+                rows[row, c] = 6 - place
+        values[name] = rows / 21
+    scores = ScoreSet(**values, labels=labels, indices=torch.arange(4), paths=list("abcd"))
+    assert recognition_metrics(scores) == pytest.approx(
+        {
+            "top1": 2 / 4,
+            "top5": 3 / 4,
+            "mean_class_accuracy": (1 / 2 + 0 + 1) / 3,
+            "one_view_top1": 3 / 4,
+            "one_view_top5": 3 / 4,
+            "one_view_mean_class_accuracy": (1 / 2 + 1 + 1) / 3,
+        }
+    )
+    assert set(recognition_metrics(dataclasses.replace(scores, one_view_scores=None))) == {
+        "top1",
+        "top5",
+        "mean_class_accuracy",
+    }
+
+
+def test_with_few_classes_all_are_in_the_top_five():
+    metrics = recognition_metrics(score_set(0, classes=4))
+    assert metrics["top5"] == metrics["one_view_top5"] == 1.0
+    assert metrics["top1"] < 1.0
+
+
+def test_accuracy_needs_labels():
+    scores = score_set(0, source="A.npz")
+    labels = scores.labels.clone()
+    labels[4] = -1
+    with pytest.raises(ValueError, match=r"A\.npz.*labels from 0 to 5: 1 of 9.*v4\.mp4"):
+        recognition_metrics(dataclasses.replace(scores, labels=labels))
+    with pytest.raises(ValueError, match="no videos"):
+        recognition_metrics(score_set(0, count=0))

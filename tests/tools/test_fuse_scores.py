@@ -1,0 +1,153 @@
+"""tools/fuse_scores.py: dumps of several tests to one table, one JSON file, one dump."""
+
+import hashlib
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+
+from sce_video.evaluation import load_scores
+
+PROTOCOL = {"dataset": "ucf101", "split": 1, "benchmark": {"network": "r3d18"}}
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location("fuse_tool", repo / "tools" / "fuse_scores.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(path, seed, order=None, classes=7, **changes):
+    generator = np.random.default_rng(seed)
+    logits = generator.normal(size=(2, 20, classes))
+    logits[:, np.arange(20), np.arange(20) % classes] += 1
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=2, keepdims=True)
+    order = np.arange(20) if order is None else order
+    arrays = {
+        "scores": probabilities[0][order],
+        "one_view_scores": probabilities[1][order],
+        "labels": (np.arange(20) % classes)[order],
+        "paths": np.array([f"v{i}.mp4" for i in range(20)])[order],
+        "protocol": np.array(json.dumps({**PROTOCOL, "size": 112 + seed})),
+        **changes,
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return [
+        write(tmp_path / "a.npz", 0),
+        write(tmp_path / "b.npz", 1, np.random.default_rng(9).permutation(20)),
+    ]
+
+
+def fused_by_hand(files, weights, name="scores"):
+    total, labels = 0, None
+    for file, weight in zip(files, weights, strict=True):
+        stored = np.load(file)
+        order = np.argsort([int(p[1:-4]) for p in stored["paths"]])
+        total = total + weight / sum(weights) * stored[name][order]
+        labels = stored["labels"][order]
+    return total, labels
+
+
+def top(scores, labels, k):
+    order = np.argsort(-scores, axis=1)[:, :k]
+    return float(np.mean([label in row for row, label in zip(order, labels, strict=True)]))
+
+
+@pytest.mark.parametrize("weights", [None, [3, 1]])
+def test_table_json_and_dump(tool, files, tmp_path, capsys, weights):
+    out, dump = tmp_path / "f.json", tmp_path / "fused.npz"
+    arguments = [*files, "--json", str(out), "--out", str(dump)]
+    if weights:
+        arguments += ["--weights", *map(str, weights)]
+    assert tool.main(arguments) == 0
+    content = json.loads(out.read_text())
+    expected, labels = fused_by_hand(files, weights or [1, 1])
+    one, _ = fused_by_hand(files, weights or [1, 1], "one_view_scores")
+    metrics = content["metrics"]
+    assert metrics["top1"] == pytest.approx(top(expected, labels, 1))
+    assert metrics["top5"] == pytest.approx(top(expected, labels, 5))
+    assert metrics["one_view_top1"] == pytest.approx(top(one, labels, 1))
+    fused, protocol = load_scores(dump)
+    np.testing.assert_allclose(fused.scores.numpy(), expected, atol=1e-6)
+    np.testing.assert_allclose(fused.one_view_scores.numpy(), one, atol=1e-6)
+    assert fused.paths == [f"v{i}.mp4" for i in range(20)]
+    assert protocol["kind"] == content["protocol"]["kind"] == "recognition"
+    assert (protocol["dataset"], protocol["split"], protocol["videos"]) == ("ucf101", 1, 20)
+    assert "size" not in protocol  # they do not agree on it
+    assert protocol["benchmark"] is None
+    fusion = content["protocol"]["fusion"]
+    assert [part["path"] for part in fusion] == files
+    assert [part["weight"] for part in fusion] == (weights or [1, 1])
+    assert [part["protocol"]["size"] for part in fusion] == [112, 113]
+    with open(files[1], "rb") as file:
+        assert fusion[1]["sha256"] == hashlib.sha256(file.read()).hexdigest()
+    rows = [line for line in capsys.readouterr().out.splitlines() if "%" in line]
+    shown = [*[part["metrics"] for part in fusion], metrics]
+    names = [*files, "fused"]
+    for row, name, values in zip(rows, names, shown, strict=True):
+        keys = ("top1", "top5", "mean_class_accuracy", "one_view_top1", "one_view_top5")
+        assert row.split() == [name, *(w for k in keys for w in (f"{100 * values[k]:.2f}", "%"))]
+    stored = np.load(files[1])
+    assert fusion[1]["metrics"]["top1"] == top(stored["scores"], stored["labels"], 1)
+
+
+def test_without_one_view_scores(tool, files, tmp_path, capsys):
+    bare = write(tmp_path / "c.npz", 2, one_view_scores=None)
+    assert tool.main([files[0], bare]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[-1].split()[-2:] == ["-", "-"]  # the fusion has none
+    also = write(tmp_path / "d.npz", 3, one_view_scores=None)
+    assert tool.main([bare, also]) == 0
+    assert "1-view" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"classes": 6}, ["bad.npz has 6 classes", "a.npz has 7"]),
+        ({"order": np.arange(1, 20)}, ["bad.npz lacks 1 videos of ", "a.npz", "v0.mp4"]),
+        ({"labels": np.zeros(20, int)}, ["labels differ", "v1.mp4: 1 in ", "0 in "]),
+        ({"labels": np.arange(20)}, ["bad.npz: labels out of range", "v7.mp4 (label 7)"]),
+        ({"labels": None}, ["bad.npz is not a file of scores", "'labels'"]),
+        ({"scores": np.full((20, 7), 2.0)}, ["bad.npz", "probabilities", "v0.mp4"]),
+        ({"scores": np.array([None])}, ["bad.npz is not a file of scores"]),
+    ],
+)
+def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):
+    bad = write(tmp_path / "bad.npz", 5, **changes)
+    assert tool.main([files[0], bad, "--out", str(tmp_path / "o.npz")]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("fuse_scores: ")
+    assert len(error.splitlines()) == 1
+    assert all(message in error for message in messages), error
+    assert not (tmp_path / "o.npz").exists()
+
+
+def test_bad_arguments_are_named(tool, files, tmp_path, capsys):
+    for arguments, message in (
+        (files[:1], "two files of scores or more"),
+        ([*files, "--weights", "1"], "1 weights for 2 files"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            tool.main(arguments)
+        assert stopped.value.code == 2
+        assert message in capsys.readouterr().err
+    for arguments, message in (
+        ([files[0], str(tmp_path / "none.npz")], "none.npz"),
+        ([*files, "--weights", "1", "-1"], "weights must be finite, 0 or more"),
+        ([*files, "--out", files[0]], "a.npz is an input"),
+        ([*files, "--out", str(tmp_path / "o.npy")], "saved as .npz"),
+        ([files[0], files[0]], None),
+    ):
+        status = tool.main(arguments)
+        error = capsys.readouterr().err
+        assert status == (1 if message else 0)
+        assert (message or "") in error

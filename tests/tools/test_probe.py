@@ -1,0 +1,165 @@
+"""tools/probe.py: the figures of judge() from files, and what it refuses."""
+
+import importlib.util
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.evaluation import group_ids, judge, load_features
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location("probe_tool", repo / "tools" / "probe.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def write(path, seed, count, folder, width=5, classes=4, **changes):
+    generator = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    paths = [f"{folder}/person{i // classes % 3}_{i}.mp4" for i in range(count)]
+    arrays = {
+        "features": np.eye(classes, width)[labels] + 0.7 * generator.normal(size=(count, width)),
+        "labels": labels,
+        "paths": np.array(paths),
+        **changes,
+    }
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+@pytest.fixture
+def files(tmp_path):
+    return write(tmp_path / "test.npz", 0, 24, "test"), write(
+        tmp_path / "train.npz", 1, 48, "train"
+    )
+
+
+def knn_by_hand(test, train, k, temperature):
+    q, b = np.load(test), np.load(train)
+    x = q["features"] / np.linalg.norm(q["features"], axis=1, keepdims=True)
+    y = b["features"] / np.linalg.norm(b["features"], axis=1, keepdims=True)
+    right = 0
+    for row, label in zip(x, q["labels"], strict=True):
+        votes = [0.0] * 4
+        for i in np.argsort(-(y @ row))[:k]:
+            votes[b["labels"][i]] += math.exp(y[i] @ row / temperature)
+        right += int(np.argmax(votes)) == label
+    return right / len(x)
+
+
+def test_both_protocols_by_default(tool, files, tmp_path, capsys):
+    test, train = files
+    out = tmp_path / "p.json"
+    arguments = ["--test", test, "--train", train, "--k", "7", "--temperature", "0.2"]
+    assert tool.main([*arguments, "--json", str(out)]) == 0
+    content = json.loads(out.read_text())
+    metrics = content["metrics"]
+    assert metrics["knn_top1"] == knn_by_hand(test, train, 7, 0.2)
+    queries, bank = load_features(test)[0], load_features(train)[0]
+    expected = judge(queries, bank, protocols={"knn": {"k": 7, "temperature": 0.2}, "linear": {}})
+    assert metrics == pytest.approx(expected)
+    assert 0.25 < metrics["linear_top1"] <= 1
+    assert set(metrics) == {
+        *(f"{name}_top{k}" for name in ("knn", "linear") for k in (1, 5)),
+        "linear_mean_class",
+        "feature_std",
+        "effective_rank",
+    }
+    protocol = content["protocol"]
+    assert protocol["kind"] == "representation"
+    assert protocol["protocol_name"] == "probe"
+    assert protocol["protocols"]["knn"] == {"k": 7, "temperature": 0.2}
+    assert protocol["protocols"]["linear"]["seed"] == 0
+    assert (protocol["videos"], protocol["bank_videos"]) == (24, 48)
+    assert protocol["bank"]["path"] == train
+    printed = capsys.readouterr().out
+    assert f"{100 * metrics['knn_top1']:.2f} %" in printed
+    assert "24 videos" in printed
+    assert "against 48" in printed
+
+
+def test_leaving_one_group_out(tool, files, tmp_path, capsys):
+    out = tmp_path / "p.json"
+    arguments = ["--query", files[0], "--group-pattern", r"person(\d+)", "--protocols", "knn"]
+    assert tool.main([*arguments, "--json", str(out)]) == 0
+    content = json.loads(out.read_text())
+    features, _ = load_features(files[0])
+    groups, _ = group_ids(features.paths, r"person(\d+)")
+    assert content["metrics"] == pytest.approx(
+        judge(features, groups=groups, protocols={"knn": {}})
+    )
+    assert content["protocol"]["groups"] == ["0", "1", "2"]
+    assert content["protocol"]["group_pattern"] == r"person(\d+)"
+    assert "bank" not in content["protocol"]
+    assert "leaving out one of 3 groups" in capsys.readouterr().out
+
+
+def test_the_aliases_and_the_seed(tool, files):
+    args = tool.parse_args(["--query", files[0], "--bank", files[1], "--seed", "3"])
+    assert (args.test, args.train) == files
+    assert tool.chosen_protocols(args)["linear"]["seed"] == 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "messages"),
+    [
+        ({"width": 9}, ["5 in ", "test.npz", "9 in ", "bad.npz"]),
+        ({"labels": None}, ["bad.npz has no 'labels'", "probing"]),
+        ({"labels": np.arange(20) - 1}, ["bad.npz", "bad/person0_0.mp4"]),
+        ({"classes": 3}, ["classes [3]", "not in the bank"]),
+    ],
+)
+def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):
+    bad = write(tmp_path / "bad.npz", 2, 20, "bad", **changes)
+    assert tool.main(["--test", files[0], "--train", bad]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("probe: ")
+    assert all(message in error for message in messages), error
+
+
+def test_training_on_test_videos_is_refused(tool, files, tmp_path, capsys):
+    assert tool.main(["--test", files[0], "--train", files[0]]) == 1
+    error = capsys.readouterr().err
+    assert "24 of 24 test videos" in error
+    assert "--group-pattern" in error
+    paths = np.array([*np.load(files[1])["paths"][:-1], "test/person1_7.mp4"])
+    leaking = write(tmp_path / "leak.npz", 1, 48, "train", paths=paths)
+    assert tool.main(["--test", files[0], "--train", leaking]) == 1
+    assert "1 of 24 test videos" in (error := capsys.readouterr().err)
+    assert "test/person1_7.mp4" in error
+
+
+def test_bad_arguments_are_named(tool, files, tmp_path, capsys):
+    for arguments, message in (
+        (["--test", files[0]], "either --train, or --group-pattern"),
+        (["--test", *files[:1], "--train", files[1], "--group-pattern", "x"], "either --train"),
+        (["--test", files[0], "--train", files[1], "--protocols", "linear", "--k", "3"], "--k"),
+    ):
+        with pytest.raises(SystemExit) as stopped:
+            tool.main(arguments)
+        assert stopped.value.code == 2
+        assert message in capsys.readouterr().err
+    for arguments, message in (
+        (["--test", files[0], "--group-pattern", "("], "probe: "),
+        (["--test", files[0], "--group-pattern", "person"], "must have one group"),
+        (["--test", str(tmp_path / "none.npz"), "--train", files[1]], "none.npz"),
+        (["--test", files[0], "--train", files[1], "--k", "0"], "k must be at least 1, got 0"),
+    ):
+        assert tool.main(arguments) == 1
+        assert message in capsys.readouterr().err
+
+
+def test_the_global_random_state_has_no_part(tool, files, tmp_path):
+    results = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        out = tmp_path / f"{seed}.json"
+        assert tool.main(["--test", files[0], "--train", files[1], "--json", str(out)]) == 0
+        results.append(json.loads(out.read_text())["metrics"])
+    assert results[0] == results[1]

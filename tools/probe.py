@@ -1,0 +1,108 @@
+r"""kNN and linear probe from feature files.
+
+    python tools/probe.py --train B.npz --test Q.npz [--protocols knn linear] [--json OUT]
+                          [--k 20] [--temperature 0.07] [--seed 0]
+    python tools/probe.py --test Q.npz --group-pattern 'person(\d+)'     # leave one group out
+
+The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
+``paths``. The weight decay of the linear probe is chosen on a part of the training features.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from sce_video.engine.feature_files import FeaturePair, load_feature_pair
+from sce_video.engine.protocol import write_json
+from sce_video.engine.test_loop import format_table
+from sce_video.evaluation import PROTOCOLS, group_ids, judge, resolve_protocols
+
+#: Options of the command line and the protocol that each belongs to.
+_OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="kNN and linear probe from feature files.")
+    parser.add_argument("--test", "--query", required=True, help="features to judge (.npz)")
+    parser.add_argument("--train", "--bank", help="labelled training features (.npz)")
+    parser.add_argument(
+        "--group-pattern",
+        metavar="REGEX",
+        help="instead of --train: its one group in a path names what is left out together",
+    )
+    parser.add_argument(
+        "--protocols", nargs="+", choices=sorted(PROTOCOLS), default=["knn", "linear"]
+    )
+    parser.add_argument("--k", type=int, help="neighbours that vote (20)")
+    parser.add_argument("--temperature", type=float, help="of their weights (0.07)")
+    parser.add_argument("--seed", type=int, help="of the split that chooses the weight decay (0)")
+    parser.add_argument("--json", metavar="OUT", help="write figures and protocol there")
+    args = parser.parse_args(argv)
+    if (args.train is None) == (args.group_pattern is None):
+        parser.error("give either --train, or --group-pattern to leave one group out")
+    for option, protocol in _OPTIONS.items():
+        if getattr(args, option) is not None and protocol not in args.protocols:
+            parser.error(f"--{option} belongs to the protocol {protocol}, which is not asked for")
+    return args
+
+
+def chosen_protocols(args: argparse.Namespace) -> dict[str, dict]:
+    """The protocols asked for, with all their options."""
+    given: dict[str, dict] = {name: {} for name in args.protocols}
+    for option, protocol in _OPTIONS.items():
+        if getattr(args, option) is not None:
+            given[protocol][option] = getattr(args, option)
+    return resolve_protocols(given)
+
+
+def check_apart(pair: FeaturePair) -> None:
+    """Refuse training features of test videos.
+
+    Raises:
+        ValueError: the two files share videos; the first is named.
+    """
+    assert pair.bank is not None
+    trained = set(pair.bank.paths)
+    shared = [path for path in pair.queries.paths if path in trained]
+    if shared:
+        raise ValueError(
+            f"{len(shared)} of {len(pair.queries)} test videos of {pair.queries.source} are in "
+            f"{pair.bank.source} too, the first is {shared[0]}: leave them out of one, or judge "
+            "one file with --group-pattern"
+        )
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Judge, print and write; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        protocols = chosen_protocols(args)
+        pair = load_feature_pair(args.test, args.train, "probing")
+        protocol = {**pair.protocol, "protocol_name": "probe", "protocols": protocols}
+        groups = None
+        if pair.bank is None:
+            groups, names = group_ids(pair.queries.paths, args.group_pattern)
+            protocol |= {"group_pattern": args.group_pattern, "groups": names}
+            against = f"leaving out one of {len(names)} groups"
+        else:
+            check_apart(pair)
+            against = f"against {len(pair.bank)} of {args.train}"
+        metrics = judge(pair.queries, pair.bank, groups=groups, protocols=protocols)
+        print(format_table(metrics, f"{len(pair.queries)} videos of {args.test}, {against}"))
+        for note in pair.notes:
+            print(f"  note: {note}")
+        if args.json is not None:
+            content = {"metrics": metrics, "protocol": protocol, "failures": pair.failures}
+            write_json(Path(args.json), content)
+    except (ValueError, OSError, re.error) as error:
+        print(f"probe: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
