@@ -1,0 +1,149 @@
+"""Every command of docs/reproduce.md, in order, on small trees of exactly the official layouts.
+
+Nothing is changed in the commands but what makes them small: one process for eight, a narrow
+network, few pixels, frames and epochs.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from official_trees import KINETICS_CLASSES, make_hmdb51, make_kinetics, make_ssv2, make_ucf101
+
+from sce_video.engine.config import load_config
+from sce_video.evaluation import load_features
+
+pytestmark = pytest.mark.slow
+
+EPOCHS = 2
+CLASSES = 4  # of every small tree
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def commands(page: Path) -> list[str]:
+    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)
+    return [line for block in blocks for line in block.splitlines() if line.strip()]
+
+
+def small(config: Path) -> list[str]:
+    """Options that make a recipe small, whichever it is."""
+    cfg = load_config(config)
+    options: dict[str, object] = {"visualizer": None, "model.backbone.base_channels": 4}
+    width = 32 * (4 if cfg.model.backbone.depth == 50 else 1)
+    if cfg.model.type == "SCE":
+        options |= {f"model.{part}.hidden_channels": 16 for part in ("projector", "predictor")}
+        options |= {"model.projector.out_channels": 8, "model.queue_size": 16}
+        options |= {"default_hooks.online_judge": None}
+    if cfg.model.type == "Recognizer3D":
+        options |= {"model.cls_head.num_classes": CLASSES, "model.cls_head.in_channels": width}
+    loaders = {
+        "train_dataloader": cfg.get("train_dataloader"),
+        "val_dataloader": cfg.get("val_dataloader"),
+        "test_dataloader": cfg.get("test_dataloader"),
+        "test_cfg.bank_dataloader": cfg.test_cfg.get("bank_dataloader"),
+    }
+    for name, loader in loaders.items():
+        if loader is None:
+            continue
+        options[f"{name}.num_workers"] = 0
+        for i, step in enumerate(loader.dataset.pipeline):
+            here = f"{name}.dataset.pipeline.{i}"
+            if "num_frames" in step:
+                options[f"{here}.num_frames"] = 2
+            if "clip_duration" in step:
+                options[f"{here}.clip_duration"] = 0.5
+            if "crop_size" in step:
+                options[f"{here}.crop_size"] = 36
+            if "size" in step:
+                options[f"{here}.size"] = 32 if name.startswith("train") and i == 4 else 36
+    if cfg.get("train_cfg") is not None:
+        options |= {"train_dataloader.batch_size": 4, "train_cfg.max_epochs": EPOCHS}
+        options |= {"train_dataloader.persistent_workers": False}
+    return [f"{key}={value}" for key, value in options.items()]
+
+
+def shrunk(command: str, repo: Path) -> list[str]:
+    """The words of a command, made small."""
+    words = shlex.split(command)
+    if "--k200" in words:  # the small tree has four classes
+        words[words.index("--k200") :] = ["--k200-classes", "k200.txt"]
+    words = [re.sub(r"epoch_\d+\.pth$", f"epoch_{EPOCHS}.pth", word) for word in words]
+    if words[0] == "bash":
+        words[words.index("8")] = "1"
+    else:
+        words[0] = sys.executable
+    configs = [word for word in words if re.fullmatch(r"configs/.*\.py", word)]
+    if configs:
+        if "train.sh" in command or "finetune_splits" in command:
+            words += ["--amp", "float32"]  # fp16 on a CPU would take minutes
+        words += ["--cfg-options", *small(repo / configs[0])]
+    return words
+
+
+@pytest.fixture(scope="module")
+def folder(repo, tmp_path_factory):
+    """``tools``, ``configs`` and ``data`` as the page wants them."""
+    root = tmp_path_factory.mktemp("reproduce")
+    (root / "tools").symlink_to(repo / "tools")
+    (root / "configs").symlink_to(repo / "configs")
+    make_kinetics(root / "data/kinetics400")
+    (root / "k200.txt").write_text("".join(f"{name}\n" for name in KINETICS_CLASSES))
+    make_ucf101(root / "data/ucf101")
+    make_hmdb51(root / "data/hmdb51")
+    make_ssv2(root / "data/ssv2")
+    return root
+
+
+def test_every_command_of_the_page(repo, folder):
+    environment = {
+        **os.environ,
+        "OMP_NUM_THREADS": "1",
+        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+    }
+    page = commands(repo / "docs/reproduce.md")
+    assert len(page) > 20
+    for command in page:
+        words = shrunk(command, repo)
+        environment["PORT"] = str(free_port())
+        done = subprocess.run(
+            words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+        )
+        tail = done.stdout[-2000:] + done.stderr[-4000:]
+        assert done.returncode == 0, f"{shlex.join(words)}\n{tail}"
+    check_what_came_out(folder / "work_dirs")
+
+
+def check_what_came_out(work: Path) -> None:
+    results = {p.parent.name: json.loads(p.read_text()) for p in work.rglob("results.json")}
+    linear = results["r3d18_8xb64-8x224-60e_k400"]
+    assert (linear["protocol"]["clips"], linear["protocol"]["crops"]) == (10, 3)
+    ssv2 = results["r3d50_8xb8-8x224-22e_ssv2"]
+    assert (ssv2["protocol"]["clips"], ssv2["protocol"]["crops"]) == (1, 1)
+    for data in ("ucf101", "hmdb51"):
+        summary = json.loads(
+            (work / f"r3d18_1xb64-8x224-200e_{data}_splits/splits.json").read_text()
+        )
+        assert list(summary["splits"]) == ["1", "2", "3"]
+        assert 0 <= summary["mean"]["top1"] <= 1
+        assert "retrieval_r1" in results[f"r3d18_8x224_{data}"]["metrics"]
+    features, protocol = load_features(work / "features/ucf101_test.npz")
+    assert features.features.shape == (len(features), 32) and protocol["clips"] == 10
+    kept = json.loads((work / "features/ucf101_retrieval.json").read_text())
+    direct = results["r3d18_8x224_ucf101"]["metrics"]
+    assert kept["centred"]["R@1"] == pytest.approx(direct["retrieval_r1"])
+    assert kept["plain"]["R@5"] == pytest.approx(direct["retrieval_plain_r5"])
+    report = (work / "report.md").read_text()
+    assert "not run" in report and (work / "report.html").is_file()
