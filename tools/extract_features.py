@@ -48,8 +48,11 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     try:
         launch.test(launch.extraction_config(**vars(args)))
-    except (ValueError, FileNotFoundError) as error:
-        print(f"extract_features: {error}", file=sys.stderr)
+    except Exception as error:
+        message = launch.explain(error)
+        if message is None:
+            raise
+        print(f"extract_features: {message}", file=sys.stderr)
         return 1
     leave_process_group()
     return 0

@@ -76,10 +76,11 @@ def main(argv: list[str] | None = None) -> int:
         )
         launch.join_processes(args.launcher)
         summary = run_splits(training, partial(prepare_test, args), args.splits)
-    except (ValueError, FileNotFoundError) as error:
-        if launch.in_training(error):
+    except Exception as error:
+        message = launch.explain(error)
+        if message is None:
             raise
-        print(f"finetune_splits: {error}", file=sys.stderr)
+        print(f"finetune_splits: {message}", file=sys.stderr)
         return 2
     if is_main_process():
         print(f"\n{format_splits(summary)}\nwritten to {Path(work_dir) / SUMMARY}")

@@ -57,8 +57,11 @@ def main(argv: list[str] | None = None) -> int:
     options.pop("local_rank")
     try:
         launch.test(launch.testing_config(**options))
-    except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
+    except Exception as error:
+        message = launch.explain(error)
+        if message is None:
+            raise
+        print(f"error: {message}", file=sys.stderr)
         return 1
     leave_process_group()
     return 0

@@ -58,10 +58,11 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {warning}", file=sys.stderr)
     try:
         launch.train(launch.training_config(**vars(args)))
-    except (ValueError, FileNotFoundError) as error:
-        if launch.in_training(error):
-            raise  # in the midst of training: a fault of the code, or one worth a full look
-        print(f"train: {error}", file=sys.stderr)
+    except Exception as error:
+        message = launch.explain(error)
+        if message is None:
+            raise
+        print(f"train: {message}", file=sys.stderr)
         return 2
     leave_process_group()
     return 0

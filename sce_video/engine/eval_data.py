@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from mmengine.runner import Runner
 from torch.utils.data import DataLoader
+
+from sce_video.engine.runner import VideoRunner
 
 
 def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
@@ -31,14 +32,15 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
         "collate_fn": {"type": "sce_video.collate_views"},
         **cfg,
     }
-    loader = Runner.build_dataloader(cfg, seed=seed)
-    if getattr(loader.dataset, "on_error", None) == "replace":
+    loader = VideoRunner.build_dataloader(cfg, seed=seed)
+    dataset: Any = loader.dataset
+    if getattr(dataset, "on_error", None) == "replace":
         if "on_error" in cfg["dataset"]:
             raise ValueError(
                 "on_error='replace' would judge another video in the place of a bad file: "
                 "set on_error='raise' or 'skip' in the data set"
             )
-        loader.dataset.on_error = "raise"
+        dataset.on_error = "raise"
     return loader
 
 

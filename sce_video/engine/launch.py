@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 
+from sce_video.datasets import VideoDecodeError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
 from sce_video.engine.runner import RANDOM, VideoRunner
@@ -232,10 +234,19 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
     return None
 
 
-def in_training(error: BaseException) -> bool:
-    """Whether an error was raised in the midst of a training, so that its traceback matters."""
+def explain(error: Exception) -> str | None:
+    """What to tell the user of an error of their making; None where the traceback matters.
+
+    Wrong values, missing and unreadable files; not what happens in the midst of a training. A
+    loader's worker hands on a bad file as the text of a RuntimeError.
+    """
+    if isinstance(error, VideoDecodeError):
+        return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    return any(frame.name == "run_iter" for frame in frames)
+    if isinstance(error, ValueError | FileNotFoundError):
+        return None if any(frame.name == "run_iter" for frame in frames) else str(error)
+    found = re.findall(rf"{VideoDecodeError.__name__}: (.+)", str(error))
+    return found[-1] if found else None
 
 
 def join_processes(launcher: str) -> None:

@@ -10,7 +10,10 @@ import os
 from pathlib import Path
 from typing import Any
 
+import torch
 from mmengine.runner import Runner
+
+from sce_video.version import __version__
 
 #: Distributions behind the decoding backends.
 _DECODERS = ("av", "decord", "torchcodec")
@@ -40,7 +43,9 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         **{name: test[name] for name in _OF_DATASET if name in test},
         "test": test,
         "software": {
-            name: importlib.metadata.version(name) for name in ("sce_video", "torch", "mmaction2")
+            "sce_video": __version__,
+            "torch": torch.__version__,
+            "mmaction2": importlib.metadata.version("mmaction2"),
         },
     }
 

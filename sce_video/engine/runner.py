@@ -24,6 +24,7 @@ from mmengine.model import MMDistributedDataParallel, is_model_wrapper
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
 from torch import nn
+from torch.utils.data import DataLoader
 
 from sce_video.engine.checkpoint import (
     find_checkpoints,
@@ -66,6 +67,15 @@ class VideoRunner(Runner):
     @cached_property
     def _cfg_text(self) -> str:
         return self.cfg.pretty_text  # formatting takes a good part of a second: once, not per file
+
+    @staticmethod
+    def build_dataloader(
+        dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
+    ) -> DataLoader:
+        """As mmengine's; memory is pinned where there is a GPU to copy it to."""
+        if isinstance(dataloader, dict) and not torch.cuda.is_available():
+            dataloader = {**dataloader, "pin_memory": False}
+        return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
         """``None`` takes any named hook out; mmengine allows it for its own only."""

@@ -8,7 +8,7 @@ import torch
 from recognition import FINETUNE, LINEAR, make_splits, small_options
 from torch import nn
 
-from sce_video.datasets import VideoDataset
+from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.engine import launch
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.eval_data import check_labels
@@ -276,3 +276,19 @@ def test_resuming_keeps_the_trained_backbone(videos, finetuned, tmp_path):
     second = load_checkpoint_file(tmp_path / "epoch_2.pth")["state_dict"][name]
     step = (second - first[name]).abs().max()
     assert 0 < step < (second - start).abs().max() * 1.5
+
+
+def test_what_a_user_is_told():
+    bad = VideoDecodeError("a.mp4", "cannot be opened")
+    assert launch.explain(bad) == "a.mp4: cannot be opened"
+    worker = f"Caught VideoDecodeError in worker 0.\nTraceback\nx.VideoDecodeError: {bad}\n"
+    assert launch.explain(RuntimeError(worker)) == "a.mp4: cannot be opened"
+    assert launch.explain(ValueError("label 7")) == "label 7"
+    assert launch.explain(RuntimeError("out of memory")) is None
+
+    def run_iter():
+        raise ValueError("in the midst of training")
+
+    with pytest.raises(ValueError) as raised:
+        run_iter()
+    assert launch.explain(raised.value) is None
