@@ -58,3 +58,8 @@ def ignore_everything_and_hang(_):
     """Neither Python nor its handlers get a turn."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     time.sleep(60)
+
+
+def ignores_interrupts(_):
+    """Whether Ctrl-C, which a terminal sends to all processes, is left to the parent."""
+    return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -120,3 +120,7 @@ def test_processes_are_gone_when_the_caller_stops_early():
 def test_wrong_settings(workers, timeout):
     with pytest.raises(ValueError, match="workers|timeout"):
         GuardedPool(fakes.square, workers=workers, timeout=timeout)
+
+
+def test_an_interrupt_is_the_parents_business():
+    assert run([0], function=fakes.ignores_interrupts)["0"].value is True

@@ -1,0 +1,100 @@
+"""tools/report.py: what it writes where, what it says, how it refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import pytest
+from results_files import K400, results, write
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location("report_tool", repo / "tools" / "report.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def runs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "runs/k400/results.json", results({"top1": 0.602}, "linear", K400))
+    toy = results({"top1": 0.99}, "linear", K400, changes={"videos": 24})
+    write(tmp_path / "runs/toy/results.json", toy)
+    write(tmp_path / "runs/toy/broken.json", "{")
+    return tmp_path / "runs"
+
+
+def test_it_writes_both_pages_and_says_what_it_left_out(tool, runs, capsys):
+    assert tool.main(["runs"]) == 0
+    out = capsys.readouterr().out
+    text = (runs / "report.md").read_text()
+    assert "| **60.2** | +0.4 | measured |" in text
+    assert "<strong>60.2</strong>" in (runs / "report.html").read_text()
+    assert "measured: 1, not run: 34" in out
+    assert "not beside the paper's: runs/toy/results.json: 24 videos, published" in out
+    assert "left out: runs/toy/broken.json: is no json" in out
+    assert "written: runs/report.md runs/report.html" in out
+    assert tool.main(["runs"]) == 0  # again: its own pages are replaced and not read
+    assert (runs / "report.md").read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("options", "written"),
+    [
+        (["--out", "there"], ["there/report.html", "there/report.md"]),
+        (["--out", "a/b.md"], ["a/b.md"]),
+        (["--out", "b.md", "--html", "c/d.html"], ["b.md", "c/d.html"]),
+        (["--html", "d.html"], ["d.html", "runs/report.md"]),
+    ],
+)
+def test_where_the_pages_go(tool, runs, options, written, capsys):
+    before = {path for path in runs.parent.rglob("*") if path.is_file()}
+    assert tool.main(["runs", *options]) == 0
+    new = {path for path in runs.parent.rglob("*") if path.is_file()} - before
+    assert sorted(path.relative_to(runs.parent).as_posix() for path in new) == written
+
+
+def test_files_given_directly(tool, runs, capsys):
+    assert tool.main(["runs/k400/results.json", "--out", "x.md"]) == 0
+    out = capsys.readouterr().out
+    assert "measured: 1" in out and "left out" not in out
+    assert tool.main(["runs/k400/results.json"]) == 0
+    assert (runs / "k400/report.md").is_file()
+
+
+def test_no_results_at_all(tool, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs").mkdir()
+    assert tool.main(["runs"]) == 0
+    assert "no results were found" in capsys.readouterr().out
+    assert (tmp_path / "runs/report.md").read_text().count("| not run |") == 35
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["nowhere"], "nowhere"),
+        (["runs", "nowhere.json"], "nowhere.json"),
+        (["runs", "--out", "table.txt"], "--out"),
+        (["runs", "--html", "page.txt"], "--html"),
+        (["runs", "--out", "runs/mine.md"], "mine.md exists"),
+    ],
+)
+def test_wrong_usage(tool, runs, capsys, arguments, words):
+    (runs / "mine.md").write_text("mine")
+    assert tool.main(arguments) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("report: ") and words in err
+    assert (runs / "mine.md").read_text() == "mine"
+    assert not (runs / "report.md").exists()
+
+
+def test_as_a_command(repo, runs):
+    command = [sys.executable, str(repo / "tools/report.py"), str(runs), "--out", "x.md"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "measured: 1" in done.stdout and done.stderr == ""
