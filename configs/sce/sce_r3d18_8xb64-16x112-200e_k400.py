@@ -8,6 +8,7 @@
 
 _base_ = "./sce_r3d18_8xb64-8x224-200e_k400.py"
 
+benchmark = dict(frames=16, size=112)
 train_pipeline = _base_.train_dataloader.dataset.pipeline
 train_pipeline[1].update(clip_duration=1.28, num_frames=16)  # RandomClips
 train_pipeline[3].size = 112  # RandomResizedCropClips

@@ -7,6 +7,7 @@
 
 _base_ = "./sce_r3d18_8xb64-8x224-200e_k200.py"
 
+benchmark = dict(pretraining="sce_baseline")
 model = dict(tau_m=0.07)
 data_preprocessor = dict(
     views=[dict(name="strong-alpha", strength=0.5), dict(name="strong-beta", strength=0.5)]

@@ -13,6 +13,14 @@ _base_ = [
     "../_base_/schedules/lars_200e.py",
 ]
 
+benchmark = dict(
+    protocol="pretraining",
+    pretraining="sce",
+    dataset="kinetics400",
+    network="r3d18",
+    frames=8,
+    size=224,
+)
 model = dict(queue_size=65536, lambda_=0.5, tau=0.1, tau_m=0.05)
 
 train_dataloader = dict(

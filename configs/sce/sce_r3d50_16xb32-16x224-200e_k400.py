@@ -9,6 +9,7 @@
 
 _base_ = "./sce_r3d18_8xb64-8x224-200e_k400.py"
 
+benchmark = dict(network="r3d50", frames=16)
 model = dict(
     backbone=dict(depth=50),
     projector=dict(hidden_channels=4096),

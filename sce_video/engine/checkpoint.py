@@ -8,6 +8,7 @@ mmengine are read by allow-listing exactly the classes such a buffer is made of.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pickle
 import random
@@ -75,6 +76,30 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
+
+
+def file_sha256(path: str | Path) -> str:
+    """SHA-256 of a file's content, in hexadecimal."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
+    """Where weights come from, as plain data: for the checkpoints and results made from them.
+
+    Args:
+        path: A local file.
+        checkpoint: Its content, if it has been read already.
+
+    Returns:
+        ``path``, ``sha256`` and, where the file says so, ``epoch``, ``benchmark`` (what its recipe
+        reproduces) and ``pretrained`` (the same of the checkpoint that its training started from,
+        or "random").
+    """
+    meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
+    known = {name: meta.get(name) for name in ("epoch", "benchmark", "pretrained")}
+    said = {name: value for name, value in known.items() if value is not None and is_plain(value)}
+    return {"path": str(path), "sha256": file_sha256(path), **said}
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from sce_video.engine.protocol import file_sha256
+from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation import FeatureSet, check_labelled, check_same_size, load_features
 
 

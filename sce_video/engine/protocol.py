@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import os
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from mmengine.runner import Runner
 
+from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
 from sce_video.version import __version__
 
 #: Distributions behind the decoding backends.
@@ -30,15 +30,19 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         num_views: Views of a video.
         kind: "recognition" or "representation".
     """
+    checkpoint = describe_checkpoint(runner)
     benchmark = runner.cfg.get("benchmark")
+    benchmark = None if benchmark is None else _with_origin(dict(benchmark), checkpoint)
     test = describe_dataset(dataset, num_views)
     return {
         "kind": kind,
-        "benchmark": None if benchmark is None else dict(benchmark),
+        "benchmark": benchmark,
         "dataset": None if benchmark is None else benchmark.get("dataset"),
         "split": runner.cfg.get("split"),
         "config": runner.cfg.filename,
-        "checkpoint": describe_checkpoint(runner),
+        "checkpoint": checkpoint,
+        "pretrained": checkpoint.get("pretrained"),
+        "epochs": checkpoint.get("epoch"),
         "views": num_views,
         **{name: test[name] for name in _OF_DATASET if name in test},
         "test": test,
@@ -50,20 +54,29 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     }
 
 
+def _with_origin(benchmark: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
+    """What a recipe reproduces, corrected by what its weights were really pretrained as."""
+    pretrained = checkpoint.get("pretrained")
+    origin = checkpoint if benchmark.get("protocol") == "retrieval" else pretrained
+    known = origin.get("benchmark") if isinstance(origin, dict) else None
+    if not known or benchmark.get("protocol") == "supervised":
+        return benchmark
+    method = known.get("pretraining", known.get("protocol"))
+    return {**benchmark, "pretraining": method, "pretrained_on": known.get("dataset")}
+
+
 def describe_checkpoint(runner: Runner) -> dict[str, Any]:
-    """Which weights the model holds: path and SHA-256 of ``load_from``, or how they came about."""
+    """Which weights the model holds and where they come from.
+
+    Of ``load_from``, see :func:`~sce_video.engine.checkpoint.describe_checkpoint_file`; else
+    ``path`` None and in ``source`` how they came about.
+    """
     if runner.iter > 0:
         return {"path": None, "source": f"trained in this run, {runner.iter} iterations"}
     path = runner.cfg.get("load_from")
     if path is None:
         return {"path": None, "source": f"random initialisation, seed {runner.seed}"}
-    return {"path": str(path), "sha256": file_sha256(path)}
-
-
-def file_sha256(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    return describe_checkpoint_file(path)
 
 
 def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:

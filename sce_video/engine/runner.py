@@ -27,6 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 
 from sce_video.engine.checkpoint import (
+    describe_checkpoint_file,
     find_checkpoints,
     load_checkpoint_file,
     pack_message_hub,
@@ -63,6 +64,7 @@ class VideoRunner(Runner):
 
     _has_loaded: bool
     optim_wrapper: Any
+    _pretrained: dict | str | None = None
 
     @cached_property
     def _cfg_text(self) -> str:
@@ -142,7 +144,10 @@ class VideoRunner(Runner):
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),
             mmengine_version=mmengine.__version__,
             random_states=all_gather_object(random_states()),
+            pretrained=self._pretrained,
         )
+        if self.cfg.get("benchmark") is not None:
+            meta["benchmark"] = self.cfg.benchmark.to_dict()
         if not is_main_process():
             return
         model = self.model.module if is_model_wrapper(self.model) else self.model
@@ -227,10 +232,13 @@ class VideoRunner(Runner):
                 f"{self.cfg.filename or 'this config'} starts from a pretrained backbone: give "
                 f"--pretrained CHECKPOINT, or --pretrained {RANDOM} to start from random weights"
             )
+        self._pretrained = RANDOM
         if path == RANDOM:
             self.logger.info("the backbone starts from random weights, as asked")
             return
-        count = load_backbone(self.model, load_checkpoint_file(path), str(path))
+        checkpoint = load_checkpoint_file(path)
+        count = load_backbone(self.model, checkpoint, str(path))
+        self._pretrained = describe_checkpoint_file(path, checkpoint)
         self.logger.info(f"{count} tensors of the backbone come from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
@@ -268,6 +276,7 @@ class VideoRunner(Runner):
                 f"{filename} has weights but no training state: use --cfg-options "
                 f"load_from={filename} to start a new training from it"
             )
+        self._pretrained = meta.get("pretrained")
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = meta["iter"]
         self._resume_seed(meta.get("seed"))

@@ -292,3 +292,24 @@ def test_what_a_user_is_told():
     with pytest.raises(ValueError) as raised:
         run_iter()
     assert launch.explain(raised.value) is None
+
+
+def test_results_say_what_the_backbone_was_really_pretrained_as(videos, finetuned, tmp_path):
+    """The recipe says SCE on Kinetics-400; the checkpoint knows better, also after resuming."""
+    weights = load_checkpoint_file(finetuned)["state_dict"]
+    truth = {"protocol": "pretraining", "pretraining": "sce_baseline", "dataset": "kinetics200"}
+    torch.save({"state_dict": weights, "meta": {"benchmark": truth}}, tmp_path / "pre.pth")
+    for epochs, resume in ((1, None), (2, "auto")):
+        cfg = launch.training_config(
+            FINETUNE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
+            resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
+        )  # fmt: skip
+        launch.train(cfg)
+    protocol = run_test(videos, tmp_path / "epoch_2.pth", tmp_path)["protocol"]
+    assert protocol["benchmark"]["pretraining"] == "sce_baseline"
+    assert protocol["benchmark"]["pretrained_on"] == "kinetics200"
+    assert protocol["benchmark"]["protocol"] == "finetune" and protocol["epochs"] == 2
+    assert protocol["pretrained"]["path"].endswith("pre.pth")
+    assert len(protocol["pretrained"]["sha256"]) == 64
+    scratch = run_test(videos, finetuned, tmp_path)["protocol"]
+    assert scratch["pretrained"] == "random"
