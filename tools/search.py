@@ -15,7 +15,6 @@ import sys
 from pathlib import Path
 
 from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.progress import Progress
 from sce_video.apis.search import (
     IndexReport,
     Match,
@@ -29,6 +28,7 @@ from sce_video.apis.search import (
     rows_of_file,
 )
 from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.progress import Progress
 from sce_video.engine.protocol import write_json
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
 
@@ -98,7 +98,14 @@ def run_index(args: argparse.Namespace) -> None:
         timeout=args.timeout,
     )
     model = load_model(args.checkpoint, args.config, args.device)
-    progress = Progress()
+    progress: Progress | None = None
+
+    def show(done: int, total: int, reason: str) -> None:
+        nonlocal progress
+        if progress is None:
+            progress = Progress(total, "embedding", unit="videos", begin=done - 1)
+        progress.advance(failed=bool(reason))
+
     try:
         report = build_index(
             model,
@@ -107,10 +114,11 @@ def run_index(args: argparse.Namespace) -> None:
             options,
             rebuild=args.rebuild,
             retry_failed=args.retry_failed,
-            on_video=progress.update,
+            on_video=show,
         )
     finally:
-        progress.close()
+        if progress is not None:
+            progress.finish()
     print(describe_report(report, args.out))
 
 

@@ -1,7 +1,6 @@
 """tools/search.py: from a folder of videos to a table and a gallery."""
 
 import importlib.util
-import io
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import pytest
 from tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.apis import embed, load_model
-from sce_video.apis.progress import Progress
 from sce_video.apis.search import read_index
 
 
@@ -145,7 +143,7 @@ def test_a_second_run_says_what_it_did(tool, copied, capsys):
     assert "4 videos in the index, 1 unreadable" in printed.out
     assert "1 new, 0 changed, 4 kept as they were, 1 dropped" in printed.out
     assert "broken.mp4: cannot be opened" in printed.out
-    assert "1/1 videos" in printed.err
+    assert "embedding 1/1 (100%)" in printed.err
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
 
 
@@ -241,23 +239,3 @@ def test_as_a_command_on_real_videos(repo, shared_videos, tmp_path):
     assert len(rows) == 3
     assert str(video.relative_to(folder)) not in {row[3] for row in rows}
     assert (tmp_path / "index" / "query.html").stat().st_size > 10_000
-
-
-def test_progress_on_a_terminal_and_in_a_log(monkeypatch):
-    class Terminal(io.StringIO):
-        def isatty(self):
-            return True
-
-    now = [0.0]
-    monkeypatch.setattr("sce_video.apis.progress.time.monotonic", lambda: now[0])
-    for stream, shown in ((Terminal(), 6), (io.StringIO(), 2)):
-        now[0] = 0.0
-        progress = Progress(stream)
-        for done in range(1, 6):
-            now[0] += 10.0
-            progress.update(done, 5, "bad" if done == 2 else "")
-        progress.close()
-        text = stream.getvalue()
-        assert text.count("/5 videos") == shown
-        assert "5/5 videos, 0.1/s, 0:00 left, 1 unreadable" in text
-        assert "3/5 videos, 0.1/s, 0:20 left" in text

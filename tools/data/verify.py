@@ -28,7 +28,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.datasets.preparation.progress import Progress
+from sce_video.datasets.progress import Progress
 from sce_video.datasets.verification import (
     Journal,
     Limits,

@@ -14,7 +14,7 @@ from sce_video.datasets.preparation.counts import count_rows, format_table
 from sce_video.datasets.preparation.files import Located
 from sce_video.datasets.preparation.official import OfficialLists
 from sce_video.datasets.preparation.outputs import write_outputs
-from sce_video.datasets.preparation.progress import Progress
+from sce_video.datasets.progress import Progress
 
 _SHOWN = 5  # examples of missing and unreadable files on the screen
 

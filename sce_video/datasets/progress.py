@@ -19,6 +19,8 @@ class Progress:
         stream: Where to write, stderr unless given.
         clock: Seconds, for tests.
         every: Seconds between two lines where there is no terminal.
+        unit: What is counted.
+        begin: What an earlier run has done; no part of the rate.
     """
 
     def __init__(
@@ -28,19 +30,24 @@ class Progress:
         stream: TextIO | None = None,
         clock: Callable[[], float] = time.monotonic,
         every: float = 30.0,
+        unit: str = "files",
+        begin: int = 0,
     ) -> None:
         self.total = total
         self.title = title
-        self.count = 0
+        self.unit = unit
+        self.count = self._begin = begin
+        self.failed = 0
         self._stream = stream if stream is not None else sys.stderr
         self._clock = clock
         self._terminal = self._stream.isatty()
         self._every = 0.1 if self._terminal else every
         self._start = self._shown = clock()
 
-    def advance(self) -> None:
-        """One more is done."""
+    def advance(self, failed: bool = False) -> None:
+        """One more is done, or has failed."""
         self.count += 1
+        self.failed += failed
         now = self._clock()
         if now - self._shown >= self._every and self.count < self.total:
             self._shown = now
@@ -56,9 +63,11 @@ class Progress:
     def line(self) -> str:
         """The line to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
         seconds = max(self._clock() - self._start, 1e-9)
-        rate = self.count / seconds
+        rate = (self.count - self._begin) / seconds
         share = 100 * self.count // self.total if self.total else 100
-        text = f"{self.title} {self.count:,}/{self.total:,} ({share}%), {rate:,.0f} files/s"
+        shown = f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+        text = f"{self.title} {self.count:,}/{self.total:,} ({share}%), {shown} {self.unit}/s"
+        text += f", {self.failed} unreadable" if self.failed else ""
         if self.count >= self.total:
             return f"{text}, took {_duration(seconds)}"
         return f"{text}, {_duration((self.total - self.count) / rate) if rate else '?'} left"
