@@ -14,6 +14,7 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
 )
+from sce_video.datasets.worker_death import WorkerDiedError, naming_dead_workers
 
 __all__ = [
     "VIDEO_EXTENSIONS",
@@ -27,9 +28,11 @@ __all__ = [
     "VideoDecodeError",
     "VideoList",
     "VideoReader",
+    "WorkerDiedError",
     "backend_importable",
     "collate_views",
     "mix_seed",
+    "naming_dead_workers",
     "open_reader",
     "read_annotation_list",
     "scan_folder",

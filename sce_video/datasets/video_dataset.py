@@ -24,6 +24,7 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
 )
+from sce_video.datasets.worker_death import FilesAtHand
 from sce_video.registry import DATASETS, TRANSFORMS
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
@@ -85,6 +86,7 @@ class VideoDataset(Dataset):
         self.on_error = on_error
         self.timeout = timeout
         self.max_tries = max_tries
+        self.files_at_hand = FilesAtHand()
         self._caller = TimeLimitedCaller()
         self._known_bad: dict[int, str] = {}
         self._prepared_pid = 0
@@ -192,9 +194,10 @@ class VideoDataset(Dataset):
         deadline = None if self.timeout is None else start + self.timeout
         work = partial(self._run_pipeline, path, index, seed, deadline)
         try:
-            if self.timeout is None:
-                return work()
-            return self._caller.call(work, self.timeout + _GRACE)
+            with self.files_at_hand.holding(path):
+                if self.timeout is None:
+                    return work()
+                return self._caller.call(work, self.timeout + _GRACE)
         except (TimeoutError, VideoTimeoutError):
             reason = f"timed out after {self.timeout:g} s"
             self._known_bad[index] = reason

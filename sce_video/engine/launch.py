@@ -12,7 +12,7 @@ import torch
 from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 
-from sce_video.datasets import VideoDecodeError
+from sce_video.datasets import VideoDecodeError, WorkerDiedError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
 from sce_video.engine.runner import RANDOM, VideoRunner
@@ -240,7 +240,7 @@ def explain(error: Exception) -> str | None:
     Wrong values, missing and unreadable files; not what happens in the midst of a training. A
     loader's worker hands on a bad file as the text of a RuntimeError.
     """
-    if isinstance(error, VideoDecodeError):
+    if isinstance(error, VideoDecodeError | WorkerDiedError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, ValueError | FileNotFoundError):

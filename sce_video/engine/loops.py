@@ -7,6 +7,7 @@ from itertools import islice
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop
 
+from sce_video.datasets import naming_dead_workers
 from sce_video.engine.eval_data import check_labels
 from sce_video.evaluation.collecting import unwrapped
 from sce_video.registry import LOOPS
@@ -78,7 +79,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         if left:  # none when the checkpoint was written between an epoch's last step and its end
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
-            for idx, data_batch in enumerate(islice(self.dataloader, left), start=seen):
-                self.run_iter(idx, data_batch)
+            with naming_dead_workers(self.dataloader):
+                for idx, data_batch in enumerate(islice(self.dataloader, left), start=seen):
+                    self.run_iter(idx, data_batch)
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1

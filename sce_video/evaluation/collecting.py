@@ -14,6 +14,8 @@ from mmengine.model import is_model_wrapper
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
+from sce_video.datasets import naming_dead_workers
+
 _LOG_SECONDS = 30.0
 #: From the bare model and a batch to (n, C) rows on the CPU and the number of views of a video.
 BatchFunction = Callable[[Any, dict[str, Any]], tuple[Tensor, int]]
@@ -139,7 +141,7 @@ def batch_rows(
     """
     videos = 0
     started = last = time.monotonic()
-    for done, batch in enumerate(dataloader, start=1):
+    for done, batch in enumerate(_batches(dataloader), start=1):
         part = VideoRows(torch.empty(0, 0), [], [], [], 0)
         part.failures = [(str(path), str(why)) for path, why in batch.get("failures", [])]
         if len(batch["index"]) > 0:  # else all videos of the batch were skipped
@@ -152,6 +154,11 @@ def batch_rows(
             last = time.monotonic()
             rate = videos * get_world_size() / (last - started)
             log(f"{done}/{len(dataloader)} batches, {rate:.1f} videos/s")
+
+
+def _batches(dataloader: DataLoader) -> Iterator[dict[str, Any]]:
+    with naming_dead_workers(dataloader):
+        yield from dataloader
 
 
 def append_rows(rows: VideoRows, part: VideoRows) -> None:
