@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from itertools import islice
 
+import torch
 from mmengine.hooks import CheckpointHook
 from mmengine.runner import EpochBasedTrainLoop
 
 from sce_video.datasets import naming_dead_workers
+from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.eval_data import check_labels
 from sce_video.evaluation.collecting import unwrapped
 from sce_video.registry import LOOPS
@@ -80,7 +82,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with naming_dead_workers(self.dataloader):
-                for idx, data_batch in enumerate(islice(self.dataloader, left), start=seen):
+                batches = copied_ahead(islice(self.dataloader, left), self._device())
+                for idx, data_batch in enumerate(batches, start=seen):
                     self.run_iter(idx, data_batch)
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
+
+    def _device(self) -> torch.device:
+        return next(unwrapped(self.runner.model).parameters()).device

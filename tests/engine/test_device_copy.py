@@ -1,0 +1,30 @@
+"""Batches on their way to the device."""
+
+import pytest
+import torch
+
+from sce_video.engine.device_copy import copied_ahead
+
+
+def batches():
+    for i in range(5):
+        yield {
+            "inputs": [torch.full((2, 1, 4, 4, 3), 10 * i + v, dtype=torch.uint8) for v in (0, 1)],
+            "seed": torch.tensor([i, i + 1]),
+            "failures": [("a", "b")],
+        }
+
+
+def test_on_a_cpu_batches_pass_untouched():
+    given = list(batches())
+    passed = list(copied_ahead(iter(given), torch.device("cpu")))
+    assert all(a is b for a, b in zip(given, passed, strict=True))
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_the_views_arrive_whole():
+    device = torch.device("cuda")
+    for i, batch in enumerate(copied_ahead(batches(), device)):
+        for v, view in enumerate(batch["inputs"]):
+            assert view.device.type == "cuda" and bool((view == 10 * i + v).all())
+        assert batch["seed"].device.type == "cpu"
