@@ -126,6 +126,35 @@ def segment_clip(
     )
 
 
+def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
+    """The frame that is being shown at each time; the first or last one outside the video.
+
+    Args:
+        timestamps: (F,) float64, seconds, ascending from 0.
+        times: (T,) seconds.
+
+    Returns:
+        (T,) int64.
+    """
+    frames = np.searchsorted(timestamps, np.asarray(times) + _EPSILON, side="right") - 1
+    return np.clip(frames, 0, len(timestamps) - 1)
+
+
+def key_frame_times(second: float, num_frames: int, frame_interval: int, fps: float) -> np.ndarray:
+    """T times around a key frame, ``frame_interval / fps`` seconds apart.
+
+    The key frame is the one after the middle (SlowFast's ``get_sequence``)::
+
+        T = 4, interval 2:    o . o . o . o .
+                                      key         -4, -2, 0, +2 frames
+
+    Returns:
+        (T,) float64, seconds; they may lie outside the video.
+    """
+    steps = np.arange(num_frames) * frame_interval - num_frames * frame_interval // 2
+    return second + steps / fps
+
+
 def make_clip(
     timestamps: np.ndarray,
     *,

@@ -227,15 +227,8 @@ class VideoDataset(Dataset):
         deadline: float | None,
         correction: np.ndarray | None,
     ) -> dict[str, Any]:
-        results: dict[str, Any] = {
-            "path": path,
-            "label": int(self.videos.labels[index]),
-            "index": index,
-            "seed": seed,
-            "rng": np.random.default_rng(seed),
-            "deadline": deadline,
-            "correction": correction,
-        }
+        results = self._start(index, seed)
+        results.update(path=path, deadline=deadline, correction=correction)
         opened = results
         try:
             for transform in self.pipeline:
@@ -246,6 +239,15 @@ class VideoDataset(Dataset):
             reader = opened.get("reader")
             if reader is not None:
                 reader.close()
+
+    def _start(self, index: int, seed: int) -> dict[str, Any]:
+        """What the first transform gets, beside path, deadline and correction."""
+        return {
+            "label": int(self.videos.labels[index]),
+            "index": index,
+            "seed": seed,
+            "rng": np.random.default_rng(seed),
+        }
 
     def _prepare_process(self) -> None:
         """Once per process: bad files go to the report and not to the terminal, and in a loader

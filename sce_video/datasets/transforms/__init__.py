@@ -9,6 +9,7 @@ from sce_video.datasets.transforms.decoding import (
 from sce_video.datasets.transforms.packing import PackClips, PackVideo
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
+    KeyFrameClip,
     RandomClips,
     RandomSegmentClip,
     UniformClips,
@@ -29,6 +30,7 @@ __all__ = [
     "CenterSegmentClip",
     "DecodeClips",
     "DecodeSharedFrames",
+    "KeyFrameClip",
     "OpenVideo",
     "PackClips",
     "PackVideo",

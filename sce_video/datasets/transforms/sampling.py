@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 from sce_video.datasets.clip_sampling import (
+    ClipIndices,
     jittered_duration,
+    key_frame_times,
     make_clip,
     random_start,
     segment_clip,
+    shown_at,
     spaced_starts,
 )
+from sce_video.datasets.errors import VideoDecodeError
 from sce_video.registry import TRANSFORMS
 
 
@@ -161,4 +165,57 @@ class CenterSegmentClip:
         """Read ``reader``, write ``clips``: one ``ClipIndices``."""
         reader = results["reader"]
         results["clips"] = [segment_clip(reader.timestamps, reader.duration, self.num_frames, 0.5)]
+        return results
+
+
+@TRANSFORMS.register_module()
+class KeyFrameClip:
+    """One clip of T frames around the key frame of an AVA sample.
+
+    Args:
+        num_frames: T.
+        frame_interval: Frames from one to the next, at ``fps``: 8 x 8 is T = 8, interval 8.
+        fps: Rate that the interval is counted at; the video may have another.
+        begins_at: Second of the film at which the file begins: 900 for the 15-minute cuts and for
+            frame folders, 0 for whole films.
+    """
+
+    num_clips = 1
+
+    def __init__(
+        self, num_frames: int, frame_interval: int, fps: float = 30.0, begins_at: float = 900.0
+    ) -> None:
+        _check_clip(1.0, num_frames)
+        if frame_interval < 1 or fps <= 0:
+            raise ValueError(
+                f"frame_interval must be at least 1 and fps positive: {frame_interval}, {fps}"
+            )
+        self.num_frames = num_frames
+        self.frame_interval = frame_interval
+        self.fps = fps
+        self.begins_at = begins_at
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader`` and ``timestamp``, write ``clips``: one ``ClipIndices``.
+
+        Raises:
+            VideoDecodeError: The key frame is not in the video.
+        """
+        reader = results["reader"]
+        second = results["timestamp"] - self.begins_at
+        if not 0 <= second < reader.duration:
+            raise VideoDecodeError(
+                results["path"],
+                f"has no second {results['timestamp']}: it begins at {self.begins_at:g} and lasts "
+                f"{reader.duration:.1f} s (begins_at of KeyFrameClip right?)",
+            )
+        times = key_frame_times(second, self.num_frames, self.frame_interval, self.fps)
+        results["clips"] = [
+            ClipIndices(
+                frames=shown_at(reader.timestamps, times),
+                partners=None,
+                start=float(times[0]),
+                clip_duration=self.num_frames * self.frame_interval / self.fps,
+            )
+        ]
         return results
