@@ -1,9 +1,10 @@
 """From files to batches: lists and folders of videos, clip sampling, decoding, uint8 crops."""
 
 from sce_video.datasets import transforms
+from sce_video.datasets.ava_dataset import AVADataset, KeyFrame, read_key_frames
 from sce_video.datasets.bad_files import BadFileReport
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.collate import collate_views
+from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
 from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
@@ -18,9 +19,11 @@ from sce_video.datasets.worker_death import WorkerDiedError, naming_dead_workers
 
 __all__ = [
     "VIDEO_EXTENSIONS",
+    "AVADataset",
     "BadFileReport",
     "ClipIndices",
     "FrameCountError",
+    "KeyFrame",
     "ResumableSampler",
     "SampleRequest",
     "TooManyBadFilesError",
@@ -30,11 +33,13 @@ __all__ = [
     "VideoReader",
     "WorkerDiedError",
     "backend_importable",
+    "collate_boxes",
     "collate_views",
     "mix_seed",
     "naming_dead_workers",
     "open_reader",
     "read_annotation_list",
+    "read_key_frames",
     "scan_folder",
     "transforms",
 ]

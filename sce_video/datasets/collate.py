@@ -68,3 +68,24 @@ def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     storage = tensors[0].untyped_storage()._new_shared(math.prod(shape) * tensors[0].itemsize)
     batch = torch.empty(0, dtype=tensors[0].dtype).set_(storage).view(shape)
     return torch.stack(tuple(tensors), out=batch)
+
+
+@FUNCTIONS.register_module()
+def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
+    """Stack clips; boxes and actions stay one by one, since their number differs.
+
+    Args:
+        samples: What an :class:`~sce_video.datasets.AVADataset` returns.
+
+    Returns:
+        As :func:`collate_views`, and ``boxes``, N tensors (n_i, 4), ``actions``, N tensors
+        (n_i, 80).
+
+    Raises:
+        ValueError: The clips differ in shape, as test frames do: then batch_size must be 1.
+    """
+    batch = collate_views(samples)
+    kept = [sample for sample in samples if sample["inputs"] is not None]
+    for name in ("boxes", "actions"):
+        batch[name] = [sample[name] for sample in kept]
+    return batch

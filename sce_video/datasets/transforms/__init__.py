@@ -1,5 +1,11 @@
 """The steps of a data pipeline, from an open file to packed views."""
 
+from sce_video.datasets.transforms.boxes import (
+    FlipWithBoxes,
+    PackBoxes,
+    RandomCropWithBoxes,
+    ResizeWithBoxes,
+)
 from sce_video.datasets.transforms.decoding import (
     DecodeClips,
     DecodeSharedFrames,
@@ -30,15 +36,19 @@ __all__ = [
     "CenterSegmentClip",
     "DecodeClips",
     "DecodeSharedFrames",
+    "FlipWithBoxes",
     "KeyFrameClip",
     "OpenVideo",
+    "PackBoxes",
     "PackClips",
     "PackVideo",
     "RandomClips",
     "RandomCropClips",
+    "RandomCropWithBoxes",
     "RandomResizedCropClips",
     "RandomSegmentClip",
     "ResizeShortSide",
+    "ResizeWithBoxes",
     "ThreeCrops",
     "UniformClips",
     "crop_and_resize",

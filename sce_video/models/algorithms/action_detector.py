@@ -1,0 +1,60 @@
+"""Action localisation with given person boxes, as on AVA."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.model import BaseModel
+from torch import Tensor
+
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class ActionDetector(BaseModel):
+    """A backbone and a head that scores the actions of boxes; sigmoid and binary cross-entropy.
+
+    Args:
+        backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
+            last_stage_dilation=2``.
+        roi_head: Config of the head, see :class:`~sce_video.models.heads.RoIActionHead`;
+            ``in_channels`` is the backbone's.
+        data_preprocessor: Config of the data preprocessor, a
+            :class:`~sce_video.models.box_preprocessor.BoxDataPreprocessor`.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        roi_head: dict[str, Any],
+        data_preprocessor: dict[str, Any] | None = None,
+    ) -> None:
+        if data_preprocessor is None:
+            data_preprocessor = {"type": "BoxDataPreprocessor"}
+        super().__init__(data_preprocessor=MODELS.build(data_preprocessor))
+        self.backbone = MODELS.build(backbone)
+        self.roi_head = MODELS.build({"in_channels": self.backbone.out_channels, **roi_head})
+
+    def forward(
+        self, inputs: Tensor, data_samples: dict[str, list[Tensor]], mode: str = "tensor"
+    ) -> dict[str, Tensor] | Tensor:
+        """Clips and boxes to the loss or to scores.
+
+        Args:
+            inputs: (N, 3, T, H, W).
+            data_samples: ``boxes``, N tensors (n_i, 4) in pixels of the clip; for the loss
+                ``actions`` too, N tensors (n_i, number of classes) of 0 and 1.
+            mode: "loss", or "tensor" for the probabilities (sum of n_i, number of classes).
+        """
+        boxes = data_samples["boxes"]
+        logits = self.roi_head(self.backbone(inputs), boxes).float()
+        if mode == "tensor":
+            return logits.sigmoid()
+        if mode != "loss":
+            raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
+        actions = torch.cat(data_samples["actions"])
+        if len(actions) == 0:  # no box of the batch is left after cropping
+            return {"loss": logits.sum()}
+        return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

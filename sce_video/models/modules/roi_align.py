@@ -1,0 +1,315 @@
+"""RoIAlign: a box of a feature map as a small map of fixed size.
+
+Compiled versions are in mmcv (``mmcv.ops``, full mmcv only) and torchvision, and either may be
+missing or not match the installed torch; so there is one in plain PyTorch here, equal to them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Sequence
+from functools import cache
+from types import ModuleType
+
+import torch
+from torch import Tensor
+
+BACKENDS = ("auto", "torch", "mmcv", "torchvision")
+
+# Numbers of the largest intermediate tensor: 64 MB in float32.
+CHUNK_NUMBERS = 2**24
+
+
+def roi_align(
+    features: Tensor,
+    rois: Tensor,
+    output_size: int | Sequence[int],
+    spatial_scale: float,
+    sampling_ratio: int = 0,
+    aligned: bool = True,
+    backend: str = "auto",
+) -> Tensor:
+    """Average pooling of boxes with bilinear samples (Mask R-CNN, arXiv 1703.06870, section 3).
+
+    A box is cut into h x w equal bins; in every bin the map is read at a regular grid of points,
+    bilinearly, and the values are averaged. A point further than one cell outside the map counts
+    as 0; nearer ones take the value of the border. Equal, in value and gradient, to mmcv's
+    ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
+
+    Boxes of no or negative size: with ``aligned=False`` every box is at least one cell wide and
+    high. With ``aligned=True`` sampling ratio 0 has no points there and gives 0; a fixed ratio
+    reads the points all the same, mirrored for inverted corners. (So do torchvision and mmcv on a
+    GPU; mmcv on a CPU raises a RuntimeError for inverted corners with ``aligned=True``.)
+
+    Computed in float32 (float64 for float64 features), also under autocast. The pure version is
+    made of matrix products: its gradient is deterministic, and float32 products follow
+    ``torch.set_float32_matmul_precision``. A NaN or infinite feature spreads there to all boxes of
+    its picture, not only to those that cover it.
+
+    Args:
+        features: (N, C, H, W), floating point.
+        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in the coordinates of the input
+            picture; they get no gradient. They may lie on the CPU beside features on a GPU: the
+            pure version needs them on the CPU anyway.
+        output_size: h = w, or (h, w).
+        spatial_scale: cells of the map per pixel of the input picture, e.g. 1/16.
+        sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box its own.
+        aligned: pixel centres at half integers (the correct reading); False: the first version's,
+            which is half a cell off.
+        backend: "auto": the first that imports (and supports the device) of mmcv, torchvision,
+            else ours; "torch": ours; "mmcv" or "torchvision": that one.
+
+    Returns:
+        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result with a gradient of
+        zeros.
+
+    Raises:
+        ValueError: wrong shapes or types, a batch index that names no picture, a box that is not
+            finite, or a backend that is unknown or does not import.
+    """
+    size = _output_size(output_size)
+    _check_inputs(features, rois, spatial_scale, sampling_ratio)
+    name = _choose_backend(backend, features.device)
+    if rois.shape[0] == 0:
+        return features[:0, :, :1, :1].expand(-1, -1, *size)
+    dtype = torch.float64 if features.dtype == torch.float64 else torch.float32
+    on_host = rois.detach().to("cpu", dtype)
+    _check_rois(on_host, features.shape[0])
+    scale, ratio = float(spatial_scale), int(sampling_ratio)
+    with torch.autocast(features.device.type, enabled=False):
+        # The compiled ones read the memory as it lies, and want one dtype.
+        inputs = features.to(dtype)
+        if name == "torch":
+            pooled = _roi_align_torch(inputs, on_host, size, scale, ratio, aligned)
+        else:
+            boxes = rois.detach().to(features.device, dtype).contiguous()
+            pooled = _COMPILED[name](inputs.contiguous(), boxes, size, scale, ratio, aligned)
+    return pooled.to(features.dtype)
+
+
+# --- the pure version -------------------------------------------------------------------------
+
+
+def _roi_align_torch(
+    features: Tensor,
+    rois: Tensor,
+    size: tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
+    """RoIAlign as two matrix products a box: ``rows (h, H) @ map (H, W) @ columns (W, w)``.
+
+    A bilinear weight is a weight of the row times a weight of the column, the points of a bin are
+    a grid, and a point outside counts 0 because its row or its column does; so the average of
+    the points falls apart into a matrix for the rows and one for the columns. These are a few
+    hundred numbers a box and made on the CPU; the products run where the features are.
+    """
+    corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
+    x1, y1, x2, y2 = corners.unbind(1)
+    rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
+    columns = _axis_weights(x1, x2, size[1], features.shape[3], sampling_ratio, aligned)
+    # Boxes of one picture together: its map enters one large product for all of them.
+    pictures = rois[:, 0].long()
+    order = torch.argsort(pictures, stable=True)
+    counts = torch.bincount(pictures, minlength=features.shape[0]).tolist()
+    rows, columns = (weights[order].to(features.device) for weights in (rows, columns))
+
+    box_numbers = size[0] * features.shape[1] * features.shape[3]
+    chunk = max(1, CHUNK_NUMBERS // max(1, box_numbers))
+    parts = []
+    # unbind, not features[n]: the gradient of the latter is as large as all pictures, for each.
+    for map_, r, c in zip(
+        features.unbind(0), rows.split(counts), columns.split(counts), strict=True
+    ):
+        for row, column in zip(r.split(chunk), c.split(chunk), strict=True):
+            if len(row):
+                by_row = torch.einsum("rph,chw->rpcw", row, map_)
+                parts.append(torch.einsum("rpcw,rqw->rcpq", by_row, column))
+    pooled = torch.cat(parts)
+    if not torch.equal(order, torch.arange(len(order))):
+        pooled = pooled[torch.argsort(order).to(features.device)]
+    return pooled.contiguous()
+
+
+def _axis_weights(
+    start: Tensor, end: Tensor, bins: int, cells: int, sampling_ratio: int, aligned: bool
+) -> Tensor:
+    """How much each of the ``cells`` of one axis counts in each bin of each box.
+
+    ``start`` and ``end`` (R,) are in cells, a cell's centre at its integer index. Returns
+    (R, bins, cells). The order of operations is that of mmcv's kernel
+    (mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh, v2), so that rounding is too: a bin of
+    hardly more than one cell decides over one or two points.
+    """
+    length = end - start
+    if not aligned:
+        length = length.clamp(min=1)
+    bin_size = (length / bins)[:, None, None]
+    grid = torch.full_like(bin_size, sampling_ratio) if sampling_ratio else bin_size.ceil()
+    grid = grid.clamp(min=0)
+    bin_start = start[:, None, None] + torch.arange(bins)[:, None] * bin_size  # (R, bins, 1)
+    point = _point_numbers(bin_start, bin_size, grid, cells, sampling_ratio)
+    at = bin_start + (point + 0.5) * bin_size / grid.clamp(min=1)  # (R, bins, points)
+    counts = (point < grid) & (at >= -1) & (at <= cells)
+
+    at = torch.where(counts, at, 0.0).clamp(0, cells - 1)
+    low = at.floor()
+    share = counts.to(at.dtype) / grid.clamp(min=1)
+    weights = at.new_zeros(len(start), bins, cells)
+    weights.scatter_add_(2, low.long(), share * (1 - (at - low)))
+    weights.scatter_add_(2, (low.long() + 1).clamp(max=cells - 1), share * (at - low))
+    return weights
+
+
+def _point_numbers(
+    bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
+) -> Tensor:
+    """The numbers of the points to look at in each bin, (R, bins, points) or (points,), as floats.
+
+    Numbers of ``grid`` and more are padding: boxes have grids of different sizes. An adaptive
+    grid has its points more than half a cell apart, so that few of them are inside the map
+    however large the box is: only a window around those is looked at.
+    """
+    if sampling_ratio:
+        return torch.arange(sampling_ratio, dtype=grid.dtype)
+    # Points of [-1, cells], at distances of 1/2, and a margin for rounding.
+    most = 2 * (cells + 1) + 8
+    points = int(min(grid.max().item(), most))
+    window = torch.arange(points, dtype=grid.dtype)
+    if bool((grid <= points).all()):
+        return window
+    first = ((-1 - bin_start) * grid.clamp(min=1) / bin_size).nan_to_num().floor() - 3
+    return torch.minimum(first, grid - points).clamp(min=0) + window
+
+
+# --- checks -----------------------------------------------------------------------------------
+
+
+def _output_size(output_size: int | Sequence[int]) -> tuple[int, int]:
+    pair = tuple(output_size) if isinstance(output_size, Sequence) else (output_size,) * 2
+    if len(pair) != 2 or not all(type(n) is int and n >= 1 for n in pair):
+        raise ValueError(f"output_size is an int or (h, w), each at least 1, got {output_size!r}")
+    return pair[0], pair[1]
+
+
+def _check_inputs(
+    features: Tensor, rois: Tensor, spatial_scale: float, sampling_ratio: int
+) -> None:
+    if features.ndim != 4 or 0 in features.shape[2:] or not features.is_floating_point():
+        raise ValueError(
+            "features must be floating point, (N, C, H, W) with at least one cell, got "
+            f"{features.dtype} of shape {tuple(features.shape)}"
+        )
+    if rois.ndim != 2 or rois.shape[1] != 5 or rois.is_complex() or rois.dtype == torch.bool:
+        raise ValueError(
+            "rois must be (R, 5), rows of (batch index, x1, y1, x2, y2), got "
+            f"{rois.dtype} of shape {tuple(rois.shape)}"
+        )
+    if not (math.isfinite(spatial_scale) and spatial_scale > 0):
+        raise ValueError(f"spatial_scale must be positive and finite, got {spatial_scale}")
+    if sampling_ratio < 0 or int(sampling_ratio) != sampling_ratio:
+        raise ValueError(
+            f"sampling_ratio is a number of points, or 0 for as many as the box needs, got "
+            f"{sampling_ratio}"
+        )
+
+
+def _check_rois(rois: Tensor, num_pictures: int) -> None:
+    """Values of ``rois`` (R, 5) on the CPU. A compiled version would read foreign memory."""
+    finite = rois.isfinite().all(1)
+    if not finite.all():
+        row = int((~finite).nonzero()[0])
+        raise ValueError(f"rois[{row}] is not finite: {rois[row].tolist()}")
+    index = rois[:, 0]
+    known = (index >= 0) & (index < num_pictures) & (index == index.trunc())
+    if not known.all():
+        row = int((~known).nonzero()[0])
+        raise ValueError(
+            f"rois[{row}] has the batch index {index[row].item():g}: features hold "
+            f"{num_pictures} pictures, numbered from 0"
+        )
+
+
+# --- compiled versions ------------------------------------------------------------------------
+
+
+@cache  # a failing import, too, is tried once only
+def _import_compiled(name: str) -> tuple[ModuleType | None, str]:
+    """The module of a compiled version, or None and why it does not import."""
+    try:
+        module = importlib.import_module(f"{name}.ops")
+        # A build for another torch imports at times, without its operators.
+        if not hasattr(module, "roi_align"):
+            return None, f"{name}.ops has no roi_align"
+        if name == "torchvision":
+            torch.ops.torchvision.roi_align  # noqa: B018
+    except (ImportError, OSError, RuntimeError, AttributeError) as error:
+        return None, f"{type(error).__name__}: {error}"
+    return module, ""
+
+
+def _supports(name: str, module: ModuleType, device: torch.device) -> bool:
+    """Whether "auto" takes a version on this device: wheels for the CPU only are common."""
+    if device.type == "cpu":
+        return True
+    if device.type != "cuda":
+        return False
+    if name == "mmcv":
+        return module.get_compiling_cuda_version() != "not available"
+    version = importlib.import_module("torchvision.version")
+    return bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
+
+
+def _choose_backend(backend: str, device: torch.device) -> str:
+    if backend not in BACKENDS:
+        raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
+    if backend == "auto":
+        for name in _COMPILED:
+            module, _ = _import_compiled(name)
+            if module is not None and _supports(name, module, device):
+                return name
+        return "torch"
+    if backend != "torch":
+        module, why = _import_compiled(backend)
+        if module is None:
+            raise ValueError(
+                f"backend={backend!r} needs {backend}.ops, which does not import ({why}): "
+                'install a build for this torch, or use backend="torch" or "auto"'
+            )
+    return backend
+
+
+def _roi_align_mmcv(
+    features: Tensor,
+    rois: Tensor,
+    size: tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
+    module, _ = _import_compiled("mmcv")
+    assert module is not None
+    # An autograd function's apply: arguments by position only.
+    return module.roi_align(features, rois, size, spatial_scale, sampling_ratio, "avg", aligned)
+
+
+def _roi_align_torchvision(
+    features: Tensor,
+    rois: Tensor,
+    size: tuple[int, int],
+    spatial_scale: float,
+    sampling_ratio: int,
+    aligned: bool,
+) -> Tensor:
+    module, _ = _import_compiled("torchvision")
+    assert module is not None
+    return module.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned)
+
+
+# In the order of "auto".
+_COMPILED: dict[str, Callable[..., Tensor]] = {
+    "mmcv": _roi_align_mmcv,
+    "torchvision": _roi_align_torchvision,
+}

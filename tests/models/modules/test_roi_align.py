@@ -1,0 +1,495 @@
+"""RoIAlign against its definition in scalar loops, against numbers by hand, and where they import
+against mmcv.ops and torchvision."""
+
+from __future__ import annotations
+
+import importlib
+import math
+import sys
+import types
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.models.modules import roi_align
+
+# The package's attribute of this name is the function.
+module = importlib.import_module("sce_video.models.modules.roi_align")
+
+COMBINATIONS = [(0, True), (0, False), (2, True), (2, False)]
+
+# (batch index, x1, y1, x2, y2) for two pictures of 12 x 10 pixels, maps of 6 x 5 cells.
+BOXES = {
+    "inside": [[0, 2, 2, 8, 6], [1, 1, 3, 9, 9]],
+    "fractional": [[1, 1.37, 0.81, 7.93, 6.49], [0, 3.3, 2.2, 3.9, 9.7]],
+    "whole picture": [[0, 0, 0, 12, 10], [1, 0, 0, 12, 10]],
+    "over the border": [[0, -3, -4, 5, 6], [1, 7, 6, 15.5, 14], [0, -5, -5, 20, 20]],
+    "outside": [[0, -30, 2, -20, 6], [1, 2, 40, 6, 50], [0, 13, 11, 14, 12], [1, -2, -2, 0, 0]],
+    "no size": [[0, 4, 4, 4, 4], [1, 5.3, 2, 5.3, 8], [0, 1, 7, 9, 7], [1, 12, 10, 12, 10]],
+    "inverted": [[0, 8, 6, 2, 2], [1, 8, 2, 2, 6], [0, 2, 6, 8, 2.5], [1, 14, 12, 9, 9]],
+    "thin": [[0, 3, 1, 3.01, 9], [1, 1, 3, 11, 3.02]],
+    "far larger": [[0, -400, -300, 500, 800], [1, 3, -700, 9, 90], [0, -80, 2, 1000, 3]],
+    "one picture of two": [[1, 2, 2, 8, 6], [1, 0, 1, 5, 5.5], [1, 3, 3, 9, 9]],
+    "pictures in any order": [[1, 2, 2, 8, 6], [0, 0, 1, 5, 5.5], [1, 3, 3, 9, 9], [0, 1, 1, 4, 4]],
+}
+SCALE = 0.5
+
+
+def read_point(picture, y, x):
+    """The map (C, H, W), at a point between the cell centres, which lie at whole numbers."""
+    _, height, width = picture.shape
+    if not (-1 <= y <= height and -1 <= x <= width):
+        return np.zeros(len(picture))
+    y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
+    value = np.zeros(len(picture))
+    for row in (math.floor(y), math.floor(y) + 1):
+        for column in (math.floor(x), math.floor(x) + 1):
+            share = (1 - abs(y - row)) * (1 - abs(x - column))
+            if share > 0:
+                value += share * picture[:, row, column]
+    return value
+
+
+def span(low, high, bins, scale, ratio, aligned):
+    """Start, bin size and points per bin along one axis of a box."""
+    low, high = low * scale, high * scale
+    size = high - low
+    if aligned:
+        low -= 0.5  # pixel centres are at halves, cells are counted by whole numbers
+    else:
+        size = max(size, 1)
+    points = ratio if ratio else max(math.ceil(size / bins), 0)
+    return low, size / bins, points
+
+
+def oracle(features, rois, size, scale, ratio, aligned):
+    """One box, bin and point after the other."""
+    out = np.zeros((len(rois), features.shape[1], *size))
+    for r, (picture, x1, y1, x2, y2) in enumerate(rois):
+        top, bin_height, down = span(y1, y2, size[0], scale, ratio, aligned)
+        left, bin_width, across = span(x1, x2, size[1], scale, ratio, aligned)
+        for i in range(size[0]):
+            for j in range(size[1]):
+                values = [
+                    read_point(
+                        features[int(picture)],
+                        top + (i + (a + 0.5) / down) * bin_height,
+                        left + (j + (b + 0.5) / across) * bin_width,
+                    )
+                    for a in range(down)
+                    for b in range(across)
+                ]
+                if values:
+                    out[r, :, i, j] = np.mean(values, axis=0)
+    return out
+
+
+def oracle_gradient(shape, rois, grad, *args):
+    """The pooled map is linear in the features: one cell set to 1 gives that cell's share."""
+    result = np.zeros(shape)
+    for cell in np.ndindex(*shape):
+        unit = np.zeros(shape)
+        unit[cell] = 1
+        result[cell] = (oracle(unit, rois, *args) * grad).sum()
+    return result
+
+
+def random_features(shape=(2, 2, 5, 6), seed=0, dtype=torch.float64):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed), dtype=dtype)
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+@pytest.mark.parametrize("family", BOXES)
+def test_values_and_gradient_are_the_definition(family, ratio, aligned):
+    features = random_features().requires_grad_()
+    boxes, size = BOXES[family], (3, 2)
+    pooled = roi_align(features, torch.tensor(boxes), size, SCALE, ratio, aligned, backend="torch")
+    args = (size, SCALE, ratio, aligned)
+    expected = oracle(features.detach().numpy(), boxes, *args)
+    # The boxes as float32 tensors are the written numbers to 1e-7.
+    np.testing.assert_allclose(pooled.detach().numpy(), expected, atol=1e-5)
+    grad = random_features(pooled.shape, seed=1)
+    pooled.backward(grad)
+    expected = oracle_gradient(tuple(features.shape), boxes, grad.numpy(), *args)
+    np.testing.assert_allclose(features.grad.numpy(), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+def test_random_boxes_at_full_precision(ratio, aligned):
+    random = np.random.default_rng(3)
+    for size in [(7, 7), (1, 1), (2, 5)]:
+        features = random_features((3, 2, int(random.integers(1, 12)), int(random.integers(1, 12))))
+        boxes = np.column_stack([random.integers(0, 3, 9), random.uniform(-60, 250, (9, 4))])
+        pooled = roi_align(
+            features, torch.from_numpy(boxes), size, 1 / 16, ratio, aligned, backend="torch"
+        )
+        expected = oracle(features.numpy(), boxes, size, 1 / 16, ratio, aligned)
+        np.testing.assert_allclose(pooled.numpy(), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+def test_gradcheck(ratio, aligned):
+    features = random_features().requires_grad_()
+    rois = torch.tensor(sum(BOXES.values(), []), dtype=torch.float64)
+    assert torch.autograd.gradcheck(
+        lambda f: roi_align(f, rois, 2, SCALE, ratio, aligned, backend="torch"), features
+    )
+
+
+# --- numbers by hand --------------------------------------------------------------------------
+
+SQUARE = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
+
+
+def pool(features, box, size, ratio, aligned, scale=1.0):
+    rois = torch.tensor([[0.0, *box]])
+    return roi_align(features, rois, size, scale, ratio, aligned, backend="torch")[0, 0].tolist()
+
+
+def test_the_whole_square_aligned_is_the_square():
+    assert pool(SQUARE, (0, 0, 2, 2), 2, 1, True) == [[1, 2], [3, 4]]
+    assert pool(SQUARE, (0, 0, 2, 2), 2, 0, True) == [[1, 2], [3, 4]]
+    assert pool(SQUARE, (0, 0, 2, 2), 1, 0, True) == [[2.5]]
+
+
+def test_the_first_version_is_half_a_cell_off():
+    # Points at 0.5 and 1.5; what is beyond the last centre takes its value.
+    assert pool(SQUARE, (0, 0, 2, 2), 2, 1, False) == [[2.5, 3], [3.5, 4]]
+
+
+def test_no_size_by_hand():
+    assert pool(SQUARE, (1, 1, 1, 1), 1, 0, True) == [[0]]  # no points
+    assert pool(SQUARE, (1, 1, 1, 1), 1, 2, True) == [[2.5]]  # four points at (0.5, 0.5)
+    assert pool(SQUARE, (0, 0, 0, 0), 1, 0, False) == [[2.5]]  # one cell: one point at (0.5, 0.5)
+    # Points at 0.25 and 0.75 both ways: 1 + 0.5 + 2 * 0.5 on average.
+    assert pool(SQUARE, (0, 0, 0, 0), 1, 2, False) == [[2.5]]
+
+
+def test_inverted_corners_by_hand():
+    assert pool(SQUARE, (2, 0, 0, 2), 2, 1, True) == [[2, 1], [4, 3]]  # mirrored
+    assert pool(SQUARE, (2, 0, 0, 2), 2, 0, True) == [[0, 0], [0, 0]]  # no points
+    assert pool(SQUARE, (1, 1, 0, 0), 1, 1, False) == [[4]]  # a cell from (1, 1): at (1.5, 1.5)
+
+
+@pytest.mark.parametrize(
+    ("x", "expected"),
+    [(-1.01, 0), (-1, 1), (-0.25, 1), (0.25, 1.25), (1.5, 2), (2, 2), (2.01, 0)],
+)
+def test_where_the_map_ends(x, expected):
+    """A single point, in the first row: the border's value up to one cell outside, then 0."""
+    assert pool(SQUARE, (x - 0.5, -0.5, x + 0.5, 0.5), 1, 1, False) == [[pytest.approx(expected)]]
+    down = SQUARE.transpose(2, 3)
+    assert pool(down, (-0.5, x - 0.5, 0.5, x + 0.5), 1, 1, False) == [[pytest.approx(expected)]]
+
+
+def test_points_outside_are_counted_in_the_average():
+    # Points at -1.5 (0), -0.5 (1), 0.5 (1.5), 1.5 (2); in y at 0 only.
+    assert pool(SQUARE, (-1.5, 0, 2.5, 1), 1, 0, True) == [[pytest.approx(4.5 / 4)]]
+
+
+def test_the_adaptive_grid():
+    line = torch.tensor([[[[0.0, 1.0, 0.0, 0.0]]]])
+    # 1.5 cells: two points, 0.375 and 1.125.
+    assert pool(line, (0, 0, 1.5, 1), 1, 0, False) == [[pytest.approx((0.375 + 0.875) / 2)]]
+    assert pool(line, (0, 0, 1.0, 1), 1, 0, False) == [[pytest.approx(0.5)]]
+    assert pool(line, (0, 0, 1.5, 1), 1, 1, False) == [[pytest.approx(0.75)]]
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+def test_a_linear_ramp_is_exact_at_the_bin_centres(ratio, aligned):
+    y, x = torch.meshgrid(torch.arange(14.0), torch.arange(18.0), indexing="ij")
+    half = 0.5 if aligned else 0.0  # where the centre of cell 0 is, in cells
+    ramp = (3 * (x + half) - 2 * (y + half) + 5)[None, None]
+    x1, y1, x2, y2 = 35.2, 20.6, 222.4, 180.9
+    pooled = roi_align(
+        ramp, torch.tensor([[0, x1, y1, x2, y2]]), (4, 7), 1 / 16, ratio, aligned, backend="torch"
+    )
+    rows = (y1 + (torch.arange(4) + 0.5) * (y2 - y1) / 4) / 16
+    columns = (x1 + (torch.arange(7) + 0.5) * (x2 - x1) / 7) / 16
+    expected = 3 * columns[None, :] - 2 * rows[:, None] + 5
+    torch.testing.assert_close(pooled[0, 0], expected, rtol=0, atol=1e-4)
+
+
+def test_gradient_by_hand():
+    features = SQUARE.clone().requires_grad_()
+    rois = torch.tensor([[0.0, 0, 0, 2, 2], [0, 0, 0, 1, 2]])
+    roi_align(features, rois, 1, 1.0, 0, True, backend="torch").sum().backward()
+    assert features.grad.tolist() == [[[[0.75, 0.25], [0.75, 0.25]]]]
+
+
+# --- the rest of the contract -----------------------------------------------------------------
+
+
+def test_huge_boxes_need_no_huge_grid():
+    rois = torch.tensor([[0, -1e9, -1e9, 1e9, 1e9], [0, -3e38, 0, 3e38, 10], [0, 2, 2, 8, 6]])
+    features = random_features(dtype=torch.float32)
+    pooled = roi_align(features, rois, 3, SCALE, 0, backend="torch")
+    assert pooled[:2].abs().max() < 1e-5
+    alone = roi_align(features, rois[2:], 3, SCALE, 0, backend="torch")
+    torch.testing.assert_close(pooled[2:], alone)
+
+
+@pytest.mark.parametrize("requires_grad", [True, False])
+@pytest.mark.parametrize("pictures", [2, 0])
+def test_no_boxes(pictures, requires_grad):
+    features = torch.randn(pictures, 3, 4, 5, dtype=torch.float16, requires_grad=requires_grad)
+    pooled = roi_align(features, torch.zeros(0, 5), (7, 6), 1 / 16)
+    assert pooled.shape == (0, 3, 7, 6) and pooled.dtype == torch.float16
+    assert pooled.requires_grad == requires_grad
+    if requires_grad:
+        pooled.float().sum().backward()
+        assert torch.equal(features.grad, torch.zeros_like(features))
+
+
+def test_a_picture_without_boxes_gets_a_gradient_of_zeros():
+    features = random_features().requires_grad_()
+    rois = torch.tensor(BOXES["one picture of two"])
+    roi_align(features, rois, 2, SCALE, backend="torch").sum().backward()
+    assert torch.equal(features.grad[0], torch.zeros_like(features[0]))
+    assert features.grad[1].abs().max() > 0
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_computed_in_float32(dtype):
+    features = random_features().to(dtype).requires_grad_()
+    rois = torch.tensor(sum(BOXES.values(), []))
+    pooled = roi_align(features, rois, 3, SCALE, backend="torch")
+    exact = roi_align(features.detach().float(), rois, 3, SCALE, backend="torch")
+    assert pooled.dtype == dtype and torch.equal(pooled, exact.to(dtype))
+    pooled.sum().backward()
+    assert features.grad.dtype == dtype
+
+
+def test_autocast_changes_nothing():
+    features = random_features(dtype=torch.float32).requires_grad_()
+    rois = torch.tensor(BOXES["fractional"])
+    plain = roi_align(features, rois, 3, SCALE, backend="torch")
+    plain.sum().backward()
+    plain_grad, features.grad = features.grad, None
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        cast = roi_align(features, rois, 3, SCALE, backend="torch")
+    cast.sum().backward()
+    assert torch.equal(plain, cast) and torch.equal(plain_grad, features.grad)
+
+
+def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
+    features = random_features((2, 3, 5, 6))
+    rois = torch.tensor(BOXES["pictures in any order"] + BOXES["inside"])
+    expected = roi_align(features, rois, (3, 2), SCALE, backend="torch")
+    assert expected.is_contiguous()
+    layouts = [
+        features.to(memory_format=torch.channels_last),
+        features.transpose(2, 3).contiguous().transpose(2, 3),
+    ]
+    for layout in layouts:
+        pooled = roi_align(layout, rois, [3, 2], SCALE, backend="torch")
+        torch.testing.assert_close(pooled, expected)
+    whole = torch.tensor(BOXES["inside"], dtype=torch.int64)
+    torch.testing.assert_close(
+        roi_align(features, whole, (3, 2), SCALE, backend="torch"), expected[-2:]
+    )
+    monkeypatch.setattr(module, "CHUNK_NUMBERS", 1)
+    chunked = roi_align(features, rois, (3, 2), SCALE, backend="torch")
+    torch.testing.assert_close(chunked, expected)
+
+
+def test_the_boxes_get_no_gradient():
+    rois = torch.tensor(BOXES["inside"], dtype=torch.float64, requires_grad=True)
+    features = random_features().requires_grad_()
+    roi_align(features, rois, 2, SCALE, backend="torch").sum().backward()
+    assert rois.grad is None
+
+
+def test_the_gradient_is_deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        grads = []
+        for _ in range(2):
+            features = random_features().requires_grad_()
+            rois = torch.tensor(sum(BOXES.values(), []))
+            roi_align(features, rois, 7, SCALE, backend="torch").square().sum().backward()
+            grads.append(features.grad)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(*grads)
+
+
+GOOD = {
+    "features": torch.zeros(2, 3, 4, 4),
+    "rois": torch.zeros(1, 5),
+    "output_size": 7,
+    "spatial_scale": 1.0,
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])}, r"rois\[1\].*index 2.*2 pi"),
+        ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
+        ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
+        ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
+        ({"rois": torch.tensor([[0.0, 0, 0, math.inf, 1]])}, r"rois\[0\] is not finite"),
+        ({"rois": torch.zeros(3, 4)}, r"rois must be \(R, 5\).*\(3, 4\)"),
+        ({"rois": torch.zeros(5)}, r"rois must be \(R, 5\)"),
+        ({"rois": torch.zeros(3, 5, dtype=torch.bool)}, "bool"),
+        ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
+        ({"features": torch.zeros(2, 3, 0, 4)}, "at least one cell"),
+        ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
+        ({"features": torch.zeros(0, 3, 4, 4)}, "hold 0 pictures"),
+        ({"output_size": 0}, "output_size"),
+        ({"output_size": (7, 7, 7)}, "output_size"),
+        ({"output_size": 7.0}, "output_size"),
+        ({"output_size": True}, "output_size"),
+        ({"spatial_scale": 0}, "spatial_scale"),
+        ({"spatial_scale": math.nan}, "spatial_scale"),
+        ({"sampling_ratio": -1}, "sampling_ratio"),
+        ({"sampling_ratio": 1.5}, "sampling_ratio"),
+        ({"backend": "detectron2"}, "auto, torch, mmcv, torchvision.*'detectron2'"),
+    ],
+)
+def test_bad_input(change, message):
+    with pytest.raises(ValueError, match=message):
+        roi_align(**{**GOOD, **change})
+
+
+# --- choosing a version -----------------------------------------------------------------------
+
+
+class Compiled(types.SimpleNamespace):
+    """Stands for mmcv.ops or torchvision.ops: records what it is called with."""
+
+    def __init__(self, cuda="not available"):
+        super().__init__(calls=[], get_compiling_cuda_version=lambda: cuda)
+
+    def roi_align(self, *args):
+        self.calls.append(args)
+        return torch.full((len(args[1]), args[0].shape[1], *args[2]), 7.0, dtype=args[0].dtype)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """A dict of what "imports", by name."""
+    modules: dict[str, Compiled] = {}
+    monkeypatch.setattr(module, "_import_compiled", lambda name: (modules.get(name), "broken"))
+    return modules
+
+
+def test_auto_prefers_mmcv_then_torchvision_then_ours(installed):
+    features = random_features()
+    rois = torch.tensor(BOXES["inside"])
+    ours = roi_align(features, rois, 2, SCALE, backend="torch")
+    torch.testing.assert_close(roi_align(features, rois, 2, SCALE), ours)
+    installed["torchvision"] = Compiled()
+    assert (roi_align(features, rois, 2, SCALE) == 7).all()
+    installed["mmcv"] = Compiled()
+    assert (roi_align(features, rois, 2, SCALE) == 7).all()
+    assert [len(installed[name].calls) for name in ("mmcv", "torchvision")] == [1, 1]
+    roi_align(features, rois, 2, SCALE, backend="torchvision")
+    assert [len(installed[name].calls) for name in ("mmcv", "torchvision")] == [1, 2]
+    torch.testing.assert_close(roi_align(features, rois, 2, SCALE, backend="torch"), ours)
+
+
+def test_what_the_compiled_versions_are_given(installed):
+    """Contiguous memory of one dtype, arguments in the order of their signatures."""
+    installed.update(mmcv=Compiled(), torchvision=Compiled())
+    features = random_features(dtype=torch.bfloat16).to(memory_format=torch.channels_last)
+    rois = torch.tensor(BOXES["inside"], dtype=torch.float64)
+    for name in installed:
+        pooled = roi_align(features, rois, 3, SCALE, 2, False, backend=name)
+        assert pooled.dtype == torch.bfloat16
+        given, boxes, *rest = installed[name].calls[0]
+        assert given.dtype == boxes.dtype == torch.float32
+        assert given.is_contiguous() and boxes.is_contiguous()
+        assert rest == [(3, 3), SCALE, 2] + (["avg", False] if name == "mmcv" else [False])
+    with pytest.raises(ValueError, match="batch index 2"):
+        roi_align(features, torch.tensor([[2.0, 0, 0, 1, 1]]), 3, SCALE, backend="mmcv")
+    assert roi_align(features, torch.zeros(0, 5), 3, SCALE, backend="mmcv").shape[0] == 0
+    assert len(installed["mmcv"].calls) == 1
+
+
+def test_auto_skips_a_build_without_cuda_on_a_gpu(installed):
+    installed["mmcv"] = Compiled(cuda="not available")
+    assert module._choose_backend("auto", torch.device("cpu")) == "mmcv"
+    assert module._choose_backend("auto", torch.device("cuda")) == "torch"
+    assert module._choose_backend("auto", torch.device("mps")) == "torch"
+    installed["mmcv"] = Compiled(cuda="12.1")
+    assert module._choose_backend("auto", torch.device("cuda")) == "mmcv"
+
+
+@pytest.mark.parametrize("name", ["mmcv", "torchvision"])
+def test_a_named_version_that_does_not_import_is_an_error(installed, name):
+    with pytest.raises(ValueError, match=rf"needs {name}\.ops.*broken.*backend=\"torch\""):
+        roi_align(**GOOD, backend=name)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'raise RuntimeError("operator torchvision::nms does not exist")',
+        'raise OSError("libcudart.so.13: cannot open shared object file")',
+        "from torchvision._C import nothing",
+        "",
+        "def roi_align(): pass",  # without the operator in torch
+    ],
+)
+def test_a_broken_install_is_as_good_as_none(tmp_path, monkeypatch, text):
+    if "torchvision" in sys.modules:
+        pytest.skip("torchvision is installed and imported")
+    (tmp_path / "torchvision").mkdir()
+    (tmp_path / "torchvision/__init__.py").touch()
+    (tmp_path / "torchvision/ops.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    module._import_compiled.cache_clear()
+    try:
+        found, why = module._import_compiled("torchvision")
+        assert found is None and why
+        with pytest.raises(ValueError, match="does not import"):
+            roi_align(**GOOD, backend="torchvision")
+        assert module._choose_backend("auto", torch.device("cpu")) in ("mmcv", "torch")
+    finally:
+        module._import_compiled.cache_clear()
+        for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
+            del sys.modules[name]
+
+
+# --- against the compiled versions, where they import -----------------------------------------
+
+
+def needs(name):
+    found, why = module._import_compiled(name)
+    if found is None:
+        pytest.skip(f"{name}.ops does not import: {why}")
+
+
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+@pytest.mark.parametrize("family", BOXES)
+@pytest.mark.parametrize("name", ["mmcv", "torchvision"])
+def test_equal_to_the_compiled_versions(name, family, ratio, aligned):
+    needs(name)
+    if family == "inverted" and aligned and (name == "mmcv" or ratio == 0):
+        pytest.skip("their CPU kernels refuse negative sizes, or fail, where their GPU ones do not")
+    rois = torch.tensor(BOXES[family])
+    results = []
+    for backend in ("torch", name):
+        features = random_features((2, 4, 5, 6), dtype=torch.float32).requires_grad_()
+        pooled = roi_align(features, rois, (7, 6), SCALE, ratio, aligned, backend=backend)
+        pooled.backward(random_features(pooled.shape, seed=1, dtype=torch.float32))
+        results.append((pooled.detach(), features.grad))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
+@pytest.mark.parametrize("boxes_on", ["cpu", "cuda"])
+def test_on_a_gpu(ratio, aligned, boxes_on):
+    rois = torch.tensor(sum(BOXES.values(), []))
+    results = []
+    for device in ("cpu", "cuda"):
+        features = random_features(dtype=torch.float32).to(device).requires_grad_()
+        boxes = rois.to(boxes_on if device == "cuda" else "cpu")
+        pooled = roi_align(features, boxes, 7, SCALE, ratio, aligned, backend="torch")
+        pooled.square().sum().backward()
+        results.append((pooled.detach().cpu(), features.grad.cpu()))
+    torch.testing.assert_close(results[0], results[1], rtol=1e-4, atol=1e-4)
