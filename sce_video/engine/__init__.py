@@ -1,5 +1,6 @@
 """Runner, loops, hooks, optimisers and schedules."""
 
+from sce_video.engine.detection_loop import DetectionTestLoop
 from sce_video.engine.extraction_loop import FeatureExtractionLoop
 from sce_video.engine.hooks import (
     BadFileHook,
@@ -19,6 +20,7 @@ from sce_video.engine.test_loop import RepresentationTestLoop
 __all__ = [
     "LARS",
     "BadFileHook",
+    "DetectionTestLoop",
     "FeatureExtractionLoop",
     "LogReductionHook",
     "MixedPrecisionOptimWrapper",

@@ -16,7 +16,6 @@ from sce_video.datasets import VideoDecodeError, WorkerDiedError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
 from sce_video.engine.runner import RANDOM, VideoRunner
-from sce_video.evaluation.collecting import unwrapped
 from sce_video.evaluation.weights import check_backbone_weights, check_classifier_weights
 
 #: Settings that testing does not need; custom hooks schedule and watch the training.
@@ -222,8 +221,7 @@ def test(cfg: Config) -> dict[str, float]:
     if cfg.load_from is not None:
         checkpoint = load_checkpoint_file(cfg.load_from)
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
-        if hasattr(unwrapped(runner.model), "cls_head"):
-            check_classifier_weights(runner.model, checkpoint, cfg.load_from)
+        check_classifier_weights(runner.model, checkpoint, cfg.load_from)
     return runner.test()
 
 

@@ -7,7 +7,7 @@ from torch import nn
 from sce_video.evaluation.collecting import unwrapped
 
 _PREFIX = "backbone."
-_HEAD = "cls_head."
+_HEADS = ("cls_head.", "roi_head.")
 #: A counter of BN that no forward pass in eval mode reads; old files lack it.
 _IGNORED = "num_batches_tracked"
 
@@ -102,10 +102,10 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
-    """Raise unless the weights of the model's ``cls_head`` are in the checkpoint, in their shape.
+    """Raise unless the weights of the model's classifier are in the checkpoint, in their shape.
 
     Args:
-        model: A recogniser, bare or wrapped.
+        model: With a ``cls_head`` or a ``roi_head``, bare or wrapped; others pass.
         checkpoint: What the file holds.
         name: The file's name, for the message.
 
@@ -114,7 +114,7 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     """
     weights = checkpoint.get("state_dict", checkpoint)
     weights = {key.removeprefix("module."): value for key, value in weights.items()}
-    own = {k: v for k, v in unwrapped(model).state_dict().items() if k.startswith(_HEAD)}
+    own = {k: v for k, v in unwrapped(model).state_dict().items() if k.startswith(_HEADS)}
     missing = [key for key in own if key not in weights]
     if missing:
         raise ValueError(

@@ -57,6 +57,7 @@ def test_every_protocol_of_the_paper_has_its_recipe():
             expected.add(f"retrieval/r3d{depth}_{frames}x{size}_{data}.py")
     expected |= {f"finetune/r3d50_8xb8-{t}x224-22e_ssv2.py" for t in (8, 16)}
     expected |= {"supervised/r3d18_8xb64-8x224-200e_k200.py"}
+    expected |= {f"detection/r3d50_8xb8-{clip}-32e_ava.py" for clip in ("8x8", "16x4")}
     assert names == expected
 
 
@@ -74,7 +75,7 @@ def test_builds(path):
     assert LOOPS.get(cfg.test_cfg.type) is not None
     if cfg.get("optim_wrapper") is not None:
         OPTIMIZERS.build({**cfg.optim_wrapper.optimizer, "params": model.parameters()})
-        assert len(model.data_preprocessor.views) <= 1  # recognisers see one view in training
+        assert len(model.data_preprocessor.views) <= 1  # downstream training sees one view
 
 
 @pytest.mark.parametrize("path", TRAINED, ids=identifier)
@@ -215,3 +216,35 @@ def test_retrieval_protocol(path):
         assert clip.clip_duration == (1.28 if size == "112" else 2.56)
         assert (pack.crop_size, pack.num_crops) == (short, 3)
         assert step(dataset.pipeline, "ResizeShortSide").size == short
+
+
+@pytest.mark.parametrize(
+    "path", [p for p in DOWNSTREAM if p.parent.name == "detection"], ids=identifier
+)
+def test_ava_protocol(path):
+    frames, interval = map(int, re.search(r"8xb8-(\d+)x(\d+)-32e_ava", path.stem).groups())
+    cfg = load_config(str(path))
+    assert frames * interval == 64 and cfg.benchmark.frames == frames
+    backbone, head = cfg.model.backbone, cfg.model.roi_head
+    assert (backbone.depth, backbone.last_stage_stride, backbone.last_stage_dilation) == (50, 1, 2)
+    assert (head.num_classes, head.roi_size, head.stride, head.dropout_ratio) == (80, 7, 16, 0.5)
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ("SGD", 0.3, 1e-7)
+    assert cfg.train_cfg.max_epochs == 32 and cfg.train_dataloader.batch_size * 8 == 64
+    assert cfg.custom_hooks[0].base_batch_size == 64
+    rate = schedule(cfg, 100, 0.3)
+    assert rate(0) == pytest.approx(0.3 / 530) and rate(5.3) == rate(15.99) == 0.3
+    assert rate(16) == rate(23.99) == pytest.approx(0.03) and rate(24) == pytest.approx(0.003)
+    assert rate(28) == rate(31.99) == pytest.approx(0.0003)
+    train, test = (cfg[name].dataset.pipeline for name in ("train_dataloader", "test_dataloader"))
+    for pipeline in (train, test):
+        clip = step(pipeline, "KeyFrameClip")
+        assert (clip.num_frames, clip.frame_interval) == (frames, interval)
+    crop = step(train, "RandomCropWithBoxes")
+    assert tuple(crop.short_side) == (256, 320) and crop.size == 224
+    assert step(train, "FlipWithBoxes").prob == 0.5
+    assert step(test, "ResizeWithBoxes").short_side == 256
+    for name, training in (("train_dataloader", True), ("test_dataloader", False)):
+        dataset = cfg[name].dataset
+        assert dataset.get("training", False) is training and dataset.min_score == 0.9
+    assert cfg.pretrained is None

@@ -1,0 +1,37 @@
+# AVA v2.2 as tools/data/ava.py leaves it: key frames of 235 and 64 films, person boxes given.
+# Training sees the ground truth and detections on it, testing the detections of score 0.9 and
+# more. No pipelines: those are the recipe's.
+train_dataloader = dict(
+    batch_size=8,
+    num_workers=8,
+    persistent_workers=True,
+    pin_memory=True,
+    drop_last=True,
+    sampler=dict(type="ResumableSampler", shuffle=True),
+    collate_fn=dict(type="sce_video.collate_boxes"),
+    dataset=dict(
+        type="AVADataset",
+        data_root="data/ava",
+        ann_file="data/ava/ava_train.jsonl",
+        training=True,
+        min_score=0.9,
+    ),
+)
+# One at a time: test frames keep their shape, which differs from film to film.
+test_dataloader = dict(
+    batch_size=1,
+    num_workers=8,
+    pin_memory=True,
+    collate_fn=dict(type="sce_video.collate_boxes"),
+    dataset=dict(
+        type="AVADataset",
+        data_root="data/ava",
+        ann_file="data/ava/ava_val.jsonl",
+        min_score=0.9,
+        on_error="raise",
+    ),
+)
+test_evaluator = dict()
+test_cfg = dict(
+    type="DetectionTestLoop", actions="data/ava/ava_actions.json", csv="ava_results.csv"
+)

@@ -1,0 +1,17 @@
+# AVA, 16 frames, 4 apart at 30 a second, around the key frame. Training: short side U(256, 320),
+# random crop 224, flip p 0.5; testing: short side 256, the whole frame. Boxes follow (SETTINGS 4).
+train_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="KeyFrameClip", num_frames=16, frame_interval=4),
+    dict(type="DecodeClips"),
+    dict(type="RandomCropWithBoxes", short_side=(256, 320), size=224),
+    dict(type="FlipWithBoxes", prob=0.5),
+    dict(type="PackBoxes"),
+]
+test_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="KeyFrameClip", num_frames=16, frame_interval=4),
+    dict(type="DecodeClips"),
+    dict(type="ResizeWithBoxes", short_side=256),
+    dict(type="PackBoxes"),
+]

@@ -1,0 +1,17 @@
+# AVA, 8 frames, 8 apart at 30 a second, around the key frame. Training: short side U(256, 320),
+# random crop 224, flip p 0.5; testing: short side 256, the whole frame. Boxes follow (SETTINGS 4).
+train_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="KeyFrameClip", num_frames=8, frame_interval=8),
+    dict(type="DecodeClips"),
+    dict(type="RandomCropWithBoxes", short_side=(256, 320), size=224),
+    dict(type="FlipWithBoxes", prob=0.5),
+    dict(type="PackBoxes"),
+]
+test_pipeline = [
+    dict(type="OpenVideo"),
+    dict(type="KeyFrameClip", num_frames=8, frame_interval=8),
+    dict(type="DecodeClips"),
+    dict(type="ResizeWithBoxes", short_side=256),
+    dict(type="PackBoxes"),
+]

@@ -1,0 +1,17 @@
+# AVA: 32 epochs of SGD, lr 0.3 at batch 64, x 0.1 at 16, 24 and 28, warm-up 5.3 epochs, weight
+# decay 1e-7 (SETTINGS 4; SlowFast).
+train_cfg = dict(type="ResumableTrainLoop", max_epochs=32)
+optim_wrapper = dict(
+    type="MixedPrecisionOptimWrapper",
+    dtype="float16",
+    accumulative_counts=1,
+    optimizer=dict(type="SGD", lr=0.3, momentum=0.9, weight_decay=1e-7),
+)
+custom_hooks = [
+    dict(
+        type="ScheduleHook",
+        base_batch_size=64,
+        lr=dict(name="multistep", milestone_epochs=(16, 24, 28), warmup_epochs=5.3),
+    ),
+]
+sync_bn = "torch"

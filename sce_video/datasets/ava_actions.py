@@ -1,0 +1,60 @@
+"""The actions of AVA, and the file that names them (``ava_actions.json``)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+NUM_ACTIONS = 80  # ids are 1 to 80, column ``id - 1`` of a table of scores is the action's
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action.
+
+    Attributes:
+        id: The official one, 1 to 80.
+        name: The official one, for example ``bend/bow (at the waist)``.
+        scored: Whether the official evaluation counts it (60 of the 80).
+    """
+
+    id: int
+    name: str
+    scored: bool = True
+
+
+def format_actions(actions: Sequence[Action]) -> str:
+    """The text of ``ava_actions.json``."""
+    return json.dumps([asdict(action) for action in actions], indent=2, ensure_ascii=False) + "\n"
+
+
+def read_actions(path: str | Path) -> tuple[Action, ...]:
+    """Read what :func:`format_actions` wrote, in the order of the file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: No list of actions, an id twice or not of 1 to 80; names file and entry.
+    """
+    try:
+        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no list of actions {path}: run tools/data/ava.py") from None
+    except ValueError as error:
+        raise ValueError(f"{path} is no JSON file: {error}") from error
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
+    actions: dict[int, Action] = {}
+    for number, entry in enumerate(entries, 1):
+        place = f"{path}, entry {number}"
+        if not isinstance(entry, dict) or entry.keys() != {"id", "name", "scored"}:
+            raise ValueError(f"{place}: {str(entry)[:80]} has not just id, name and scored")
+        if type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
+            raise ValueError(f"{place}: id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}")
+        if not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
+            raise ValueError(f"{place}: name must be text and scored true or false")
+        if entry["id"] in actions:
+            raise ValueError(f"{place}: id {entry['id']} is there twice")
+        actions[entry["id"]] = Action(entry["id"], entry["name"], entry["scored"])
+    return tuple(actions.values())
