@@ -12,6 +12,7 @@ from sce_video.datasets.transforms.decoding import (
     OpenVideo,
     rgb_difference,
 )
+from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
 from sce_video.datasets.transforms.packing import PackClips, PackVideo
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
@@ -38,6 +39,7 @@ __all__ = [
     "DecodeSharedFrames",
     "FlipWithBoxes",
     "KeyFrameClip",
+    "OpenFrameFolder",
     "OpenVideo",
     "PackBoxes",
     "PackClips",
