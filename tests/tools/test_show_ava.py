@@ -1,0 +1,105 @@
+"""Persons and actions drawn: on a key frame of the list and on a video of one's own."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import av
+import cv2
+import numpy as np
+import pytest
+from ava_small import RECIPE, make_root, options, train_small
+
+from sce_video.apis.actions import load_action_model, score_boxes
+from sce_video.datasets.ava_actions import Action
+from sce_video.visualization.boxes import draw_boxes, top_actions
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location("show_ava", repo / "tools/analysis/show_ava.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("ava"))
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    return str(train_small(root, tmp_path_factory.mktemp("trained")))
+
+
+def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
+    out = tmp_path / "key.png"
+    arguments = [str(RECIPE), trained, "--key", "bb,902", "--out", str(out), "--top", "1"]
+    assert tool.main([*arguments, "--cfg-options", *options(root)]) == 0
+    printed = capsys.readouterr().out
+    assert "stand 0." in printed.splitlines()[0] and "true: stand" in printed.splitlines()[0]
+    assert "watch 0." in printed.splitlines()[1] and "true: watch" in printed.splitlines()[1]
+    picture = cv2.imread(str(out))
+    assert min(picture.shape[:2]) >= 480, "small frames are enlarged"
+
+
+def test_a_video_of_ones_own(tool, root, trained, tmp_path, capsys):
+    out = tmp_path / "clip.mp4"
+    arguments = [str(RECIPE), trained, "--video", str(root / "videos/aa.mp4"), "--at", "2.0"]
+    arguments += ["--boxes", "0.05,0.2,0.45,0.9", "0.55,0.2,0.95,0.9", "--out", str(out)]
+    assert tool.main([*arguments, "--top", "1", "--cfg-options", *options(root)]) == 0
+    first, second = capsys.readouterr().out.splitlines()[:2]
+    assert "stand 0." in first and "watch 0." in second
+    with av.open(str(out)) as container:
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert len(frames) == 20, "one second before and after, at the film's 10 a second"
+    assert min(frames[0].shape[:2]) >= 480
+
+
+def test_scores_do_not_depend_on_the_file_beginning(root, trained):
+    model = load_action_model(RECIPE, trained, options(root))
+    box = [[0.05, 0.2, 0.45, 0.9]]
+    film = root / "videos/aa.mp4"
+    own, cut = score_boxes(model, film, 2.0, box), score_boxes(model, film, 902, box, 900.0)
+    assert own.shape == (1, 80) and np.array_equal(own, cut)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (["--key", "aa,1700", "--out", "x.png"], "'aa,1700' is no key frame of"),
+        (["--key", "aa", "--out", "x.png"], "is no key frame of"),
+        (["--video", "FILM", "--out", "x.png"], "needs --at SECOND and --boxes"),
+        (["--video", "FILM", "--at", "1", "--boxes", "0,0,1", "--out", "x.png"], "four numbers"),
+        (
+            ["--video", "FILM", "--at", "1", "--boxes", "0.5,0,0.1,1", "--out", "x.png"],
+            "is not x1 < x2",
+        ),
+        (["--video", "FILM", "--at", "99", "--boxes", "0,0,1,1", "--out", "x.png"], "no second 99"),
+        (["--key", "bb,902", "--out", "x.gif"], "must end in"),
+    ],
+)
+def test_what_is_wrong_is_named(tool, root, trained, capsys, changes, message):
+    changes = [str(root / "videos/aa.mp4") if word == "FILM" else word for word in changes]
+    assert tool.main([str(RECIPE), trained, *changes, "--cfg-options", *options(root)]) == 1
+    error = capsys.readouterr().err
+    assert message in error and "Traceback" not in error
+
+
+def test_drawing():
+    frame = np.full((60, 90, 3), 128, dtype=np.uint8)
+    boxes = np.array([[0.1, 0.1, 0.5, 0.9], [0.12, 0.1, 0.6, 0.9]])
+    picture = draw_boxes(frame, boxes, [["stand 0.9"], ["walk 0.8"]])
+    assert picture.shape == (480, 720, 3)
+    x1, y1 = round(0.1 * 720), round(0.5 * 480)
+    assert np.abs(picture[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
+    assert (draw_boxes(frame, boxes[:0], []) == 128).all()
+
+
+def test_top_actions_are_the_best_of_those_that_may_be_named():
+    scores = np.zeros(80)
+    scores[[11, 2, 79]] = 0.5, 0.9, 0.7
+    actions = [Action(12, "stand"), Action(80, "watch"), Action(5, "fall down")]
+    assert top_actions(scores, actions, 2) == ["watch 0.70", "stand 0.50"]
+    assert top_actions(scores, actions, 3, least=0.6) == ["watch 0.70"]

@@ -1,0 +1,134 @@
+"""Draw persons and their actions, on a key frame of AVA or on a video of one's own.
+
+    python tools/analysis/show_ava.py CONFIG CHECKPOINT --key VIDEO_ID,SECOND --out frame.png
+    python tools/analysis/show_ava.py CONFIG CHECKPOINT --video my.mp4 --at 3.5 \
+        --boxes 0.1,0.2,0.5,0.95 0.6,0.1,0.9,0.9 --out clip.mp4
+
+--out decides: .png or .jpg is the one frame, .mp4 two seconds around it. With --key the boxes are
+the person detections of the test list, and what is true stands beside each as "true: ...". Files
+and lists are those of the config; --cfg-options changes them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+import cv2
+import numpy as np
+
+from sce_video.apis.actions import load_action_model, read_moment, score_boxes
+from sce_video.datasets import VideoDecodeError, read_key_frames
+from sce_video.datasets.ava_actions import Action, read_actions
+from sce_video.datasets.ava_dataset import box_iou
+from sce_video.engine.config import load_config
+from sce_video.registry import DATASETS
+from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip
+
+
+class Moment(NamedTuple):
+    """What is to be drawn; ``true`` has the known actions of each box."""
+
+    path: str
+    second: float
+    begins_at: float
+    boxes: np.ndarray
+    true: list[list[str]]
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Draw persons and their actions.")
+    parser.add_argument("config", help="a recipe of configs/downstream/detection")
+    parser.add_argument("checkpoint", help="a checkpoint that it trained")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--key", metavar="VIDEO_ID,SECOND", help="a key frame of the test list")
+    what.add_argument("--video", help="a video of your own")
+    parser.add_argument("--at", type=float, help="second of your video")
+    parser.add_argument(
+        "--boxes", nargs="+", default=[], metavar="X1,Y1,X2,Y2", help="persons, from 0 to 1"
+    )
+    parser.add_argument("--out", required=True, help=".png or .jpg, or .mp4")
+    parser.add_argument("--actions", help="ava_actions.json (default: the config's)")
+    parser.add_argument("--top", type=int, default=3, help="actions of each person")
+    parser.add_argument("--cfg-options", nargs="+", default=[], metavar="KEY=VALUE")
+    return parser.parse_args(argv)
+
+
+def of_own_video(args: argparse.Namespace) -> Moment:
+    """The boxes of the command line."""
+    if args.at is None or not args.boxes:
+        raise ValueError("--video needs --at SECOND and --boxes X1,Y1,X2,Y2 [...]")
+    try:
+        boxes = np.array([[float(v) for v in box.split(",")] for box in args.boxes])
+        boxes = boxes.reshape(-1, 4)
+    except ValueError:
+        raise ValueError(f"--boxes takes four numbers each, x1,y1,x2,y2: {args.boxes}") from None
+    return Moment(args.video, args.at, 0.0, boxes, [[] for _ in boxes])
+
+
+def of_test_list(args: argparse.Namespace, actions: list[Action]) -> Moment:
+    """The detections of a key frame, and the actions of the true box that each lies on."""
+    cfg = load_config(args.config, args.cfg_options)
+    dataset = DATASETS.build({**cfg.test_dataloader.dataset, "pipeline": []})
+    video, _, second = args.key.partition(",")
+    wanted = (video, int(second)) if second.isdecimal() else None
+    found = [i for i in range(len(dataset)) if dataset.key(i) == wanted]
+    if not found:
+        raise ValueError(f"{args.key!r} is no key frame of {dataset.ann_file} (VIDEO_ID,SECOND)")
+    frame = next(f for f in read_key_frames(dataset.ann_file) if (f.video, f.timestamp) == wanted)
+    names = {action.id: action.name for action in actions}
+    boxes, true = dataset.boxes(found[0]), []
+    for row in box_iou(boxes, frame.boxes) if len(frame.boxes) else np.zeros((len(boxes), 0)):
+        own = frame.actions[int(row.argmax())] if len(row) and row.max() >= 0.5 else []
+        true.append([names.get(i, str(i)) for i in own])
+    steps = [s for s in cfg.test_dataloader.dataset.pipeline if s["type"] == "KeyFrameClip"]
+    begins_at = steps[0].get("begins_at", 900.0)
+    return Moment(dataset.path(found[0]), frame.timestamp, begins_at, boxes, true)
+
+
+def show(args: argparse.Namespace) -> str:
+    """Score, draw, write; returns what the persons do, for the terminal."""
+    kind = Path(args.out).suffix.lower()
+    if kind not in (".png", ".jpg", ".mp4"):
+        raise ValueError(f"--out must end in .png, .jpg or .mp4, got {args.out}")
+    cfg = load_config(args.config, args.cfg_options)
+    actions = list(read_actions(args.actions or cfg.test_cfg.actions))
+    moment = of_own_video(args) if args.video else of_test_list(args, actions)
+    model = load_action_model(args.config, args.checkpoint, args.cfg_options)
+    scores = score_boxes(model, moment.path, moment.second, moment.boxes, moment.begins_at)
+    captions = [top_actions(row, actions, args.top) for row in scores]
+    drawn = [
+        [*lines, *([f"true: {', '.join(true)}"] if true else [])]
+        for lines, true in zip(captions, moment.true, strict=True)
+    ]
+    around = 1.0 if kind == ".mp4" else 0.0
+    frames, rate = read_moment(moment.path, moment.second - moment.begins_at, around)
+    pictures = [draw_boxes(frame, moment.boxes, drawn) for frame in frames]
+    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
+    if kind == ".mp4":
+        write_clip(args.out, pictures, rate)
+    elif not cv2.imwrite(args.out, cv2.cvtColor(pictures[0], cv2.COLOR_RGB2BGR)):
+        raise ValueError(f"{args.out} cannot be written")
+    lines = [
+        f"person {i + 1}, box {np.round(box, 2).tolist()}: {'; '.join(text)}"
+        for i, (box, text) in enumerate(zip(moment.boxes, drawn, strict=True))
+    ]
+    return "\n".join([*lines, f"drawn: {args.out}"])
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Draw; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        print(show(args))
+    except (ValueError, FileNotFoundError, VideoDecodeError) as error:
+        print(f"show_ava: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
