@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 
+import ava_small
 import pytest
 import torch
 from recognition import FINETUNE, make_splits, small_options
@@ -77,3 +78,18 @@ def test_splits_run_over_two_processes(repo, videos, tmp_path):
     tops = [entry["metrics"]["top1"] for entry in summary["splits"].values()]
     assert summary["mean"]["top1"] == pytest.approx(sum(tops) / 2)
     assert "mean" in out and "split 2" in out
+
+
+def test_actions_are_scored_alike(repo, tmp_path):
+    """Four key frames, one of them without a person."""
+    root = ava_small.make_root(tmp_path / "ava")
+    checkpoint = ava_small.train_small(root, tmp_path / "trained")
+    options = ava_small.options(root)
+    for processes in (1, 2):
+        arguments = (ava_small.RECIPE, checkpoint, "--work-dir", tmp_path / str(processes))
+        run(repo, processes, "test.py", *arguments, "--cfg-options", *options)
+    one, two = (json.loads((tmp_path / n / "results.json").read_text()) for n in "12")
+    assert one["metrics"] == two["metrics"] and one["per_class"] == two["per_class"]
+    assert one["protocol"]["key_frames"] == two["protocol"]["key_frames"] == 4
+    texts = [(tmp_path / n / "ava_results.csv").read_text() for n in "12"]
+    assert texts[0] == texts[1] and len(texts[0].splitlines()) == 3 * 2 * 2

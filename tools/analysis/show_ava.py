@@ -113,7 +113,7 @@ def show(args: argparse.Namespace) -> str:
     elif not cv2.imwrite(args.out, cv2.cvtColor(pictures[0], cv2.COLOR_RGB2BGR)):
         raise ValueError(f"{args.out} cannot be written")
     lines = [
-        f"person {i + 1}, box {np.round(box, 2).tolist()}: {'; '.join(text)}"
+        f"person {i + 1}, box {[round(float(v), 2) for v in box]}: {'; '.join(text)}"
         for i, (box, text) in enumerate(zip(moment.boxes, drawn, strict=True))
     ]
     return "\n".join([*lines, f"drawn: {args.out}"])
