@@ -181,7 +181,7 @@ def _point_numbers(
     if bool((grid <= points).all()):
         return window
     first = ((-1 - bin_start) * grid.clamp(min=1) / bin_size).nan_to_num().floor() - 3
-    return torch.minimum(first, grid - points).clamp(min=0) + window
+    return first.clamp(min=0) + window
 
 
 # --- checks -----------------------------------------------------------------------------------
