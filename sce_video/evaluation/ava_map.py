@@ -144,7 +144,8 @@ def evaluate_ava(
         labelled = box_of[action_of == action.id]
         of_action = np.zeros(len(flat.true), dtype=bool)
         of_action[labelled] = True
-        hits, scores = _hits(pairs, of_action, flat.scores[:, action.id - 1])
+        scores = flat.scores[:, action.id - 1]
+        hits = _hits(pairs, of_action, scores)
         count = len(labelled)  # a box with an action twice counts twice, as it does officially
         per_class[action.id] = average_precision(scores, hits, count)
         num_boxes[action.id] = count
@@ -180,7 +181,8 @@ def _flatten(
     keys: Sequence[Key], ground_truth: GroundTruth, detections: Detections, width: int
 ) -> _Flat:
     found, scores, found_ends = [np.zeros((0, 4))], [np.zeros((0, NUM_ACTIONS))], []
-    true, labels, true_ends = [np.zeros((0, 4))], [], []
+    true, true_ends = [np.zeros((0, 4))], []
+    labels: list[Sequence[int]] = []
     num_found = 0
     for key in keys:
         boxes, own = ground_truth[key]
@@ -265,8 +267,8 @@ def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
 
 def _hits(
     pairs: tuple[np.ndarray, np.ndarray], of_action: np.ndarray, scores: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Which detections of an action are hits, and their scores: (m,) bool and (m,).
+) -> np.ndarray:
+    """Which detections of an action are hits, (M,) bool.
 
     A detection that overlaps no box of the action by enough has its best box below the threshold
     as well, so the pairs above it are all that matters; and as a detection has one box only that it
@@ -275,18 +277,17 @@ def _hits(
     Args:
         pairs: Of :func:`_overlapping`.
         of_action: (G,) bool, the ground-truth boxes of the action.
-        scores: (M,) of the action; -inf: no detection.
+        scores: (M,) of the action; -inf: no detection (behind all others it changes no precision).
     """
-    there = scores > -np.inf
     hits = np.zeros(len(scores), dtype=bool)
-    chosen = of_action[pairs[1]] & there[pairs[0]]
+    chosen = of_action[pairs[1]] & (scores[pairs[0]] > -np.inf)
     found, true = pairs[0][chosen], pairs[1][chosen]
     found, best = np.unique(found, return_index=True)  # the first pair is the most overlapping
     true = true[best]
     order = np.lexsort((found, -scores[found], true))
     _, winners = np.unique(true[order], return_index=True)
     hits[found[order][winners]] = True
-    return hits[there], scores[there]
+    return hits
 
 
 def write_result_csv(
