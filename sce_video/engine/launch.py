@@ -125,6 +125,7 @@ def testing_config(
     cfg.load_from = None
     for name in _TRAINING_ONLY:
         cfg[name] = None
+    cfg.pop("pretrained", None)  # the checkpoint, or chance, is all there is to test
     if checkpoint != RANDOM:
         if not Path(checkpoint).is_file():
             raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' judges without one)")

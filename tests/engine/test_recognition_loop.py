@@ -313,3 +313,9 @@ def test_results_say_what_the_backbone_was_really_pretrained_as(videos, finetune
     assert len(protocol["pretrained"]["sha256"]) == 64
     scratch = run_test(videos, finetuned, tmp_path)["protocol"]
     assert scratch["pretrained"] == "random"
+
+
+def test_random_weights_are_tested_when_asked_for(videos, tmp_path):
+    protocol = run_test(videos, "random", tmp_path)["protocol"]
+    assert protocol["checkpoint"]["path"] is None
+    assert protocol["checkpoint"]["source"].startswith("random initialisation")

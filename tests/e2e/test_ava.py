@@ -1,0 +1,82 @@
+"""AVA from files of the official layout to a picture: prepare, train, test, draw, as commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import cv2
+import pytest
+from official_trees import make_ava
+
+from sce_video.datasets import read_key_frames
+
+pytestmark = pytest.mark.slow
+
+RECIPE = "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
+NETWORK = {
+    "model.backbone.depth": 18,
+    "model.backbone.base_channels": 8,
+    "model.backbone.zero_init_residual": False,
+    "visualizer": None,
+    **{f"{part}_dataloader.num_workers": 0 for part in ("train", "test")},
+    **{f"{part}_dataloader.dataset.pipeline.1.num_frames": 4 for part in ("train", "test")},
+    **{f"{part}_dataloader.dataset.pipeline.1.frame_interval": 4 for part in ("train", "test")},
+    "train_dataloader.persistent_workers": False,
+    "train_dataloader.dataset.pipeline.3.short_side": "(96,104)",
+    "train_dataloader.dataset.pipeline.3.size": 96,
+    "test_dataloader.dataset.pipeline.3.short_side": 96,
+}
+TRAINING = {
+    "train_cfg.max_epochs": 30,
+    "optim_wrapper.optimizer.lr": 2.0,
+    "custom_hooks.0.lr.warmup_epochs": 1,
+    "custom_hooks.0.lr.milestone_epochs": "(22,26,28)",
+    "default_hooks.checkpoint.interval": 30,
+}
+
+
+@pytest.fixture(scope="module")
+def folder(repo, tmp_path_factory):
+    root = tmp_path_factory.mktemp("ava")
+    (root / "tools").symlink_to(repo / "tools")
+    (root / "configs").symlink_to(repo / "configs")
+    make_ava(root / "data/ava")
+    return root
+
+
+def run(folder, tool, *arguments, options=None):
+    command = [sys.executable, f"tools/{tool}", *arguments]
+    if options:
+        command += ["--cfg-options", *(f"{key}={value}" for key, value in options.items())]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    return done.stdout
+
+
+def test_prepare_train_test_and_draw(folder):
+    run(folder, "data/ava.py", "data/ava")
+    run(folder, "train.py", RECIPE, "--pretrained", "random", "--amp", "float32", "--seed", "0",
+        "--work-dir", "work", options={**NETWORK, **TRAINING})  # fmt: skip
+    results = {}
+    for name, checkpoint in (("chance", "random"), ("trained", "work/epoch_30.pth")):
+        run(folder, "test.py", RECIPE, checkpoint, "--work-dir", name, options=NETWORK)
+        results[name] = json.loads((folder / name / "results.json").read_text())
+    chance, trained = (results[name]["metrics"]["mAP"] for name in ("chance", "trained"))
+    assert trained > 0.6 and trained > chance + 0.2, (trained, chance)
+    protocol = results["trained"]["protocol"]
+    frames = list(read_key_frames(str(folder / "data/ava/ava_val.jsonl")))
+    assert protocol["key_frames"] == len(frames) and protocol["failures"] == 0
+    assert protocol["boxes"] == sum(int((f.detections[:, 4] >= 0.9).sum()) for f in frames)
+    assert (folder / "trained/ava_results.csv").read_text().count("\n") > len(frames)
+    key = f"{frames[3].video},{frames[3].timestamp}"
+    # An id may begin with a minus sign, as YouTube's do.
+    printed = run(folder, "analysis/show_ava.py", RECIPE, "work/epoch_30.pth", f"--key={key}",
+                  "--out", "key.png", options=NETWORK)  # fmt: skip
+    assert "person 1" in printed and "true: " in printed
+    assert min(cv2.imread(str(folder / "key.png")).shape[:2]) >= 480
