@@ -1,0 +1,167 @@
+"""Which files a run repacks, and what they are called afterwards."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
+
+_SHARD = re.compile(r"(\d+)/(\d+)")
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The part of the files that one of several machines takes.
+
+    A file belongs to the part that its path alone gives, so all machines agree.
+
+    Attributes:
+        number: From 1.
+        count: Machines.
+    """
+
+    number: int = 1
+    count: int = 1
+
+    @classmethod
+    def parse(cls, text: str) -> Shard:
+        """From ``i/n`` with 1 <= i <= n; ValueError for anything else."""
+        match = _SHARD.fullmatch(text)
+        if match is None or not 1 <= int(match[1]) <= int(match[2]):
+            raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {text!r}")
+        return cls(int(match[1]), int(match[2]))
+
+    def holds(self, path: str) -> bool:
+        """Whether a file (its path in the output folder) is of this part."""
+        return zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
+
+    @property
+    def suffix(self) -> str:
+        """For names of files; empty for the only part."""
+        return f".shard-{self.number}-of-{self.count}" if self.count > 1 else ""
+
+
+@dataclass(frozen=True)
+class Item:
+    """A file to repack.
+
+    Attributes:
+        path: Relative to the root of the sources, ``/`` between its parts.
+        output: Relative to the output folder.
+    """
+
+    path: str
+    output: str
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All files of a data set.
+
+    Attributes:
+        source: The folder or list, as given.
+        root: Folder that the items' paths are relative to.
+        items: Every file once, sorted by path.
+        listed: What the lines of the annotation list name, in its order; None for a folder.
+        labels: Of these lines, -1 where there is none.
+        name: Of the list without its ending; empty for a folder.
+        list_name: File name of the list; empty for a folder.
+    """
+
+    source: str
+    root: str
+    items: list[Item]
+    listed: list[str] | None = None
+    labels: list[int] | None = None
+    name: str = ""
+    list_name: str = ""
+
+
+def make_plan(
+    source: str,
+    destination: str,
+    *,
+    data_root: str | None = None,
+    extensions: Sequence[str] = VIDEO_EXTENSIONS,
+    read_list: VideoList | None = None,
+) -> Plan:
+    """Lay out what is to be done.
+
+    Args:
+        source: Folder of videos, or the path of an annotation list.
+        destination: Output folder.
+        data_root: Folder the paths of a list are relative to.
+        extensions: What makes a file of a folder a video.
+        read_list: The content of a list.
+
+    Raises:
+        ValueError: Source and destination lie in each other, a path of the list lies outside of
+            its root, or two files would get the same name.
+    """
+    if read_list is None:
+        videos, root = scan_folder(source, extensions), source
+        _check_apart(source, destination)
+    else:
+        videos, root = read_list, data_root or "."
+        if os.path.realpath(root) == os.path.realpath(destination):
+            raise ValueError(f"{destination!r} holds the sources: choose another folder")
+    paths = [_inside(videos.path(i), root) for i in range(len(videos))]
+    unique = sorted(set(paths))
+    outputs = name_outputs(unique)
+    items = [Item(path, outputs[path]) for path in unique]
+    if read_list is None:
+        return Plan(source, root, items)
+    list_name = os.path.basename(source)
+    name = os.path.splitext(list_name)[0]
+    return Plan(
+        source, root, items, paths, [int(label) for label in videos.labels], name, list_name
+    )
+
+
+def name_outputs(paths: Sequence[str]) -> dict[str, str]:
+    """The output's path for each source: the ending becomes .mp4.
+
+    Where several sources differ in their ending only, the one that ends in .mp4 keeps its name and
+    the others get .mp4 behind the whole: ``a.avi`` beside ``a.mp4`` becomes ``a.avi.mp4``.
+
+    Raises:
+        ValueError: Even so two would have the same name.
+    """
+    stems = Counter(os.path.splitext(path)[0] for path in paths)
+    names = {}
+    for path in paths:
+        stem, ending = os.path.splitext(path)
+        alone = stems[stem] == 1 or ending == ".mp4"
+        names[path] = f"{stem if alone else path}.mp4"
+    first: dict[str, str] = {}
+    for path, name in names.items():
+        if first.setdefault(name, path) != path:
+            raise ValueError(f"{first[name]!r} and {path!r} would both become {name!r}: rename one")
+    return names
+
+
+def _inside(path: str, root: str) -> str:
+    """A path of a list relative to its root."""
+    if os.path.isabs(path):
+        path = os.path.relpath(path, os.path.abspath(root))
+    path = os.path.normpath(path)
+    if path == os.pardir or path.startswith(os.pardir + os.sep):
+        raise ValueError(
+            f"{path!r} of the list lies outside of {root!r}, so it has no place in the output "
+            "folder: give a --data-root above all files"
+        )
+    return path
+
+
+def _check_apart(source: str, destination: str) -> None:
+    inner, outer = os.path.realpath(destination), os.path.realpath(source)
+    if inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep):
+        raise ValueError(
+            f"{source!r} and {destination!r} lie in each other: choose a folder apart, or outputs "
+            "would be taken for sources"
+        )

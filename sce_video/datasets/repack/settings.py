@@ -1,0 +1,85 @@
+"""What a repacked file is like."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+PRESETS = (
+    "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
+)  # fmt: skip
+#: Names that x264 knows; psnr (no psychovisual tricks, no adaptive quantisation) saves a seventh of
+#: the bytes at the same PSNR, fastdecode (no CABAC, no deblocking) halves the time of decoding.
+TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
+#: Where ``crf=None`` looks for the quality. Below 18 nothing is gained that a crop would show.
+CRF_RANGE = (18.0, 34.0)
+_VERSION = 1  # of the way files are made; another one makes all files again
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What decides the content of an output, together with its source.
+
+    Attributes:
+        short_side: Pixels of the shorter side; None keeps the size. Even.
+        enlarge: Also bring smaller videos to that size.
+        keyint: Every ``keyint``-th frame is a key frame, the first one first.
+        crf: x264's quality from 0 (best) to 51. None: for every file the highest of
+            :data:`CRF_RANGE`, in quarters, that reaches ``psnr``.
+        psnr: dB, the aim where ``crf`` is None; of luma and of all planes.
+        preset: x264's preset: its speed against its bytes.
+        tune: x264's tunings with commas between; empty for none.
+    """
+
+    short_side: int | None = 256
+    enlarge: bool = False
+    keyint: int = 1
+    crf: float | None = None
+    psnr: float = 36.0
+    preset: str = "medium"
+    tune: str = "psnr,fastdecode"
+
+    def __post_init__(self) -> None:
+        if self.short_side is not None and (self.short_side < 16 or self.short_side % 2):
+            raise ValueError(f"short_side must be an even number from 16 on, got {self.short_side}")
+        if self.enlarge and self.short_side is None:
+            raise ValueError("enlarge needs a short_side to enlarge to")
+        if self.keyint < 1:
+            raise ValueError(f"keyint must be at least 1, got {self.keyint}")
+        if self.crf is not None and not 0 <= self.crf <= 51:
+            raise ValueError(f"crf must lie in [0, 51], got {self.crf:g}")
+        if not 10 <= self.psnr <= 60:
+            raise ValueError(f"psnr must lie in [10, 60] dB, got {self.psnr:g}")
+        if self.preset not in PRESETS:
+            raise ValueError(f"unknown preset {self.preset!r}: choose {', '.join(PRESETS)}")
+        unknown = [name for name in self.tune.split(",") if name and name not in TUNES]
+        if unknown:
+            raise ValueError(f"unknown tune {unknown[0]!r}: choose {', '.join(TUNES)}")
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain values that tell whether an output was made in the same way."""
+        values = asdict(self)
+        if self.crf is not None:
+            del values["psnr"]  # has no say then
+        return {"version": _VERSION, **values}
+
+    def target_size(self, height: int, width: int) -> tuple[int, int]:
+        """(H, W) of the output for an upright source of H x W; both even, at least 2.
+
+        A side that is odd and not scaled loses its last row or column of pixels.
+        """
+        short = min(height, width)
+        if self.short_side is None or short == self.short_side:
+            scaled = False
+        else:
+            scaled = short > self.short_side or self.enlarge
+        if not scaled:
+            return max(2, height // 2 * 2), max(2, width // 2 * 2)
+        assert self.short_side is not None
+        factor = self.short_side / short
+        # The shorter side exactly, the longer one to the nearest even number.
+        sides = (
+            self.short_side if side == short else max(2, 2 * round(side * factor / 2))
+            for side in (height, width)
+        )
+        return next(sides), next(sides)

@@ -1,0 +1,104 @@
+"""At which constant rate a video is written, and which of its frames is shown when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+_COMMON = tuple(
+    rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
+)
+_JITTER = 0.1  # of a frame: time stamps that are off by less still are a constant rate
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """Frames of constant rate.
+
+    Attributes:
+        rate: Frames a second.
+        shown: (N,) int64, ascending: the source's frame that is output frame 0, 1, ...
+        constant: The source has this rate: ``shown`` is 0, 1, ..., N - 1.
+    """
+
+    rate: Fraction
+    shown: np.ndarray
+    constant: bool
+
+    @property
+    def duration(self) -> float:
+        """Seconds."""
+        return float(len(self.shown) / self.rate)
+
+
+def make_schedule(
+    timestamps: np.ndarray, duration: float, stated: Sequence[Fraction], tick: float
+) -> Schedule:
+    """Lay out a video at a constant rate.
+
+    A source of constant rate, up to the rounding of its time stamps and a tenth of a frame, keeps
+    its rate and all its frames. Otherwise the rate is the one most of its frames follow each other
+    at, at most twice the average; and at every output time stands the frame the source shows::
+
+        source   |--0--|--1--|--------2--------|--3--|      (0.1 s, 0.1 s, 0.3 s, 0.1 s)
+        output   |--0--|--1--|--2--|--2--|--2--|--3--|      10 a second
+
+    Args:
+        timestamps: (F,) seconds, ascending, the first is 0.
+        duration: Seconds to the end of the last frame.
+        stated: Rates the container speaks of, the most trusted first.
+        tick: Seconds, the step in which the container counts time.
+    """
+    count = len(timestamps)
+    rate = _constant_rate(timestamps, stated, tick)
+    if rate is not None and abs(duration - float(count / rate)) <= float(1 / rate) + 1e-6:
+        return Schedule(rate, np.arange(count), True)
+    duration = max(duration, float(timestamps[-1]), 1e-3)
+    nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
+    highest = Fraction(2 * count / duration).limit_denominator(1000)
+    if nominal > highest > 0:
+        nominal = highest
+    number = max(1, round(duration * nominal))
+    times = np.arange(number) * nominal.denominator / nominal.numerator
+    # The source's time stamps are rounded to its ticks, ours are exact.
+    slack = min(tick, float(_JITTER / nominal)) + 1e-9
+    shown = np.searchsorted(timestamps, times + slack, side="right") - 1
+    return Schedule(nominal, np.maximum(shown, 0), False)
+
+
+def _constant_rate(
+    timestamps: np.ndarray, stated: Sequence[Fraction], tick: float
+) -> Fraction | None:
+    """The rate whose grid all time stamps lie on, if there is one."""
+    count = len(timestamps)
+    candidates = [rate for rate in stated if rate > 0]
+    if count > 1 and timestamps[-1] > 0:
+        measured = (count - 1) / float(timestamps[-1])
+        candidates += sorted(_COMMON, key=lambda rate: abs(float(rate) - measured))[:2]
+        candidates.append(Fraction(measured).limit_denominator(1001))
+    for rate in candidates:
+        frame = rate.denominator / rate.numerator
+        error = np.abs(timestamps - np.arange(count) * frame).max()
+        # A tick may be as long as a frame (AVI): then a gap of one frame is no rounding.
+        if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
+            return rate
+    return None
+
+
+def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float) -> Fraction | None:
+    """The rate of most frames: the known one that their median distance is a rounding of."""
+    gaps = np.diff(timestamps)
+    gaps = gaps[gaps > 0]
+    if not gaps.size:
+        return next((rate for rate in stated if rate > 0), None)
+    gap = float(np.median(gaps))
+    for rate in [rate for rate in stated if rate > 0]:
+        if abs(float(1 / rate) - gap) <= min(tick, _JITTER * gap) + 1e-9:
+            return rate
+    nearest = min(_COMMON, key=lambda rate: abs(float(1 / rate) - gap))
+    if abs(float(1 / nearest) - gap) <= min(tick, _JITTER * gap) + 1e-9:
+        return nearest
+    return Fraction(1 / gap).limit_denominator(1001)
