@@ -390,6 +390,10 @@ def test_whole_films(run, root, tmp_path):
     status, out, _ = run()
     assert status == 0 and "are whole films, not 15-minute cuts: set begins_at=0" in out
     assert len(lines_of(root, "train")) == 30
+    path = root / VAL_CSV
+    path.write_text(path.read_text() + f"{VAL[0]},1100,0,0,1,1,14,0\n")
+    status, _, err = run()
+    assert status == 1 and "second 1100 of video" in err and "shows seconds 0 to 1100" in err
 
 
 # -- bad input --------------------------------------------------------------------------------
