@@ -1,0 +1,145 @@
+"""benchmarks/train_step.py: what it counts, and one small run."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from sce_video.models import ResNet3dSlowPath
+
+SMALL = ("model.backbone.base_channels=8", "model.queue_size=64")
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    spec = importlib.util.spec_from_file_location(
+        "train_step_benchmark", repo / "benchmarks" / "train_step.py"
+    )
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # its data class looks itself up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def make_job(tool, **changes):
+    settings = dict(
+        recipe=tool.RECIPES["r3d18"],
+        flags=frozenset(),
+        frames=4,
+        size=64,
+        batch=2,
+        device="cpu",
+        threads=1,
+        videos=None,
+        workers=0,
+        cfg_options=SMALL,
+    )
+    return tool.Job(**{**settings, **changes})
+
+
+def test_flops_are_those_of_the_layers(tool):
+    """By hand: an output value of a convolution takes 2 x (weights of one filter) FLOPs."""
+    backbone = ResNet3dSlowPath(depth=18, base_channels=8)
+    per_layer = {}
+    for name, module in backbone.named_modules():
+        if isinstance(module, nn.Conv3d):
+            module.register_forward_hook(
+                lambda m, _, out, name=name: per_layer.__setitem__(
+                    name, 2 * out.numel() * m.weight[0].numel()
+                )
+            )
+    with torch.no_grad():
+        backbone(torch.rand(1, 3, 4, 64, 64))
+    convolutions, stem = sum(per_layer.values()), per_layer["conv1"]
+    projector = 2 * (64 * 1024 + 1024 * 1024 + 1024 * 256)
+    predictor = 2 * (256 * 1024 + 1024 * 256)
+    queue = 2 * 256 * 64
+    # A view: online, target, and twice the online part backward (not to the pixels, nor the queue).
+    view = 4 * convolutions - stem + 4 * projector + 3 * predictor + 3 * queue
+    assert tool.flops_per_video(make_job(tool)) == pytest.approx(2 * view, rel=1e-6)
+
+
+def test_parts_of_parts_are_counted_once(tool):
+    watch = tool.Stopwatch("cpu")
+    with watch.part("outer"):
+        time.sleep(0.02)
+        for _ in range(2):
+            with watch.part("inner"):
+                time.sleep(0.05)
+    seconds = watch.take()
+    assert 0.1 <= seconds["inner"][0]
+    assert 0.02 <= seconds["outer"][0] < seconds["inner"][0]
+    assert watch.take() == {}
+
+
+def test_settings(tool, monkeypatch):
+    assert tool.flags_of("eager", "cpu") == frozenset()
+    assert tool.flags_of("bf16+channels_last", "cpu") == {"bf16", "channels_last"}
+    assert tool.flags_of("best", "cpu") >= {"channels_last"}
+    with pytest.raises(ValueError, match="unknown setting 'chanels_last'"):
+        tool.flags_of("chanels_last", "cpu")
+    monkeypatch.setattr(tool, "cpu_has_bf16", lambda: False)
+    assert "bf16" not in tool.flags_of("best", "cpu")
+    assert "instructions" in tool.obstacle("bf16", "cpu")
+    monkeypatch.setattr(tool.shutil, "which", lambda _: None)
+    assert "C++ compiler" in tool.obstacle("compile", "cpu")
+    assert tool.obstacle("channels_last", "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "peak"),
+    [
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H100 80GB HBM3", 989),
+        ("NVIDIA A100-SXM4-80GB", 312),
+        ("NVIDIA A10G", 125),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA L4", 121),
+        ("Tesla T4", 65),
+        ("GeForce 8800", None),
+    ],
+)
+def test_peaks_by_name(tool, name, peak):
+    assert tool.peak_tflops(name) == peak
+
+
+def test_ratios(tool):
+    def setting(wall, cpu, optimiser):
+        parts = {"optimiser": optimiser, "target update": 0.01}
+        return dict(seconds=dict(wall=wall, cpu=cpu), parts=parts)
+
+    settings = dict(eager=setting(9.0, 6.0, 0.01), best=setting(3.0, 3.0, 0.03))
+    assert tool.ratios(settings, "cpu") == dict(best_over_eager=2.0, lars_and_target_share=0.04)
+    assert tool.ratios(settings, "wall")["best_over_eager"] == 3.0
+    assert tool.ratios({}, "cpu") == {}
+
+
+@pytest.mark.slow
+def test_a_small_run(repo, tmp_path):
+    out = tmp_path / "step.json"
+    command = [sys.executable, str(repo / "benchmarks" / "train_step.py"), "--device", "cpu"]
+    command += [*"--frames 2 --size 32 --batch 4 --steps 1 --rounds 2 --json".split(), str(out)]
+    command += ["--settings", "eager", "channels_last", "--cfg-options", *SMALL]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert run.returncode == 0, run.stderr
+    report = json.loads(out.read_text())
+    network = report["networks"]["r3d18"]
+    assert report["ratios"] == network["ratios"] and not network["left_out"]
+    assert set(report["ratios"]) == {"channels_last_over_eager", "lars_and_target_share"}
+    for name, flags in (("eager", []), ("channels_last", ["channels_last"])):
+        figures = network["settings"][name]
+        assert figures["flags"] == flags and len(figures["seconds"]["steps"]) == 2
+        assert sum(figures["parts"].values()) == pytest.approx(1)
+        assert all(share > 0 for part, share in figures["parts"].items())
+        assert 0 < figures["share_of_peak"] < 1
+        assert figures["clips_per_s"] == pytest.approx(8 / figures["seconds"]["wall"])
+        assert 2**27 < figures["peak_memory_bytes"] < 2**34
