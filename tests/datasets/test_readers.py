@@ -26,11 +26,19 @@ def backend(request):
     return request.param
 
 
-@pytest.fixture(params=["held", "streamed"])
+@pytest.fixture(params=["indexed", "held", "streamed", "probed"])
 def packets(request, monkeypatch):
-    """Small files keep their packets in memory, large ones are read again: test both ways."""
+    """All ways to the frames of a file.
+
+    By its index, where it has one; from its packets, held in memory if it is small or read again
+    if it is large; and with FFmpeg's own look at the first frames when it opens the file.
+    """
+    if request.param != "indexed":
+        monkeypatch.setattr(av_reader, "table_from_index", lambda *_: None)
     if request.param == "streamed":
         monkeypatch.setattr(av_reader, "_MAX_HELD_BYTES", 0)
+    if request.param == "probed":
+        monkeypatch.setattr(av_reader, "can_be_quick", lambda _: False)
     return request.param
 
 

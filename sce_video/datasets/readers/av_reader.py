@@ -2,37 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterator
+from collections.abc import Callable, Container, Iterator
 from itertools import chain
 
 import av
 import numpy as np
-from av.stream import Discard
 from av.video.reformatter import VideoReformatter
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
+    Pictures,
     VideoReader,
     check_deadline,
     check_regular_file,
     last_frame_duration,
 )
+from sce_video.datasets.readers.frame_table import (
+    FrameTable,
+    TableMemory,
+    table_from_index,
+    table_from_packets,
+)
 
-# Packets of a file are kept in memory up to this size: then the file is read exactly once and a
-# jump to a key frame needs no seeking. Larger files are read again from the key frame on.
+# Where there is no index, the packets of a file are read once and kept in memory up to this size:
+# a jump to a key frame then needs no seeking. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
+_tables = TableMemory(capacity=128)
 
 
 class AvReader(VideoReader):
     """Reads a video with PyAV.
 
-    The table of time stamps comes from the packets, which are read without decoding them: header
-    frame counts and average rates are not believed, a variable frame rate is right. A frame is
-    found by its presentation time stamp. Decoding starts at the key frame at or before a wanted
-    frame, jumps on when another key frame lies between two wanted frames, and stops when the last
-    wanted frame has arrived. Frames nobody refers to (most B frames) are not decoded unless
-    wanted, which changes no other frame and saves a third of the time on Kinetics files.
+    The table of time stamps comes from the index of an mp4, mov or AVI file, so that of the media
+    data only what leads to wanted frames is read. Elsewhere it comes from the packets, which are
+    read without decoding them: once, if they fit into 64 MiB, and of a larger file once per
+    process. Header frame counts and average rates are not believed, a variable frame rate is right.
+
+    A frame is found by its presentation time stamp. Decoding starts at the key frame at or before a
+    wanted frame, jumps on when another key frame lies between two wanted frames, and ends with the
+    packet of the last wanted frame: what the decoder still holds back is drained. Frames nobody
+    refers to (most B frames) are not decoded unless wanted, which changes no other frame and saves
+    a third of the time on Kinetics files.
 
     In an AVI file with B frames the packets' time stamps are invented by the demuxer and do not
     belong to the frames; such a file is decoded from its start and frames are counted. So is one
@@ -63,81 +75,89 @@ class AvReader(VideoReader):
         self.path = path
         self._num_threads = num_threads
         self._deadline = deadline
-        self._reformatter = VideoReformatter()
-        self._container: av.container.InputContainer | None = None
+        self._closed = False
+        self._file = AvFile(path, num_threads, quick=can_be_quick(path))
         try:
-            self._open()
-            self._read_table()
+            self._lay_out_table()
             if correction is not None:
                 self._correct(correction)
         except BaseException:
             self.close()
             raise
 
-    # -- opening ---------------------------------------------------------------------------
+    # -- the table of frames ---------------------------------------------------------------
 
-    def _open(self) -> None:
-        try:
-            self._container = av.open(self.path, metadata_errors="ignore")
-        except (av.FFmpegError, OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise VideoDecodeError(self.path, f"cannot be opened: {reason}") from error
-        self._stream = self._container.streams.best("video")
-        if self._stream is None or self._stream.codec_context is None:
-            raise VideoDecodeError(self.path, "has no video stream that can be decoded")
-        for other in self._container.streams:
-            if other.index != self._stream.index:
-                other.discard = Discard.all  # sound is not even read
-        self._format = self._container.format.name
-        self._codec = self._stream.codec_context
-        self._codec.thread_count = self._num_threads
-        if self._num_threads > 1:
-            self._codec.thread_type = "AUTO"
-        try:
-            # Opened before skip_frame is ever touched: libdav1d keeps the value it is opened with.
-            self._codec.open(strict=False)
-        except av.FFmpegError as error:
-            raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
+    def _lay_out_table(self) -> None:
+        if self._file.quick and not self._file.self_describing:
+            self._reopen(quick=False)
+        if self._read_table() and self._file.quick:
+            if not self._file.quick_was_enough(self._table):
+                self._reopen(quick=False)
+                self._read_table()
 
-    def _demux(self) -> Iterator[av.Packet]:
-        """All packets that lead to frames, in the order of decoding."""
-        assert self._container is not None
-        try:
-            for packet in self._container.demux(self._stream):
-                check_deadline(self.path, self._deadline)
-                if packet.size and not packet.is_discard:
-                    yield packet
-        except (av.FFmpegError, OSError):
-            return  # a file cut short: what was read so far counts
+    def _reopen(self, quick: bool) -> None:
+        self._file.close()
+        self._file = AvFile(self.path, self._num_threads, quick)
 
-    def _read_table(self) -> None:
-        """Read all packets once and lay out the table of time stamps."""
+    def _read_table(self, use_index: bool = True) -> bool:
+        """Lay out the table of time stamps; False where there is no table of packets."""
+        self._held: list[av.Packet] | None = None
+        table = self._table_of_index() if use_index else None
+        self._indexed = table is not None
+        if table is None:
+            table = self._table_of_packets()
+        self._table = table if table is not None else table_from_packets([], [], [], [])
+        if table is None:
+            self._by_count = True
+            self._table_from_scan()
+            return False
+        invented = self._file.format == "avi" and self._file.codec.has_b_frames
+        self._order = table.in_order_of_showing
+        self._shown = table.pts[self._order]
+        self._by_count = bool(invented) or bool((np.diff(self._shown) == 0).any())
+        self._set_table(self._shown, table.last_duration)
+        return True
+
+    def _table_of_index(self) -> FrameTable | None:
+        """From the index of the file, if it has a good one, checked against the first packet."""
+        table = table_from_index(self.path, self._file.stream)
+        if table is None:
+            return None
+        first = next(self._file.packets(self._deadline), None)
+        if first is None or first.pts is None or not first.is_keyframe:
+            self._reopen(self._file.quick)
+            return None
+        shift = first.pts - table.pts[0]
+        return FrameTable(table.pts + shift, table.is_key, table.last_duration)
+
+    def _table_of_packets(self) -> FrameTable | None:
+        """From all packets, which are kept where they are few; None where they lack time stamps."""
+        known = _tables.get(self.path)
+        if known is not None:
+            return known
         held: list[av.Packet] | None = []
-        size, pts, keys, durations = 0, [], [], []
-        for packet in self._demux():
+        size, pts, keys, durations, hidden = 0, [], [], [], []
+        for packet in self._file.packets(self._deadline):
             pts.append(packet.pts)
             keys.append(packet.is_keyframe)
             durations.append(packet.duration or 0)
+            hidden.append(packet.is_discard)
             size += packet.size
             if held is not None:
                 held.append(packet)
                 held = None if size > _MAX_HELD_BYTES else held
-        if not pts:
+        if all(hidden):
             raise VideoDecodeError(self.path, "holds no video packets")
         self._held = held
-        self._packet_is_key = np.asarray(keys, dtype=bool)
         if None in pts:
-            self._by_count = True
-            self._table_from_scan()
-            return
-        invented = self._format == "avi" and self._codec.has_b_frames
-        self._by_count = bool(invented) or len(set(pts)) < len(pts)
-        self._packet_pts = np.asarray(pts, dtype=np.int64)
-        order = np.argsort(self._packet_pts)
-        self._set_table(self._packet_pts[order], durations[order[-1]])
+            return None
+        table = table_from_packets(pts, keys, durations, hidden)
+        if held is None:
+            _tables.put(self.path, table)
+        return table
 
     def _set_table(self, pts: np.ndarray, last_duration: int) -> None:
-        base = self._stream.time_base
+        base = self._file.stream.time_base
         numerator, denominator = (base.numerator, base.denominator) if base else (1, 1000)
         self._pts = pts
         # integer * integer / integer: correctly rounded, so frame 64 at 25 fps is exactly 2.56
@@ -146,8 +166,26 @@ class AvReader(VideoReader):
             self.timestamps, last_duration * numerator / denominator, self._rate()
         )
 
+    @property
+    def facts(self) -> tuple[str, str, int, float]:
+        """Container, codec, pixels of a frame, mean distance of key frames."""
+        codec = self._file.codec
+        keys = max(1, int(self._table.is_key.sum()))
+        pixels = (codec.width or 0) * (codec.height or 0)
+        return self._file.format, codec.name, pixels, len(self._pts) / keys
+
+    @property
+    def by_count(self) -> bool:
+        """Whether frames are found by counting from the start, not by their time stamps."""
+        return self._by_count
+
+    @property
+    def extradata(self) -> bytes:
+        """The codec's header, as the container has it; empty when it has none."""
+        return self._file.codec.extradata or b""
+
     def _rate(self) -> float | None:
-        rate = self._stream.average_rate or self._stream.guessed_rate
+        rate = self._file.stream.average_rate or self._file.stream.guessed_rate
         return float(rate) if rate else None
 
     def _table_from_scan(self) -> None:
@@ -172,58 +210,98 @@ class AvReader(VideoReader):
     # -- frames ----------------------------------------------------------------------------
 
     def read(self, indices: np.ndarray) -> np.ndarray:
+        pictures = self.decode(indices)
+        frames = np.empty((len(pictures), *pictures.size, 3), dtype=np.uint8)
+        for place, frame in enumerate(frames):
+            frame[...] = pictures[place]
+        return frames
+
+    def decode(self, indices: np.ndarray) -> Pictures:
         indices = self._check_indices(indices)
-        if self._container is None:
+        if self._closed:
             raise ValueError(f"the reader of {self.path} is closed")
         try:
-            if self._by_count:
-                return self._read_by_count(indices)
-            pictures = self._read_by_pts(indices)
-            return self._recount(indices) if pictures is None else pictures
+            frames = None if self._by_count else self._find_by_pts(indices)
+            if frames is None:
+                frames = self._find_by_count(indices) if self._by_count else self._recount(indices)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        if self._size is None:
+            height, width = frames[0].height, frames[0].width
+            self._size = (width, height) if _quarter_turns(frames[0]) % 2 else (height, width)
+        return _AvPictures(frames, self._size, self._num_threads, self._count_conversion)
 
-    def _read_by_pts(self, indices: np.ndarray) -> np.ndarray | None:
+    def _count_conversion(self) -> None:
+        self.frames_converted += 1
+
+    def _find_by_pts(self, indices: np.ndarray) -> list[av.VideoFrame] | None:
         """Frames found by their time stamps; None when that fails somewhere."""
-        slots = {int(pts): slot for slot, pts in enumerate(self._pts[indices])}
-        pictures: list[np.ndarray | None] = [None] * len(slots)
-        feed: Iterator[av.VideoFrame] = iter(())
-        self._position, previous = -1, None
-        for pts, slot in slots.items():
-            key = self._key_packet(pts)
-            if key > self._position:
-                feed, previous = self._frames_from(key, slots), None
-            while pictures[slot] is None:
-                frame = next(feed, None)
-                if frame is None or frame.pts is None:
-                    return None
-                if previous is not None and frame.pts <= previous:
+        try:
+            return self._frames_of(self._pts[indices])
+        except _WrongIndexError:
+            self._reopen(quick=False)
+            self._read_table(use_index=False)
+            if indices[-1] >= len(self._pts):
+                raise VideoDecodeError(self.path, "its index does not fit its packets") from None
+            return None if self._by_count else self._frames_of(self._pts[indices])
+
+    def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
+        """Frames of these ascending time stamps, by decoding what leads to them."""
+        found: dict[int, av.VideoFrame | None] = dict.fromkeys(wanted.tolist())
+        for start, stop in self._stretches(wanted):
+            previous = None
+            for frame in self._frames_from(start, stop, found):
+                if frame.pts is None or (previous is not None and frame.pts <= previous):
                     return None
                 previous = frame.pts
-                if frame.pts in slots:
-                    pictures[slots[frame.pts]] = self._to_rgb(frame)
-        return np.stack(pictures)  # type: ignore[arg-type]
+                if previous in found and found[previous] is None:
+                    found[previous] = frame
+        frames = [frame for frame in found.values() if frame is not None]
+        return frames if len(frames) == len(found) else None
 
-    def _read_by_count(self, indices: np.ndarray) -> np.ndarray:
+    def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
+        """First and last packet of each stretch that is decoded without a gap.
+
+        A new stretch begins where a key frame lies behind the last packet needed so far::
+
+            packets   K . . . . K . . . . K . . . .
+            wanted          x x               x x      two stretches: 0 to 4, 10 to 12
+        """
+        packets = self._order[np.searchsorted(self._shown, wanted)]
+        keys = np.flatnonzero(self._table.is_key)
+        shown = self._table.pts[keys]
+        by_time = np.argsort(shown, kind="stable")
+        latest = np.maximum.accumulate(keys[by_time])  # of the key frames shown until then
+        places = np.searchsorted(shown[by_time], wanted, side="right") - 1
+        starts = np.where(places < 0, 0, latest[places]) if len(keys) else np.zeros_like(packets)
+        stretches: list[tuple[int, int]] = []
+        for start, packet in zip(starts.tolist(), packets.tolist(), strict=True):
+            if not stretches or start > stretches[-1][1]:
+                stretches.append((start, packet))
+            else:
+                stretches[-1] = (stretches[-1][0], max(packet, stretches[-1][1]))
+        return stretches
+
+    def _find_by_count(self, indices: np.ndarray) -> list[av.VideoFrame]:
         """Frames found by counting from the start; FrameCountError when some are missing."""
         wanted = set(indices.tolist())
-        pictures: list[np.ndarray] = []
+        frames: list[av.VideoFrame] = []
         found: list[int | None] = []
         for frame in self._frames_from(0):
             if len(found) in wanted:
-                pictures.append(self._to_rgb(frame))
-                if len(pictures) == len(wanted):
-                    return np.stack(pictures)
+                frames.append(frame)
+                if len(frames) == len(wanted):
+                    return frames
             found.append(frame.pts)
         raise self._frame_count_error(found)
 
-    def _recount(self, indices: np.ndarray) -> np.ndarray:
+    def _recount(self, indices: np.ndarray) -> list[av.VideoFrame]:
         """After time stamps failed: count instead if all frames are there, else say how many."""
         found = [frame.pts for frame in self._frames_from(0)]
         if len(found) < len(self._pts):
             raise self._frame_count_error(found)
         self._by_count = True
-        return self._read_by_count(indices)
+        return self._find_by_count(indices)
 
     def _frame_count_error(self, found: list[int | None]) -> Exception:
         if not found:
@@ -237,33 +315,36 @@ class AvReader(VideoReader):
         seconds, rows = self.timestamps[keep], np.flatnonzero(keep)
         return FrameCountError(self.path, len(keep), seconds - seconds[0], rows)
 
-    def _key_packet(self, pts: int) -> int:
-        """Place, in the order of decoding, of the last key frame shown at or before ``pts``."""
-        usable = np.flatnonzero(self._packet_is_key & (self._packet_pts <= pts))
-        return int(usable[-1]) if usable.size else 0
+    # -- packets to frames -----------------------------------------------------------------
 
-    def _frames_from(self, first: int, wanted: Container | None = None) -> Iterator[av.VideoFrame]:
-        """Decode from packet ``first`` to the end, frames in the order they are shown.
+    def _frames_from(
+        self, first: int, last: int | None = None, wanted: Container[int] | None = None
+    ) -> Iterator[av.VideoFrame]:
+        """Decode packets ``first`` to ``last`` (to the end if None), in the order of showing.
 
         With ``wanted`` (time stamps), frames nobody refers to are left out unless wanted.
         """
-        self._codec.flush_buffers()
+        self._file.codec.flush_buffers()
         damaged = False
+        skipping: bool | None = None
         for position, packet in self._packets_from(first):
-            self._position = position
             check_deadline(self.path, self._deadline)
-            if damaged and not packet.is_keyframe:
-                continue
-            needed = wanted is None or packet.pts in wanted
-            self._codec.skip_frame = "DEFAULT" if needed else "NONREF"
-            try:
-                frames = self._codec.decode(packet)
-                damaged = False
-            except av.FFmpegError:
-                frames = self._drain()
-                damaged = True
-            self.frames_decoded += len(frames)
-            yield from frames
+            if not damaged or packet.is_keyframe:
+                skip = wanted is not None and packet.pts not in wanted
+                codec = self._file.codec  # going back to the start may have opened a new one
+                if skip is not skipping:
+                    codec.skip_frame = "NONREF" if skip else "DEFAULT"
+                    skipping = skip
+                try:
+                    frames = codec.decode(packet)
+                    damaged = False
+                except av.FFmpegError:
+                    frames = self._drain()
+                    damaged = True
+                self.frames_decoded += len(frames)
+                yield from frames
+            if position == last:
+                break
         frames = self._drain()
         self.frames_decoded += len(frames)
         yield from frames
@@ -271,10 +352,10 @@ class AvReader(VideoReader):
     def _drain(self) -> list[av.VideoFrame]:
         """The frames still inside the decoder; it is ready for a key frame afterwards."""
         try:
-            frames = self._codec.decode(None)
+            frames = self._file.codec.decode(None)
         except av.FFmpegError:
             frames = []
-        self._codec.flush_buffers()
+        self._file.codec.flush_buffers()
         return frames
 
     def _packets_from(self, first: int) -> Iterator[tuple[int, av.Packet]]:
@@ -283,52 +364,80 @@ class AvReader(VideoReader):
             yield from enumerate(self._held[first:], first)
             return
         for position, packet in self._seek(first) or self._rewind():
+            if self._indexed and packet.pts != self._table.pts[position]:
+                raise _WrongIndexError
             if position >= first:
                 yield position, packet
 
     def _seek(self, first: int) -> Iterator[tuple[int, av.Packet]] | None:
         """Let the container jump to packet ``first`` or before it; None when it cannot."""
-        assert self._container is not None
-        if first == 0:
+        if first == 0 and not self._indexed:
+            return None  # not every container knows the way back to its start
+        if not self._file.seek(int(self._table.pts[first])):
             return None
-        try:
-            self._container.seek(int(self._packet_pts[first]), stream=self._stream)
-        except av.FFmpegError:
-            return None
-        packets = self._demux()
+        packets = self._file.packets(self._deadline)
         head = next(packets, None)
         if head is None:
             return None
-        place = np.flatnonzero(self._packet_pts == head.pts)
-        if len(place) != 1 or place[0] > first:
+        place = np.flatnonzero(self._table.pts == head.pts)
+        if len(place) != 1 or place[0] > first or not head.is_keyframe:
             return None
         return enumerate(chain([head], packets), int(place[0]))
 
     def _rewind(self) -> Iterator[tuple[int, av.Packet]]:
-        self.close()
-        self._open()
-        return enumerate(self._demux())
+        self._reopen(self._file.quick)
+        return enumerate(self._file.packets(self._deadline))
 
-    def _to_rgb(self, frame: av.VideoFrame) -> np.ndarray:
-        """(H, W, 3) uint8, turned as the display matrix asks; all frames get the first's size."""
-        turns = round(frame.rotation / 90) % 4
-        if self._size is None:
-            self._size = (frame.height, frame.width)
-            if turns % 2:
-                self._size = (frame.width, frame.height)
-        height, width = self._size
-        if turns % 2:
-            height, width = width, height
+    def close(self) -> None:
+        self._held = None
+        self._closed = True
+        self._file.close()
+
+
+class _WrongIndexError(Exception):
+    """A packet is not the one the file's index speaks of."""
+
+
+class _AvPictures(Pictures):
+    """Decoded frames of a reader; they live on when it is closed.
+
+    Args:
+        frames: As the decoder gave them.
+        size: Height and width as shown; frames of another size are scaled to it.
+        num_threads: Threads of the conversion.
+        count: Told of each conversion.
+    """
+
+    def __init__(
+        self,
+        frames: list[av.VideoFrame],
+        size: tuple[int, int],
+        num_threads: int,
+        count: Callable[[], None],
+    ) -> None:
+        self.size = size
+        self._frames = frames
+        self._num_threads = num_threads
+        self._count = count
+        self._reformatter = VideoReformatter()
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, place: int) -> np.ndarray:
+        frame = self._frames[place]
+        turns = _quarter_turns(frame)
+        height, width = self.size[::-1] if turns % 2 else self.size
         # Its default is a pool of threads of its own for every reader: for one frame at a time that
         # takes many times longer than the conversion.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
-        self.frames_converted += 1
-        return np.rot90(rgb.to_ndarray(), k=turns)
+        self._count()
+        picture = rgb.to_ndarray()
+        return np.ascontiguousarray(np.rot90(picture, k=turns)) if turns else picture
 
-    def close(self) -> None:
-        self._held = None
-        if self._container is not None:
-            self._container.close()
-            self._container = None
+
+def _quarter_turns(frame: av.VideoFrame) -> int:
+    """Counter-clockwise, as the display matrix asks."""
+    return round(frame.rotation / 90) % 4

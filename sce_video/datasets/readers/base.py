@@ -6,13 +6,48 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 
 import numpy as np
 
-from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
 
 FALLBACK_FPS = 25.0
+
+
+class Pictures(ABC):
+    """Decoded frames, each converted to RGB when it is asked for.
+
+    Attributes:
+        size: Height and width of each, pixels, as shown.
+    """
+
+    size: tuple[int, int]
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """How many there are."""
+
+    @abstractmethod
+    def __getitem__(self, place: int) -> np.ndarray:
+        """uint8 (H, W, 3); not to be written to."""
+
+
+class ArrayPictures(Pictures):
+    """Frames that are RGB already.
+
+    Args:
+        frames: (n, H, W, 3) uint8.
+    """
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self._frames = frames
+        self.size = (int(frames.shape[1]), int(frames.shape[2]))
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+    def __getitem__(self, place: int) -> np.ndarray:
+        return self._frames[place]
 
 
 class VideoReader(ABC):
@@ -67,6 +102,13 @@ class VideoReader(ABC):
             VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) time is up.
         """
 
+    def decode(self, indices: np.ndarray) -> Pictures:
+        """As :meth:`read`, but each frame is converted to RGB only when it is looked at.
+
+        What comes back can be used after :meth:`close`.
+        """
+        return ArrayPictures(self.read(indices))
+
     @abstractmethod
     def close(self) -> None:
         """Let go of the file; more than once is fine."""
@@ -76,35 +118,6 @@ class VideoReader(ABC):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _missing_frames(
-        self,
-        backend: str,
-        read_one: Callable[[int], object],
-        errors: tuple[type[Exception], ...],
-    ) -> Exception:
-        """Read frame by frame to see how many there are: the error that says so.
-
-        Args:
-            backend: Its name, for the message.
-            read_one: Decodes the frame of an index.
-            errors: What it raises where there is none.
-        """
-        count = 0
-        try:
-            for count in range(len(self.timestamps)):
-                check_deadline(self.path, self._deadline)
-                read_one(count)
-            count += 1
-        except errors:
-            pass
-        if count == 0:
-            return VideoDecodeError(self.path, "no frame can be decoded")
-        if count == len(self.timestamps):
-            return VideoDecodeError(self.path, f"{backend} cannot read these frames", False)
-        return FrameCountError(
-            self.path, len(self.timestamps), self.timestamps[:count], np.arange(count)
-        )
 
     def _check_indices(self, indices: np.ndarray) -> np.ndarray:
         indices = np.asarray(indices, dtype=np.int64)

@@ -13,7 +13,8 @@ from sce_video.datasets.transforms.decoding import (
     rgb_difference,
 )
 from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
-from sce_video.datasets.transforms.packing import PackClips, PackVideo
+from sce_video.datasets.transforms.packing import PackClips, PackVideo, cut_views
+from sce_video.datasets.transforms.pending_view import PendingView
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -44,6 +45,7 @@ __all__ = [
     "PackBoxes",
     "PackClips",
     "PackVideo",
+    "PendingView",
     "RandomClips",
     "RandomCropClips",
     "RandomCropWithBoxes",
@@ -55,6 +57,7 @@ __all__ = [
     "UniformClips",
     "crop_and_resize",
     "crop_offsets",
+    "cut_views",
     "random_box",
     "rgb_difference",
 ]

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import cv2
 import numpy as np
 
-from sce_video.datasets.readers import check_backend, open_reader
+from sce_video.datasets.readers import VideoReader, check_backend, open_reader
+from sce_video.datasets.readers.base import ArrayPictures, Pictures
+from sce_video.datasets.transforms.pending_view import PendingView, grey_difference
 from sce_video.registry import TRANSFORMS
-
-# Half of the luma of BT.601, and half of 255: maps grey(a) - grey(b) + 255, halved, in one step.
-_HALF_GREY = np.array([[0.1495, 0.2935, 0.057, 127.5]])
 
 
 @TRANSFORMS.register_module()
@@ -19,8 +17,9 @@ class OpenVideo:
     """Open the file at ``path``.
 
     Args:
-        backend: ``av``, ``decord``, ``torchcodec`` or ``auto``; see
-            :func:`~sce_video.datasets.readers.open_reader`.
+        backend: ``av``, ``decord``, ``torchcodec`` or ``auto``: see
+            :func:`~sce_video.datasets.readers.open_reader`. The frames are the same; ``auto``
+            measures which is the fastest on the files at hand.
         num_threads: Threads of the decoder; one is best when loader workers fill the cores.
     """
 
@@ -45,30 +44,31 @@ class OpenVideo:
 
 @TRANSFORMS.register_module()
 class DecodeClips:
-    """Decode all frames of all clips in one ordered pass, then lay them out clip by clip.
+    """Decode all frames of all clips in one ordered pass, and hand them out clip by clip.
 
-    Frames that several clips share are decoded once. Where a clip asks for RGB differences, its
-    pictures are ``(grey(frame) - grey(partner) + 255) / 2`` with grey = 0.299 R + 0.587 G +
-    0.114 B, rounded, in three equal channels. Closes the reader.
+    Frames that several clips share are decoded once. The views are :class:`PendingView`: they
+    stand for uint8 (T, H, W, 3) and are made by the last transform. Where a clip asks for RGB
+    differences, its pictures are ``(grey(frame) - grey(partner) + 255) / 2`` with grey =
+    0.299 R + 0.587 G + 0.114 B, rounded, in three equal channels. Closes the reader.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, ``clips``; write ``views``: list of uint8 (T, H, W, 3)."""
+        """Read ``reader``, ``clips``; write ``views``: list of ``PendingView``."""
         reader = results.pop("reader")
         clips = results["clips"]
         with reader:
             needed = [clip.frames for clip in clips]
             needed += [clip.partners for clip in clips if clip.partners is not None]
             indices = np.unique(np.concatenate(needed))
-            frames = reader.read(indices)
-        views = []
-        for clip in clips:
-            own = np.searchsorted(indices, clip.frames)
-            if clip.partners is None:
-                views.append(frames[own])
-            else:
-                views.append(rgb_difference(frames, own, np.searchsorted(indices, clip.partners)))
-        results["views"] = views
+            pictures = _decode(reader, indices)
+        results["views"] = [
+            PendingView(
+                pictures,
+                np.searchsorted(indices, clip.frames),
+                None if clip.partners is None else np.searchsorted(indices, clip.partners),
+            )
+            for clip in clips
+        ]
         return results
 
 
@@ -81,9 +81,10 @@ class DecodeSharedFrames:
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, ``clips``; write ``views``, one uint8 (F, H, W, 3), and ``positions``.
+        """Read ``reader``, ``clips``; write ``views`` and ``positions``.
 
-        ``positions``, (K, T) int64, says which of the F frames clip k shows at time t.
+        ``views`` holds one ``PendingView`` of F frames; ``positions``, (K, T) int64, says which of
+        them clip k shows at time t.
         """
         reader = results.pop("reader")
         wanted = np.stack([clip.frames for clip in results["clips"]])
@@ -91,7 +92,7 @@ class DecodeSharedFrames:
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
         with reader:
             indices, positions = np.unique(wanted, return_inverse=True)
-            results["views"] = [reader.read(indices)]
+            results["views"] = [PendingView(_decode(reader, indices), np.arange(len(indices)))]
         results["positions"] = positions.reshape(wanted.shape)
         return results
 
@@ -109,7 +110,12 @@ def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) ->
     """
     pictures = np.empty((len(first), *frames.shape[1:]), dtype=np.uint8)
     for picture, i, j in zip(pictures, first, second, strict=True):
-        change = cv2.subtract(frames[i], frames[j], dtype=cv2.CV_32F)
-        grey = np.rint(cv2.transform(change, _HALF_GREY)).astype(np.uint8)
-        picture[...] = grey[..., None]
+        picture[...] = grey_difference(frames[i], frames[j])[..., None]
     return pictures
+
+
+def _decode(reader: VideoReader, indices: np.ndarray) -> Pictures:
+    """Frames of a reader; one with nothing but ``read`` will do."""
+    if isinstance(reader, VideoReader):
+        return reader.decode(indices)
+    return ArrayPictures(reader.read(indices))

@@ -2,24 +2,52 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from sce_video.datasets.transforms.spatial import crop_offsets
+from sce_video.datasets.transforms.pending_view import PendingView, render_views
+from sce_video.datasets.transforms.spatial import View, crop_offsets
 from sce_video.registry import TRANSFORMS
 
 
 @TRANSFORMS.register_module()
 class PackClips:
-    """Turn the views into uint8 tensors; colours and layout are the data preprocessor's work."""
+    """Turn the views into uint8 tensors; colours and layout are the data preprocessor's work.
+
+    Here the crops and the resizing of pending views are done, straight into the tensors.
+    """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Return ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label, index, seed``."""
-        inputs = [torch.from_numpy(np.ascontiguousarray(view)) for view in results["views"]]
+        """Read ``views``, and ``targets`` where present: V tensors, the places in a batch.
+
+        Targets of other shapes than the views' are not used.
+
+        Returns:
+            ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``.
+        """
+        inputs = _tensors(results["views"], results.get("targets"))
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {"inputs": inputs, **kept}
+
+
+def _tensors(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
+    """The views as tensors (T, H, W, 3): in ``targets`` where they fit, else in new memory."""
+    shapes = [tuple(view.shape) for view in views]
+    if targets is None or [tuple(target.shape) for target in targets] != shapes:
+        targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
+    outs = [target.numpy() for target in targets]
+    pending: list[tuple[PendingView, np.ndarray]] = []
+    for view, out in zip(views, outs, strict=True):
+        if isinstance(view, PendingView):
+            pending.append((view, out))
+        else:
+            out[...] = view
+    render_views([view for view, _ in pending], [out for _, out in pending])
+    return list(targets)
 
 
 @TRANSFORMS.register_module()
@@ -52,13 +80,39 @@ class PackVideo:
             ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
             and left of every crop), ``crop_size``, ``label``, ``index``, ``seed``.
         """
-        (frames,) = results["views"]
-        offsets = crop_offsets(frames.shape[1:3], self.crop_size, self.num_crops)
+        (view,) = results["views"]
+        offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
+        (frames,) = _tensors([view], None)
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
-            "frames": torch.from_numpy(np.ascontiguousarray(frames)),
+            "frames": frames,
             "positions": torch.from_numpy(results["positions"].astype(np.int64)),
             "offsets": torch.tensor(offsets, dtype=torch.int64),
             "crop_size": self.crop_size,
             **kept,
         }
+
+
+def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) -> Tensor:
+    """Views of a video in the memory of this machine, each written once into its place.
+
+    For work on the CPU, where it takes a seventh of the time of indexing with tensors.
+
+    Args:
+        video: What :class:`PackVideo` makes, K x C views.
+        first: The first view wanted.
+        last: One past the last; None for K x C.
+
+    Returns:
+        uint8 (last - first, T, S, S, 3); clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+    """
+    frames, size = video["frames"].numpy(), video["crop_size"]
+    positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
+    last = len(positions) * len(offsets) if last is None else last
+    views = torch.empty((last - first, len(positions[0]), size, size, 3), dtype=torch.uint8)
+    for number, view in enumerate(views.numpy(), start=first):
+        clip, crop = divmod(number, len(offsets))
+        top, left = offsets[crop]
+        for target, place in zip(view, positions[clip], strict=True):
+            target[...] = frames[place, top : top + size, left : left + size]
+    return views

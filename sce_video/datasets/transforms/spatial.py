@@ -8,9 +8,11 @@ from typing import Any
 import cv2
 import numpy as np
 
+from sce_video.datasets.transforms.pending_view import Box, PendingView
 from sce_video.registry import TRANSFORMS
 
-Box = tuple[int, int, int, int]  # top, left, height, width
+#: (T, H, W, 3) uint8, made or still to be made.
+View = np.ndarray | PendingView
 
 
 def _check_size(size: int) -> int:
@@ -19,7 +21,7 @@ def _check_size(size: int) -> int:
     return size
 
 
-def crop_and_resize(view: np.ndarray, box: Box, size: tuple[int, int]) -> np.ndarray:
+def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     """Cut ``box`` from all frames and scale it bilinearly (no antialiasing).
 
     Args:
@@ -28,8 +30,10 @@ def crop_and_resize(view: np.ndarray, box: Box, size: tuple[int, int]) -> np.nda
         size: Height and width of the result.
 
     Returns:
-        (T, *size, 3) uint8.
+        (T, *size, 3) uint8; of a pending view another one, of which no pixel is touched yet.
     """
+    if isinstance(view, PendingView):
+        return view.crop_and_resize(box, size)
     top, left, height, width = box
     window = view[:, top : top + height, left : left + width]
     if (height, width) == size:
@@ -49,9 +53,9 @@ def _check_fits(frame_size: tuple[int, int], size: int) -> None:
         )
 
 
-def _cut(view: np.ndarray, top: int, left: int, size: int) -> np.ndarray:
+def _cut(view: View, top: int, left: int, size: int) -> View:
     _check_fits(view.shape[1:3], size)
-    return np.ascontiguousarray(view[:, top : top + size, left : left + size])
+    return crop_and_resize(view, (top, left, size, size), (size, size))
 
 
 def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
@@ -217,7 +221,7 @@ class ThreeCrops:
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace each of V views by three: list of 3 V uint8 (T, size, size, 3)."""
-        views: list[np.ndarray] = []
+        views: list[View] = []
         for view in results["views"]:
             offsets = crop_offsets(view.shape[1:3], self.size, 3)
             views.extend(_cut(view, *offset, self.size) for offset in offsets)

@@ -1,0 +1,138 @@
+"""How fast the input side of pretraining is, on one core: ours, mmaction2's, the decoder's limit.
+
+    python benchmarks/data_pipeline.py --videos DIR [--json OUT] [--repacked DIR] [--seconds 120]
+
+The work: two random clips of 2.56 s, 8 frames each, a random resized crop to 224 pixels of each, as
+uint8 tensors. In rotation, on the originals and on their repacked versions:
+
+    mmaction2          its own pipeline: DecordInit, SampleFrames, DecordDecode, RandomResizedCrop,
+                       Resize, FormatShape, PackActionInputs; one decoder thread
+    av, decord, ...    ours, with each backend that can be imported here, and with "auto"
+    limit              the frames our sample needs, decoded by a plain PyAV loop that knows where
+                       they are: open, seek, decode, nothing converted, nothing cropped
+    limit, our reader  the same by our reader
+
+Prints videos a second, ratios to mmaction2 on the original, CPU time by stage. The JSON's
+``ratios`` are geometric means over the files of ratios of CPU time (``ratios_wall``: wall time) of
+the ``av`` backend, our default: ``original`` and ``repacked`` to mmaction2 on the originals,
+``of_decoder_limit`` on the originals to the faster of the two limits of each file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import side_by_side as sbs
+
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.transforms import (
+    DecodeClips,
+    OpenVideo,
+    PackClips,
+    RandomClips,
+    RandomResizedCropClips,
+)
+
+CLIP_DURATION, NUM_FRAMES, SIZE = 2.56, 8, 224
+
+
+def ours(backend: str) -> sbs.Sample:
+    """One sample with one of our backends."""
+    steps = [
+        OpenVideo(backend),
+        RandomClips(CLIP_DURATION, NUM_FRAMES),
+        DecodeClips(),
+        RandomResizedCropClips(SIZE),
+        PackClips(),
+    ]
+
+    def sample(path: str, seed: int) -> None:
+        results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
+        results["rng"] = np.random.default_rng(seed)
+        for step in steps:
+            results = step(results)
+        assert results["inputs"][1].shape == (NUM_FRAMES, SIZE, SIZE, 3)
+
+    return sample
+
+
+def mmaction2() -> sbs.Sample:
+    """The same with mmaction2's transforms; its interval is the frames of our clip over 8."""
+    from mmaction.datasets.transforms import (
+        DecordDecode,
+        DecordInit,
+        FormatShape,
+        PackActionInputs,
+        RandomResizedCrop,
+        Resize,
+        SampleFrames,
+    )
+
+    opening, decoding = DecordInit(num_threads=1), DecordDecode()
+    crop, resize = RandomResizedCrop(area_range=(0.2, 0.766)), Resize((SIZE, SIZE), False)
+    shape, pack = FormatShape("NCTHW"), PackActionInputs()
+
+    def sample(path: str, seed: int) -> None:
+        np.random.seed(seed)
+        results = opening(dict(filename=path, start_index=0, modality="RGB", label=-1))
+        interval = max(1, round(CLIP_DURATION * results["avg_fps"] / NUM_FRAMES))
+        results = SampleFrames(NUM_FRAMES, frame_interval=interval, num_clips=2)(results)
+        for step in (decoding, crop, resize, shape, pack):
+            results = step(results)
+        assert results["inputs"].shape == (2, 3, NUM_FRAMES, SIZE, SIZE)
+
+    return sample
+
+
+def needed(path: str, seed: int) -> np.ndarray:
+    """The frames that our sample of this seed looks at."""
+    with AvReader(path) as reader:
+        results = {"reader": reader, "rng": np.random.default_rng(seed)}
+        clips = RandomClips(CLIP_DURATION, NUM_FRAMES)(results)["clips"]
+    return np.unique(np.concatenate([clip.frames for clip in clips]))
+
+
+def ratios(times: dict, speed: str) -> dict[str, float | None]:
+    """What the issue is about, rounded."""
+    base = ("original", sbs.MMACTION2)
+    original, repacked = ("original", "av"), ("repacked", "av")
+    found = {
+        "original": sbs.mean_ratio(times, original, base, speed),
+        "repacked": sbs.mean_ratio(times, repacked, base, speed),
+        "of_decoder_limit": sbs.mean_ratio_to_best(times, original, sbs.LIMITS, speed),
+    }
+    return {name: None if value is None else round(value, 3) for name, value in found.items()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison."""
+    args = sbs.arguments("Speed of the input side of pretraining on one core.").parse_args(argv)
+    core = sbs.prepare_process()
+    videos = sbs.find_videos(args.videos, args.all)
+    candidates = {sbs.MMACTION2: mmaction2()}
+    candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
+    candidates |= sbs.limits(needed)
+    with sbs.with_repacked(videos, args.repacked):
+        times = sbs.take_turns(videos, candidates, args.seconds)
+        stages = sbs.stages_by_kind(videos, ours("av"), "pack, rest")
+        sbs.print_table(times, videos)
+        sbs.print_stages(stages)
+        values = {
+            "ratios": ratios(times, "per_second"),
+            "ratios_wall": ratios(times, "per_second_wall"),
+            "mean": "geometric, over the files; medians over the rounds",
+            "stages_ms": stages,
+            "machine": sbs.machine(core),
+            "files": sbs.figures(times, videos),
+        }
+    print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
+    print(f"ratios (wall time): {values['ratios_wall']}")
+    if args.json:
+        sbs.write_json(args.json, values)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,479 @@
+"""What the benchmarks of the input side share: files, turns, the decoder's limit, tables.
+
+All candidates take their turn on the same file with the same seed, one sample each in rotation,
+pinned to one core, so that a busy machine slows all of them alike. Times are CPU seconds of the
+process, all its threads together, unless it says wall.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import functools
+import json
+import logging
+import os
+import statistics
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import av
+import av.logging
+import cv2
+import numpy as np
+import torch
+
+from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
+from sce_video.datasets.errors import FrameCountError
+from sce_video.datasets.readers import AvReader, av_file, av_reader
+from sce_video.datasets.repack.settings import Settings
+from sce_video.datasets.repack.work import Job, repack_file
+from sce_video.datasets.transforms import pending_view
+
+Sample = Callable[[str, int], Any]  # of a path and a seed
+MMACTION2 = "mmaction2"
+LIMITS = ("limit", "limit, our reader")
+BACKENDS = ("av", "decord", "torchcodec")
+
+
+@dataclass
+class Video:
+    """A file to measure and its repacked version."""
+
+    name: str
+    original: str
+    repacked: str | None = None
+
+
+@dataclass
+class Times:
+    """Seconds of each sample of one candidate on one file."""
+
+    cpu: list[float] = field(default_factory=list)
+    wall: list[float] = field(default_factory=list)
+
+    @property
+    def per_second(self) -> float:
+        """Videos a second, by the median of the CPU times."""
+        return 1 / statistics.median(self.cpu)
+
+    @property
+    def per_second_wall(self) -> float:
+        """Videos a second, by the median of the wall times."""
+        return 1 / statistics.median(self.wall)
+
+
+def arguments(description: str) -> argparse.ArgumentParser:
+    """The options that both benchmarks have."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--videos", required=True, metavar="DIR", help="folder of videos")
+    parser.add_argument("--json", metavar="OUT", help="also write the figures here")
+    parser.add_argument(
+        "--repacked", metavar="DIR", help="repacked versions; made now if not given"
+    )
+    parser.add_argument("--seconds", type=float, default=120, help="of measuring, about")
+    parser.add_argument(
+        "--all",
+        action="store_true",
+        help="every file that decodes, not only those like Kinetics: h264, short side 180 to 400, "
+        "6 seconds or more",
+    )
+    return parser
+
+
+def prepare_process() -> int:
+    """One core, one thread, no chatter; returns the core."""
+    core = min(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {core})
+    cv2.setNumThreads(0)
+    torch.set_num_threads(1)
+    av.logging.set_libav_level(av.logging.FATAL)
+    logging.disable(logging.WARNING)
+    warnings.filterwarnings("ignore")
+    return core
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def find_videos(folder: str, everything: bool) -> list[Video]:
+    """The files to measure; says on the screen which are left out and why."""
+    found = scan_folder(folder)
+    videos = []
+    for index in range(len(found)):
+        path = os.path.join(folder, found.path(index))
+        reason = _unfit(path, everything)
+        if reason:
+            print(f"left out: {found.path(index)}: {reason}")
+        else:
+            videos.append(Video(found.path(index), path))
+    if not videos:
+        raise SystemExit(f"no video to measure in {folder} (--all takes every one that decodes)")
+    return videos
+
+
+def _unfit(path: str, everything: bool) -> str:
+    try:
+        with AvReader(path, deadline=time.monotonic() + 60) as reader:
+            last = len(reader.timestamps) - 1
+            reader.read(np.unique([0, last]))
+            short, codec = min(reader.height, reader.width), reader._file.codec.name
+            if everything:
+                return ""
+            if codec != "h264" or not 180 <= short <= 400 or reader.duration < 6:
+                return f"{codec}, short side {short}, {reader.duration:.1f} s: not like Kinetics"
+    except FrameCountError as error:
+        return str(error)
+    except VideoDecodeError as error:
+        return error.reason
+    return ""
+
+
+@contextlib.contextmanager
+def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
+    """Fill in ``repacked``: from a folder, or made in a temporary one by the repack tool's code."""
+    if folder is not None:
+        for video in videos:
+            stem = os.path.join(folder, video.name)
+            names = (os.path.splitext(stem)[0] + ".mp4", stem + ".mp4")
+            video.repacked = next(filter(os.path.isfile, names), None)
+            if video.repacked is None:
+                print(f"{video.name}: not found in {folder}, measured without")
+        yield
+        return
+    with tempfile.TemporaryDirectory(prefix="repacked_") as made:
+        for number, video in enumerate(videos):
+            print(f"repacking {video.name}", flush=True)
+            target = os.path.join(made, f"{number}.mp4")
+            facts = repack_file(Job(video.original, target, Settings(), min_psnr=0.0))
+            if facts["status"] == "done":
+                video.repacked = target
+            else:
+                print(f"{video.name}: cannot be repacked, measured without: {facts['reason']}")
+        yield
+
+
+# -- the decoder's own limit -----------------------------------------------------------------
+
+
+@functools.cache
+def _packets(path: str) -> list[tuple[int, bool]]:
+    """(pts, is_keyframe) in the order of decoding; read before the clock runs."""
+    with av.open(path) as container:
+        stream = container.streams.best("video")
+        return [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size]
+
+
+@functools.lru_cache(maxsize=4096)
+def _plan(path: str, indices: tuple[int, ...]) -> list[tuple[int, int, frozenset[int]]]:
+    """(pts of the key frame, last packet's pts, wanted pts) of every stretch to decode."""
+    packets = _packets(path)
+    shown = sorted(range(len(packets)), key=lambda i: packets[i][0])
+    stretches: list[list[Any]] = []
+    for i in indices:
+        packet = shown[i]
+        pts = packets[packet][0]
+        key = max((k for k, (p, is_key) in enumerate(packets) if is_key and p <= pts), default=0)
+        if not stretches or key > stretches[-1][1]:
+            stretches.append([key, packet, {pts}])
+        else:
+            stretches[-1][1] = max(stretches[-1][1], packet)
+            stretches[-1][2].add(pts)
+    return [(packets[k][0], packets[last][0], frozenset(w)) for k, last, w in stretches]
+
+
+def decode_only(path: str, indices: np.ndarray) -> None:
+    """Open a file, seek, decode what leads to some frames, and nothing else.
+
+    A plain PyAV loop that knows beforehand where everything is; frames that are neither wanted nor
+    referred to are skipped, no picture is converted. What no reader on FFmpeg can beat by much.
+    """
+    found = 0
+    with av.open(path) as container:
+        stream = container.streams.best("video")
+        codec = stream.codec_context
+        codec.thread_count = 1
+        for start, last, wanted in _plan(path, tuple(indices.tolist())):
+            container.seek(start, stream=stream)
+            frames: list[av.VideoFrame] = []
+            for packet in container.demux(stream):
+                codec.skip_frame = "DEFAULT" if packet.pts in wanted else "NONREF"
+                frames += codec.decode(packet)
+                if packet.pts == last or not packet.size:
+                    break
+            frames += codec.decode(None)
+            codec.flush_buffers()
+            found += sum(frame.pts in wanted for frame in frames)
+    if found != len(indices):
+        raise RuntimeError(f"{path}: {found} of {len(indices)} frames found")
+
+
+def decode_as_we_do(path: str, indices: np.ndarray) -> None:
+    """The same by our own reader: it may not be slower than its own limit."""
+    with AvReader(path) as reader:
+        reader.decode(indices)
+
+
+def limits(choose: Callable[[str, int], np.ndarray]) -> dict[str, Sample]:
+    """The two candidates that stand for the decoder's limit, by name.
+
+    Args:
+        choose: The frames that the sample of a path and a seed needs.
+    """
+    return dict(
+        zip(LIMITS, (_limit(choose, decode_only), _limit(choose, decode_as_we_do)), strict=True)
+    )
+
+
+def _limit(choose: Callable[[str, int], np.ndarray], decode: Callable[..., None]) -> Sample:
+    """A candidate that decodes the frames a sample needs; choosing them is not measured."""
+    chosen = functools.lru_cache(maxsize=4096)(choose)
+
+    def sample(path: str, seed: int) -> tuple[float, float]:
+        indices = chosen(path, seed)
+        if decode is decode_only:
+            _plan(path, tuple(indices.tolist()))
+        cpu, wall = time.process_time(), time.perf_counter()
+        decode(path, indices)
+        return time.process_time() - cpu, time.perf_counter() - wall
+
+    return sample
+
+
+# -- taking turns ----------------------------------------------------------------------------
+
+
+def take_turns(
+    videos: list[Video], candidates: dict[str, Sample], seconds: float, least: int = 5
+) -> dict[tuple[str, str, str], Times]:
+    """Run all candidates on all files, round after round, until the time is over.
+
+    Returns:
+        (file, "original" or "repacked", candidate) -> times. A candidate that fails on a file is
+        named on the screen and does not appear.
+    """
+    jobs = []
+    for video in videos:
+        for kind, path in (("original", video.original), ("repacked", video.repacked)):
+            if path is not None:
+                jobs += [(video.name, kind, name, path) for name in candidates]
+    times: dict[tuple[str, str, str], Times] = {job[:3]: Times() for job in jobs}
+    end, seed = time.monotonic() + seconds, 0
+    while seed <= least or time.monotonic() < end:
+        for name, kind, candidate, path in jobs:
+            key = (name, kind, candidate)
+            if key not in times:
+                continue
+            try:
+                cpu, wall = _one_sample(candidates[candidate], path, seed)
+            except Exception as error:  # a candidate that cannot read it is part of the answer
+                text = (str(error).splitlines() or [""])[0]
+                print(f"{name} ({kind}): {candidate}: {type(error).__name__}: {text[:100]}")
+                del times[key]
+                continue
+            if seed > 0:  # the first turn warms up
+                times[key].cpu.append(cpu)
+                times[key].wall.append(wall)
+        seed += 1
+    return times
+
+
+def _one_sample(sample: Sample, path: str, seed: int) -> tuple[float, float]:
+    cpu, wall = time.process_time(), time.perf_counter()
+    answer = sample(path, seed)
+    if isinstance(answer, tuple) and len(answer) == 2:
+        return answer  # it measured itself
+    return time.process_time() - cpu, time.perf_counter() - wall
+
+
+def importable_backends() -> list[str]:
+    """Those of our backends that can be measured here."""
+    return [name for name in BACKENDS if backend_importable(name)]
+
+
+# -- stages ----------------------------------------------------------------------------------
+
+
+class Stages:
+    """CPU milliseconds of our default pipeline by stage, measured in turns of their own.
+
+    Its functions are wrapped while this is active; the time of one that is called within another
+    counts for itself only.
+    """
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._stack: list[float] = []
+        self._undo: list[tuple[Any, str, Any]] = []
+
+    def __enter__(self) -> Stages:
+        self._wrap(av_file.AvFile, "__init__", "open")
+        self._wrap(AvReader, "_lay_out_table", "index")
+        self._wrap(AvReader, "decode", "seek+decode")
+        self._wrap(av_reader._AvPictures, "__getitem__", "convert")
+        self._wrap(pending_view, "_apply", "crop/resize")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for owner, name, function in self._undo:
+            setattr(owner, name, function)
+
+    def _wrap(self, owner: Any, name: str, stage: str) -> None:
+        function = getattr(owner, name)
+
+        @functools.wraps(function)
+        def timed(*args: Any, **options: Any) -> Any:
+            with self.stage(stage):
+                return function(*args, **options)
+
+        self._undo.append((owner, name, function))
+        setattr(owner, name, timed)
+
+    @contextlib.contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time that is spent here, and in nothing wrapped within."""
+        self._stack.append(0.0)
+        start = time.process_time()
+        try:
+            yield
+        finally:
+            spent = time.process_time() - start
+            inner = self._stack.pop()
+            self.seconds[name] = self.seconds.get(name, 0.0) + spent - inner
+            if self._stack:
+                self._stack[-1] += spent
+
+
+def measure_stages(sample: Sample, rest: str, path: str, rounds: int = 5) -> dict[str, float]:
+    """Milliseconds per sample of every stage; what none of them covers is called ``rest``."""
+    sample(path, 0)
+    with Stages() as stages:
+        for seed in range(1, rounds + 1):
+            with stages.stage(rest):
+                sample(path, seed)
+    return {name: 1e3 * seconds / rounds for name, seconds in stages.seconds.items()}
+
+
+# -- what came out ---------------------------------------------------------------------------
+
+
+def mean_ratio(
+    times: dict[tuple[str, str, str], Times],
+    above: tuple[str, str],
+    below: tuple[str, str],
+    speed: str = "per_second",
+) -> float | None:
+    """Geometric mean over the files of the ratio of two (kind, candidate) speeds."""
+    ratios = [
+        getattr(times[name, *above], speed) / getattr(times[name, *below], speed)
+        for name in dict.fromkeys(key[0] for key in times)
+        if (name, *above) in times and (name, *below) in times
+    ]
+    return float(np.exp(np.mean(np.log(ratios)))) if ratios else None
+
+
+def mean_ratio_to_best(
+    times: dict[tuple[str, str, str], Times],
+    above: tuple[str, str],
+    below: Sequence[str],
+    speed: str = "per_second",
+) -> float | None:
+    """As :func:`mean_ratio`, to the fastest of several candidates on the same kind of file."""
+    kind = above[0]
+    best: dict[tuple[str, str, str], Times] = {}
+    for (name, which, candidate), measured in times.items():
+        key = (name, kind, "best")
+        if which == kind and candidate in below:
+            if key not in best or getattr(measured, speed) > getattr(best[key], speed):
+                best[key] = measured
+    return mean_ratio({**times, **best}, above, (kind, "best"), speed)
+
+
+def print_table(times: dict[tuple[str, str, str], Times], videos: list[Video]) -> None:
+    """Videos a second of all, and their ratio to mmaction2 on the original."""
+    for video in videos:
+        base = times.get((video.name, "original", MMACTION2))
+        print(f"\n{video.name}")
+        for kind, path in (("original", video.original), ("repacked", video.repacked)):
+            if path is None:
+                continue
+            print(f"  {kind}, {os.path.getsize(path):,} bytes")
+            for (name, which, candidate), measured in times.items():
+                if (name, which) == (video.name, kind):
+                    ratio = f"{measured.per_second / base.per_second:6.2f} x" if base else ""
+                    print(
+                        f"    {candidate:<22}{measured.per_second:8.1f} videos/s {ratio}"
+                        f"   wall {measured.per_second_wall:8.1f}"
+                    )
+
+
+def print_stages(stages: dict[str, dict[str, float]]) -> None:
+    """CPU milliseconds by stage, one line for each kind of file: medians over the files."""
+    names = list(dict.fromkeys(name for found in stages.values() for name in found))
+    print("\nCPU milliseconds of our pipeline (av) by stage, mean of the files")
+    print("  " + " " * 10 + "".join(f"{name:>13}" for name in names))
+    for kind, found in stages.items():
+        print(f"  {kind:<10}" + "".join(f"{found.get(name, 0):13.2f}" for name in names))
+
+
+def stages_by_kind(videos: list[Video], sample: Sample, rest: str) -> dict[str, dict[str, float]]:
+    """Mean over the files, of the originals and of the repacked ones."""
+    answer = {}
+    for kind in ("original", "repacked"):
+        paths = [path for video in videos if (path := getattr(video, kind)) is not None]
+        found = [measure_stages(sample, rest, path) for path in paths]
+        if found:
+            answer[kind] = {
+                name: statistics.mean(one.get(name, 0.0) for one in found)
+                for name in dict.fromkeys(name for one in found for name in one)
+            }
+    return answer
+
+
+def figures(times: dict[tuple[str, str, str], Times], videos: list[Video]) -> list[dict[str, Any]]:
+    """Plain values of all files, for JSON."""
+    rows = []
+    for video in videos:
+        row: dict[str, Any] = {"file": video.name}
+        for kind, path in (("original", video.original), ("repacked", video.repacked)):
+            if path is not None:
+                row[kind] = {
+                    "bytes": os.path.getsize(path),
+                    "samples": {
+                        candidate: {
+                            "videos_per_second": round(measured.per_second, 3),
+                            "videos_per_second_wall": round(measured.per_second_wall, 3),
+                            "rounds": len(measured.cpu),
+                        }
+                        for (name, which, candidate), measured in times.items()
+                        if (name, which) == (video.name, kind)
+                    },
+                }
+        rows.append(row)
+    return rows
+
+
+def write_json(path: str, values: dict[str, Any]) -> None:
+    """Write under another name first, so that no half file stands under this one."""
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    temporary.write_text(json.dumps(values, indent=2) + "\n")
+    temporary.replace(target)
+
+
+def machine(core: int) -> dict[str, Any]:
+    """Where this was measured."""
+    return {
+        "cores": os.cpu_count(),
+        "core": core,
+        "load": [round(value, 2) for value in os.getloadavg()],
+        "av": av.__version__,
+        "opencv": cv2.__version__,
+        "torch": torch.__version__,
+    }

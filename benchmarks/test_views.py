@@ -1,0 +1,137 @@
+"""How fast the input side of the 30-view test is, on one core: ours, mmaction2's, the limit.
+
+    python benchmarks/test_views.py --videos DIR [--json OUT] [--repacked DIR] [--seconds 120]
+
+The work: 10 clips of 2.56 s at equal steps, 8 frames each, short side 256, three crops of 256 along
+the long side. In rotation, on the originals and on their repacked versions:
+
+    mmaction2          its own test pipeline: DecordInit, SampleFrames (10 clips, test mode),
+                       DecordDecode, Resize, ThreeCrop, FormatShape, PackActionInputs
+    av, decord, ...    our test pipeline (configs/_base_/pipelines/test_8x224.py) with each backend,
+                       and the 30 views made from it on the CPU
+    av, packed only    ours without the views, which with a GPU are the device's work
+    limit              the frames our sample needs, decoded and not converted
+    limit, our reader  the same by our reader
+
+The JSON's ``ratios`` are geometric means over the files of ratios of CPU time (``ratios_wall``:
+wall time) of ``av`` to mmaction2 on the originals: ``original`` and ``repacked``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import side_by_side as sbs
+
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.transforms import (
+    DecodeSharedFrames,
+    OpenVideo,
+    PackVideo,
+    ResizeShortSide,
+    UniformClips,
+    cut_views,
+)
+
+CLIP_DURATION, NUM_FRAMES, NUM_CLIPS, SIZE = 2.56, 8, 10, 256
+
+
+def ours(backend: str, make_views: bool = True) -> sbs.Sample:
+    """One video with one of our backends."""
+    steps = [
+        OpenVideo(backend),
+        UniformClips(CLIP_DURATION, NUM_FRAMES, NUM_CLIPS),
+        DecodeSharedFrames(),
+        ResizeShortSide(SIZE),
+        PackVideo(SIZE, num_crops=3),
+    ]
+
+    def sample(path: str, seed: int) -> None:
+        results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
+        results["rng"] = np.random.default_rng(seed)
+        for step in steps:
+            results = step(results)
+        if make_views:
+            views = cut_views(results)
+            assert views.shape == (3 * NUM_CLIPS, NUM_FRAMES, SIZE, SIZE, 3)
+
+    return sample
+
+
+def mmaction2() -> sbs.Sample:
+    """The same with mmaction2's transforms; its interval is the frames of our clip over 8."""
+    from mmaction.datasets.transforms import (
+        DecordDecode,
+        DecordInit,
+        FormatShape,
+        PackActionInputs,
+        Resize,
+        SampleFrames,
+        ThreeCrop,
+    )
+
+    opening, decoding, resize = DecordInit(num_threads=1), DecordDecode(), Resize((-1, SIZE))
+    crop, shape, pack = ThreeCrop(SIZE), FormatShape("NCTHW"), PackActionInputs()
+
+    def sample(path: str, seed: int) -> None:
+        results = opening(dict(filename=path, start_index=0, modality="RGB", label=-1))
+        interval = max(1, round(CLIP_DURATION * results["avg_fps"] / NUM_FRAMES))
+        frames = SampleFrames(
+            NUM_FRAMES, frame_interval=interval, num_clips=NUM_CLIPS, test_mode=True
+        )
+        for step in (frames, decoding, resize, crop, shape, pack):
+            results = step(results)
+        assert results["inputs"].shape == (3 * NUM_CLIPS, 3, NUM_FRAMES, SIZE, SIZE)
+
+    return sample
+
+
+def needed(path: str, seed: int) -> np.ndarray:
+    """The frames that the ten clips show."""
+    with AvReader(path) as reader:
+        clips = UniformClips(CLIP_DURATION, NUM_FRAMES, NUM_CLIPS)({"reader": reader})["clips"]
+    return np.unique(np.concatenate([clip.frames for clip in clips]))
+
+
+def ratios(times: dict, speed: str) -> dict[str, float | None]:
+    """What the issue is about, rounded."""
+    found = {
+        kind: sbs.mean_ratio(times, (kind, "av"), ("original", sbs.MMACTION2), speed)
+        for kind in ("original", "repacked")
+    }
+    return {name: None if value is None else round(value, 3) for name, value in found.items()}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the comparison."""
+    args = sbs.arguments("Speed of the input side of the 30-view test.").parse_args(argv)
+    core = sbs.prepare_process()
+    videos = sbs.find_videos(args.videos, args.all)
+    candidates = {sbs.MMACTION2: mmaction2()}
+    candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
+    candidates["av, packed only"] = ours("av", make_views=False)
+    candidates |= sbs.limits(needed)
+    with sbs.with_repacked(videos, args.repacked):
+        times = sbs.take_turns(videos, candidates, args.seconds, least=3)
+        stages = sbs.stages_by_kind(videos, ours("av"), "views, rest")
+        sbs.print_table(times, videos)
+        sbs.print_stages(stages)
+        values = {
+            "ratios": ratios(times, "per_second"),
+            "ratios_wall": ratios(times, "per_second_wall"),
+            "mean": "geometric, over the files; medians over the rounds",
+            "stages_ms": stages,
+            "machine": sbs.machine(core),
+            "files": sbs.figures(times, videos),
+        }
+    print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
+    print(f"ratios (wall time): {values['ratios_wall']}")
+    if args.json:
+        sbs.write_json(args.json, values)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

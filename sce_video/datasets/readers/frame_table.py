@@ -1,0 +1,236 @@
+"""Which frames a file holds, when each is shown and where decoding can begin.
+
+Two sources give the same table: the packets, of which all are read (:func:`table_from_packets`),
+and the index of an mp4, mov or AVI file, which needs no look at the media data
+(:func:`table_from_index`).
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import av
+import numpy as np
+
+_MAX_MOOV_BYTES = 256 * 2**20  # a header larger than this is not believed
+
+
+@dataclass(frozen=True)
+class FrameTable:
+    """The packets of a video stream, in the order of decoding.
+
+    Attributes:
+        pts: (F,) int64, when the frame of each packet is shown, in units of the stream.
+        is_key: (F,) bool, whether decoding can begin there.
+        last_duration: How long the frame shown last is shown, same units; 0 when not stated.
+        hidden: (F,) bool, frames that an edit list cuts away: decoded, because others refer to
+            them, but never shown. None where there are none.
+    """
+
+    pts: np.ndarray
+    is_key: np.ndarray
+    last_duration: int
+    hidden: np.ndarray | None = None
+
+    @property
+    def in_order_of_showing(self) -> np.ndarray:
+        """Packets of the frames that are shown, by their time stamps."""
+        shown = np.arange(len(self.pts)) if self.hidden is None else np.flatnonzero(~self.hidden)
+        return shown[np.argsort(self.pts[shown], kind="stable")]
+
+    @property
+    def reordered(self) -> bool:
+        """Whether frames are decoded in another order than they are shown (B frames)."""
+        return bool((np.diff(self.pts) < 0).any())
+
+
+def table_from_packets(
+    pts: list[int], is_key: list[bool], durations: list[int], hidden: list[bool]
+) -> FrameTable:
+    """The table of packets that were read; arguments are those of :class:`FrameTable`."""
+    stamps = np.asarray(pts, dtype=np.int64)
+    cut = np.asarray(hidden, dtype=bool)
+    shown = np.flatnonzero(~cut)
+    last = durations[int(shown[np.argmax(stamps[shown])])] if shown.size else 0
+    return FrameTable(stamps, np.asarray(is_key, dtype=bool), last, cut if cut.any() else None)
+
+
+class TableMemory:
+    """Tables of files that had to be read to the end, so that a process does that once per file.
+
+    Args:
+        capacity: Tables that are kept, the latest used ones; nine bytes a frame.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
+
+    def get(self, path: str) -> FrameTable | None:
+        """The table of the file as it is now, if it is known."""
+        key = _identity(path)
+        table = self._tables.get(key)
+        if table is not None:
+            self._tables.move_to_end(key)
+        return table
+
+    def put(self, path: str, table: FrameTable) -> None:
+        """Remember a table."""
+        self._tables[_identity(path)] = table
+        while len(self._tables) > self._capacity:
+            self._tables.popitem(last=False)
+
+
+def _identity(path: str) -> tuple[str, int, int]:
+    status = os.stat(path)
+    return os.path.abspath(path), status.st_size, status.st_mtime_ns
+
+
+def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
+    """The table of an mp4, mov or AVI file, from the index that FFmpeg made when opening it.
+
+    That has the place, the decoding time and the key-frame flag of each sample, in an mp4 file
+    after the edit list; only the distance from decoding to presentation time (``ctts``) it keeps to
+    itself, so that is read from the file. The time stamps are right up to one constant, which
+    the first packet tells (see ``AvReader``).
+
+    Returns:
+        None where this is not certain to equal what the packets say: other containers, fragmented
+        files, edit lists that cut or repeat frames, AVI files with B frames, empty samples, files
+        cut short, tables that contradict each other.
+    """
+    entries = getattr(stream, "index_entries", None)  # PyAV 18
+    if entries is None or len(entries) == 0:
+        return None
+    name = stream.container.format.name
+    if name.startswith("mov,"):
+        samples = _read_sample_tables(path, stream.id)
+    elif name == "avi" and not stream.codec_context.has_b_frames:
+        count = len(entries)  # counted in frames
+        samples = _SampleTables(np.ones(count, np.int64), np.zeros(count, np.int64))
+    else:
+        return None
+    if samples is None or len(samples.durations) != len(entries):
+        return None
+    rows = [(e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard) for e in entries]
+    dts, places, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
+    if discarded.any() or not sizes.all() or not keys.any():
+        return None
+    if (places + sizes).max() > os.path.getsize(path) or not keys[0]:
+        return None  # cut short: the packets say what is left
+    steps = np.diff(dts)
+    if name == "avi":  # frames may be missing, which are then shown longer
+        if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
+            return None
+    elif (steps <= 0).any() or (steps != samples.durations[:-1]).any():
+        return None
+    pts = dts + samples.offsets
+    last = int(np.argmax(pts))
+    return FrameTable(pts, keys.astype(bool), int(samples.durations[last]))
+
+
+@dataclass(frozen=True)
+class _SampleTables:
+    """Of one track: duration of each sample, and presentation minus decoding time."""
+
+    durations: np.ndarray
+    offsets: np.ndarray
+
+
+def _read_sample_tables(path: str, track_id: int) -> _SampleTables | None:
+    """Parse the header of an mp4 file; None when it is not what one expects."""
+    try:
+        with open(path, "rb") as file:
+            moov = _find_moov(file, os.fstat(file.fileno()).st_size)
+        if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
+            return None  # mvex: a fragmented file, most samples are described elsewhere
+        for kind, track in _boxes(moov):
+            if kind == b"trak" and _track_id(track) == track_id:
+                return _tables_of_track(track)
+    except (OSError, struct.error, ValueError, KeyError):
+        pass
+    return None
+
+
+def _find_moov(file: BinaryIO, file_size: int) -> memoryview | None:
+    position = 0
+    while position + 8 <= file_size:
+        file.seek(position)
+        header = file.read(16)
+        size, kind = struct.unpack_from(">I4s", header)
+        start = 8
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", header, 8)
+            start = 16
+        elif size == 0:
+            size = file_size - position
+        if size < start or position + size > file_size:
+            return None
+        if kind == b"moov":
+            if size > _MAX_MOOV_BYTES:
+                return None
+            file.seek(position + start)
+            return memoryview(file.read(size - start))
+        position += size
+    return None
+
+
+def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
+    """(kind, content) of the boxes that follow each other in ``data``."""
+    position = 0
+    while position + 8 <= len(data):
+        size, kind = struct.unpack_from(">I4s", data, position)
+        start = 8
+        if size == 1:
+            (size,) = struct.unpack_from(">Q", data, position + 8)
+            start = 16
+        elif size == 0:
+            size = len(data) - position
+        if size < start or position + size > len(data):
+            raise ValueError("a box reaches beyond the one that holds it")
+        yield kind, data[position + start : position + size]
+        position += size
+
+
+def _child(data: memoryview, *kinds: bytes) -> memoryview:
+    """The first box found by descending through ``kinds``; KeyError when there is none."""
+    for wanted in kinds:
+        for kind, content in _boxes(data):
+            if kind == wanted:
+                data = content
+                break
+        else:
+            raise KeyError(wanted)
+    return data
+
+
+def _track_id(track: memoryview) -> int:
+    header = _child(track, b"tkhd")
+    return int(struct.unpack_from(">I", header, 20 if header[0] == 1 else 12)[0])
+
+
+def _tables_of_track(track: memoryview) -> _SampleTables:
+    table = _child(track, b"mdia", b"minf", b"stbl")
+    durations = _runs(_child(table, b"stts"), "stts")
+    try:
+        offsets = _runs(_child(table, b"ctts"), "ctts")
+    except KeyError:
+        offsets = np.zeros(len(durations), dtype=np.int64)
+    if len(offsets) != len(durations):
+        raise ValueError("ctts and stts differ in their number of samples")
+    return _SampleTables(durations, offsets)
+
+
+def _runs(box: memoryview, name: str) -> np.ndarray:
+    """Values of a run-length coded table of (count, value) pairs, one per sample."""
+    (count,) = struct.unpack_from(">I", box, 4)
+    pairs = np.frombuffer(box, dtype=">i4", count=2 * count, offset=8).reshape(count, 2)
+    lengths = pairs[:, 0].astype(np.int64)
+    if (lengths < 0).any() or lengths.sum() > 2**26:
+        raise ValueError(f"{name} speaks of an impossible number of samples")
+    return np.repeat(pairs[:, 1].astype(np.int64), lengths)
