@@ -1,9 +1,17 @@
-"""PyAV's colour conversion by one thread against its default pool, side by side.
+"""Converting and scaling decoded frames: two decisions of the ``av`` backend, side by side.
 
     python benchmarks/colour_conversion.py VIDEO [VIDEO ...]
 
-A fresh converter for every eight frames, as a sample of one video needs it; the two take turns.
-Prints the medians and the ratio. Why ``AvReader`` converts with the decoder's number of threads.
+Threads: PyAV's colour conversion by one thread against its default pool; a fresh converter for
+every eight frames, as a sample of one video needs it. Why ``AvReader`` converts with the decoder's
+number of threads.
+
+Scaling: conversion to RGB and then OpenCV's linear resizing to a short side of 256, as our
+transforms do, against FFmpeg's conversion and scaling in one call, with the difference of their
+pixels. Why the two are not one call.
+
+Candidates take turns; prints medians and ratios. Times of the threads are wall times, of the
+scaling CPU times.
 """
 
 from __future__ import annotations
@@ -11,12 +19,15 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Callable
 from itertools import islice
 
 import av
+import cv2
+import numpy as np
 from av.video.reformatter import VideoReformatter
 
-FRAMES, ROUNDS = 8, 20
+FRAMES, ROUNDS, SHORT_SIDE = 8, 20, 256
 
 
 def microseconds(frames: list[av.VideoFrame], threads: int) -> float:
@@ -28,16 +39,69 @@ def microseconds(frames: list[av.VideoFrame], threads: int) -> float:
     return (time.perf_counter() - start) / len(frames) * 1e6
 
 
+def target_size(frame: av.VideoFrame) -> tuple[int, int]:
+    """Height and width with a short side of 256."""
+    short = min(frame.height, frame.width)
+    return frame.height * SHORT_SIDE // short, frame.width * SHORT_SIDE // short
+
+
+def one_after_the_other(frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
+    """RGB, then resized."""
+    rgb = converter.reformat(frame, format="rgb24", threads=1).to_ndarray()
+    return cv2.resize(rgb, target_size(frame)[::-1], interpolation=cv2.INTER_LINEAR)
+
+
+def in_one_call(how: str) -> Callable[[av.VideoFrame, VideoReformatter], np.ndarray]:
+    """By FFmpeg, with one of its ways of scaling."""
+
+    def scale(frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
+        height, width = target_size(frame)
+        scaled = converter.reformat(
+            frame, width=width, height=height, format="rgb24", interpolation=how, threads=1
+        )
+        return scaled.to_ndarray()
+
+    return scale
+
+
+def compare_scaling(frames: list[av.VideoFrame]) -> None:
+    """Print the CPU time of a frame, and the difference, of each way."""
+    ways = {"convert, resize": one_after_the_other}
+    ways |= {f"one call, {how}": in_one_call(how) for how in ("FAST_BILINEAR", "BILINEAR", "AREA")}
+    converters = {name: VideoReformatter() for name in ways}
+    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            start = time.process_time()
+            for frame in frames:
+                way(frame, converters[name])
+            seconds[name].append((time.process_time() - start) / len(frames))
+    base = statistics.median(seconds["convert, resize"])
+    ours = one_after_the_other(frames[-1], VideoReformatter()).astype(int)
+    for name, way in ways.items():
+        middle = statistics.median(seconds[name])
+        change = np.abs(way(frames[-1], converters[name]) - ours)
+        print(
+            f"    {name:<26}{1e6 * middle:7.0f} us {middle / base:6.2f} x   "
+            f"pixels differ by {change.mean():.2f} in the mean, {change.max()} at most"
+        )
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Colour conversion: one thread against a pool.")
+    """Run both comparisons."""
+    parser = argparse.ArgumentParser(description="Conversion and scaling of decoded frames.")
     parser.add_argument("videos", nargs="+")
+    cv2.setNumThreads(0)
     for path in parser.parse_args().videos:
         with av.open(path) as container:
             frames = list(islice(container.decode(video=0), FRAMES))
         rounds = [(microseconds(frames, 0), microseconds(frames, 1)) for _ in range(ROUNDS)]
         pool, one = (statistics.median(column) for column in zip(*rounds, strict=True))
-        size = f"{frames[0].width}x{frames[0].height}"
-        print(f"{path} ({size}): pool {pool:.0f} us, one thread {one:.0f} us, {pool / one:.1f} x")
+        height, width = target_size(frames[0])
+        print(f"{path} ({frames[0].width}x{frames[0].height})")
+        print(f"  threads: pool {pool:.0f} us, one thread {one:.0f} us, {pool / one:.1f} x")
+        print(f"  scaling to {width}x{height}:")
+        compare_scaling(frames)
 
 
 if __name__ == "__main__":

@@ -80,8 +80,8 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every file that decodes, not only those like Kinetics: h264, short side 180 to 400, "
-        "6 seconds or more",
+        help="every file that decodes, not only those like Kinetics' own: h264, short side 240 to "
+        "256, 9 to 11 seconds, 24 frames a second or more",
     )
     return parser
 
@@ -113,7 +113,9 @@ def find_videos(folder: str, everything: bool) -> list[Video]:
         else:
             videos.append(Video(found.path(index), path))
     if not videos:
-        raise SystemExit(f"no video to measure in {folder} (--all takes every one that decodes)")
+        raise SystemExit(
+            f"no video like Kinetics' to measure in {folder} (--all takes every one that decodes)"
+        )
     return videos
 
 
@@ -125,8 +127,10 @@ def _unfit(path: str, everything: bool) -> str:
             short, codec = min(reader.height, reader.width), reader._file.codec.name
             if everything:
                 return ""
-            if codec != "h264" or not 180 <= short <= 400 or reader.duration < 6:
-                return f"{codec}, short side {short}, {reader.duration:.1f} s: not like Kinetics"
+            rate = len(reader.timestamps) / reader.duration
+            like = codec == "h264" and 240 <= short <= 256 and 9 <= reader.duration <= 11
+            if not (like and rate >= 23.9):
+                return f"{codec}, short side {short}, {reader.duration:.1f} s, {rate:.1f} a second"
     except FrameCountError as error:
         return str(error)
     except VideoDecodeError as error:

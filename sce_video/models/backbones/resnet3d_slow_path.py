@@ -112,20 +112,6 @@ _BLOCKS: dict[int, type[BasicBlock] | type[Bottleneck]] = {
 }
 
 
-class _MaxPool3d(nn.MaxPool3d):
-    """Max pooling in the type of its input.
-
-    Autocast on a CPU pools in fp32, and what follows up to the next projection is then fp32 too:
-    the sums of res2 with their conversions, memory and time. A largest value is exact in any type.
-    """
-
-    def forward(self, x: Tensor) -> Tensor:
-        if x.device.type != "cpu":
-            return super().forward(x)
-        with torch.autocast("cpu", enabled=False):
-            return super().forward(x)
-
-
 @MODELS.register_module()
 class ResNet3dSlowPath(BaseModule):
     """ResNet3D without temporal stride, temporal convolutions in res4 and res5 only.
@@ -187,7 +173,7 @@ class ResNet3dSlowPath(BaseModule):
         self.conv1 = _conv(in_channels, base_channels, (1, 7), stride=2)
         self.bn1 = nn.BatchNorm3d(base_channels)
         self.relu = nn.ReLU(inplace=True)
-        self.maxpool = _MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))
+        self.maxpool = nn.MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))
         strides = (1, 2, 2, last_stage_stride)
         dilations = (1, 1, 1, last_stage_dilation)
         self.out_channels = base_channels

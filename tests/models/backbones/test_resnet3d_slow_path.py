@@ -170,64 +170,6 @@ def test_channels_last_gives_the_same():
     assert out.is_contiguous(memory_format=torch.channels_last_3d)
 
 
-@pytest.mark.parametrize("depth", [18, 50])
-def test_channels_last_trains_the_same(depth):
-    """Loss and gradients of a training step, in float64: only the order of sums may differ."""
-    torch.manual_seed(0)
-    plain = ResNet3dSlowPath(depth=depth, base_channels=8, zero_init_residual=False).double()
-    last = ResNet3dSlowPath(depth=depth, base_channels=8, channels_last=True).double()
-    last.load_state_dict(plain.state_dict())
-    x = torch.rand(4, 3, 2, 64, 64, dtype=torch.float64)
-    losses = []
-    for model in (plain, last):
-        losses.append(model(x).square().mean())
-        losses[-1].backward()
-    torch.testing.assert_close(losses[0], losses[1], rtol=1e-9, atol=0)
-    for (name, p), q in zip(plain.named_parameters(), last.parameters(), strict=True):
-        torch.testing.assert_close(p.grad, q.grad, rtol=1e-6, atol=1e-9, msg=name)
-
-
-def test_pooling_is_that_of_torch():
-    pool = ResNet3dSlowPath(depth=18, base_channels=8).maxpool
-    x = torch.randn(2, 8, 3, 13, 16, requires_grad=True)
-    grads = []
-    for module in (pool, nn.MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1))):
-        out = module(x)
-        grads += torch.autograd.grad(out.square().sum(), x)
-        grads.append(out)
-    assert torch.equal(grads[0], grads[2]) and torch.equal(grads[1], grads[3])
-
-
-def test_autocast_on_a_cpu_stays_in_bf16():
-    """As on a GPU; torch's pooling would go to fp32, and all sums of res2 with it."""
-    torch.manual_seed(0)
-    model = ResNet3dSlowPath(depth=18, base_channels=8, zero_init_residual=False)
-    x = torch.rand(2, 3, 4, 64, 64)
-    kinds: dict[str, torch.dtype] = {}
-    for name in ("bn1", "maxpool", "layer1", "layer2", "layer4"):
-        getattr(model, name).register_forward_hook(
-            lambda _, __, out, name=name: kinds.__setitem__(name, out.dtype)
-        )
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = model(x)
-        assert torch.is_autocast_enabled("cpu")
-        assert model.conv1(x).dtype == torch.bfloat16  # autocast goes on after the pooling
-    assert set(kinds.values()) == {torch.bfloat16}, kinds
-    expected = model(x)
-    assert expected.dtype == torch.float32
-    difference = (out.float() - expected).norm() / expected.norm()
-    assert difference < 0.08  # 17 layers of 8 bits: 0.043 measured, with fp32 pooling 0.040
-
-
-def test_largest_values_are_exact_in_bf16():
-    pool = ResNet3dSlowPath(depth=18, base_channels=8).maxpool
-    x = torch.randn(2, 8, 3, 14, 14, dtype=torch.bfloat16)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        out = pool(x)
-    expected = nn.functional.max_pool3d(x.float(), (1, 3, 3), (1, 2, 2), (0, 1, 1))
-    assert out.dtype == torch.bfloat16 and torch.equal(out.float(), expected)
-
-
 def test_blocks_begin_as_the_identity():
     model = ResNet3dSlowPath(depth=18, base_channels=8)
     assert all(not b.bn2.weight.any() for b in model.layer2)

@@ -1,0 +1,69 @@
+"""benchmarks/data_pipeline.py and test_views.py: one small run each, and what they call a ratio."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from helpers import numbered_frames, write_video
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Two videos, one that is none, and the repacked version of the first."""
+    pytest.importorskip("decord")
+    root = tmp_path_factory.mktemp("bench")
+    frames = numbered_frames(90, 120, 160)
+    for name in ("a/one.mp4", "two.mkv"):
+        write_video(root / "videos" / name, frames, options={"g": "30"})
+    (root / "videos" / "none.mp4").write_text("no video")
+    write_video(root / "repacked" / "a" / "one.mp4", frames, options={"g": "1"})
+    return root
+
+
+def run(repo, folders, name, *more):
+    out = folders / f"{name}.json"
+    command = [sys.executable, str(repo / "benchmarks" / f"{name}.py"), "--videos",
+               str(folders / "videos"), "--json", str(out), "--seconds", "0", *more]  # fmt: skip
+    environment = {**os.environ, "PYTHONPATH": str(repo), "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    return done, out
+
+
+@pytest.mark.parametrize("name", ["data_pipeline", "test_views"])
+def test_a_small_run(repo, folders, name):
+    done, out = run(repo, folders, name, "--all", "--repacked", str(folders / "repacked"))
+    assert done.returncode == 0, done.stderr
+    assert "left out: none.mp4: cannot be opened" in done.stdout
+    assert "two.mkv: not found in" in done.stdout
+    values = json.loads(out.read_text())
+    wanted = ["original", "repacked"]
+    wanted += ["of_decoder_limit"] if name == "data_pipeline" else []
+    assert list(values["ratios"]) == list(values["ratios_wall"]) == wanted
+    files = {row["file"]: row for row in values["files"]}
+    assert sorted(files) == ["a/one.mp4", "two.mkv"] and "repacked" not in files["two.mkv"]
+    assert {"mmaction2", "av", "auto", "limit"} <= set(files["two.mkv"]["original"]["samples"])
+
+    def speed(file, kind, candidate):
+        return files[file][kind]["samples"][candidate]["videos_per_second"]
+
+    each = [speed(f, "original", "av") / speed(f, "original", "mmaction2") for f in files]
+    assert values["ratios"]["original"] == pytest.approx(np.sqrt(each[0] * each[1]), rel=0.01)
+    assert values["ratios"]["repacked"] == pytest.approx(
+        speed("a/one.mp4", "repacked", "av") / speed("a/one.mp4", "original", "mmaction2"),
+        rel=0.01,
+    )
+    assert {"open", "index", "seek+decode", "convert", "crop/resize"} <= set(
+        values["stages_ms"]["repacked"]
+    )
+
+
+def test_files_unlike_kinetics_are_left_out(repo, folders):
+    done, _ = run(repo, folders, "data_pipeline")
+    assert done.returncode == 1
+    assert "left out: two.mkv: h264, short side 120, 3.6 s, 25.0 a second" in done.stdout
+    assert "no video like Kinetics'" in done.stderr
