@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sce_video.datasets.transforms import cut_views
+
 #: From normalised views (n, 3, T, H, W) to one row each, (n, C).
 ViewFunction = Callable[[Tensor], Tensor]
 
@@ -30,13 +32,25 @@ def view_chunks(
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
+    total = len(video["positions"]) * len(video["offsets"])
+    parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
+    if torch.device(device).type == "cpu":
+        for start, stop in parts:
+            yield cut_views(video, start, stop)
+    else:
+        yield from _cut_on_device(video, device, parts)
+
+
+def _cut_on_device(
+    video: dict[str, Any], device: torch.device | str, parts: list[tuple[int, int]]
+) -> Iterator[Tensor]:
+    """The views of each part, first to one past the last, by indexing on the device."""
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, size = video["offsets"].tolist(), video["crop_size"]
-    total = len(positions) * len(offsets)
-    for start in range(0, total, max_views):
+    for start, stop in parts:
         chunk = []
-        for number in range(start, min(start + max_views, total)):
+        for number in range(start, stop):
             clip, crop = divmod(number, len(offsets))
             top, left = offsets[crop]
             window = frames[:, top : top + size, left : left + size]

@@ -13,6 +13,7 @@ from sce_video.datasets.transforms import (
     crop_offsets,
 )
 from sce_video.evaluation import central_view, view_chunks
+from sce_video.evaluation.multi_view import _cut_on_device
 
 
 class Reader:
@@ -105,6 +106,9 @@ def test_views_in_clip_major_order_whatever_the_chunks(max_views):
     sample = packed(Reader(90, 30.0), UniformClips(2.56, 8, 10))
     chunks = list(view_chunks(sample, "cpu", max_views))
     assert max(map(len, chunks)) == min(max_views, 30)
+    parts = [(start, min(start + max_views, 30)) for start in range(0, 30, max_views)]
+    for chunk, other in zip(chunks, _cut_on_device(sample, "cpu", parts), strict=True):
+        assert torch.equal(chunk, other), "the way of a GPU gives the same"
     views = torch.cat(chunks)
     assert views.shape == (30, 8, 8, 8, 3) and views.dtype == torch.uint8
     for k in range(10):

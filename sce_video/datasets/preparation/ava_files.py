@@ -23,14 +23,6 @@ OVERSHOOT = 0.005  # shares of the frame that a box may stick out, and is cut by
 Key = tuple[str, int]
 Corners = tuple[float, float, float, float]
 
-# The 20 actions that the evaluation leaves out; their names, where the full list is not there.
-UNSCORED = {
-    2: "crawl", 16: "brush teeth", 18: "catch (an object)", 19: "chop", 21: "clink glass",
-    23: "cook", 25: "dig", 31: "exit", 32: "extract", 33: "fishing", 35: "kick (an object)",
-    39: "paint", 40: "play board game", 42: "play with pets", 44: "press", 50: "row boat",
-    53: "shovel", 55: "stir", 71: "kick (a person)", 75: "play with kids",
-}  # fmt: skip
-
 _BLOCK = re.compile(r"\b(?:item|label)\s*\{((?:[^{}\"]|\"(?:[^\"\\]|\\.)*\")*)\}")
 _FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\"|[\w.+-]+)")
 
@@ -102,13 +94,13 @@ def read_action_list(path: Path) -> dict[int, str]:
 
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
-    """All actions by id; without a full list those that are not scored are the known 20.
+    """All actions by id; without a full list those that are not scored are called by their id.
 
     Raises:
         ValueError: A scored action is not in the full list.
     """
     if every is None:
-        every = {**UNSCORED, **scored}
+        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
     missing = sorted(set(scored) - set(every))
     if missing:
         raise ValueError(

@@ -14,7 +14,6 @@ from helpers import numbered_frames, write_video
 from sce_video.datasets.ava_actions import Action
 from sce_video.datasets.preparation.ava import AvaOptions, look_at_video
 from sce_video.datasets.preparation.ava_files import (
-    UNSCORED,
     Detections,
     check_box,
     merge_actions,
@@ -173,12 +172,14 @@ def test_scored_actions_are_marked():
         merge_actions({4: "fall"}, every)
 
 
-def test_without_the_full_list_the_other_twenty_are_known():
-    scored = {i: str(i) for i in range(1, 81) if i not in UNSCORED}
-    assert len(UNSCORED) == 20 and len(scored) == 60
+def test_without_the_full_list_the_others_are_called_by_their_ids():
+    unscored = (2, 16, 75)
+    scored = {i: f"name {i}" for i in range(1, 81) if i not in unscored}
     actions = merge_actions(scored, None)
     assert [action.id for action in actions] == list(range(1, 81))
-    assert {a.id: a.name for a in actions if not a.scored} == UNSCORED
+    others = {a.id: a.name for a in actions if not a.scored}
+    assert others == {2: "action 2", 16: "action 16", 75: "action 75"}
+    assert actions[0].name == "name 1" and actions[0].scored
 
 
 # -- detections -------------------------------------------------------------------------------
