@@ -227,15 +227,13 @@ class _Files(VideoDataset):
     def _list_videos(self, *_: Any) -> VideoList:
         return self._files
 
-    def _run_pipeline(
-        self, path: str, index: int, seed: int, deadline: float | None
-    ) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:
-            return super()._run_pipeline(path, index, seed, deadline)
+            return super()._run_pipeline(index, seed, given)
         except VideoDecodeError:
             raise
         except Exception as error:  # a picture too large for memory, a fault of a library
-            raise VideoDecodeError(path, f"{type(error).__name__}: {error}") from error
+            raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
 
 
 class _ArrayReader(VideoReader):

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.utils.data import get_worker_info
 
+from sce_video.datasets.batch_places import joined
 from sce_video.registry import FUNCTIONS
 
 _VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
@@ -57,17 +55,7 @@ def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
                 f"view {number} has different shapes in one batch, {shapes}: "
                 "end the pipeline with a crop of fixed size"
             )
-    return [_stack(view) for view in views]
-
-
-def _stack(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
-    """``torch.stack``; in a loader worker straight into the shared memory that is shipped."""
-    if get_worker_info() is None:
-        return torch.stack(tuple(tensors))
-    shape = (len(tensors), *tensors[0].shape)
-    storage = tensors[0].untyped_storage()._new_shared(math.prod(shape) * tensors[0].itemsize)
-    batch = torch.empty(0, dtype=tensors[0].dtype).set_(storage).view(shape)
-    return torch.stack(tuple(tensors), out=batch)
+    return [joined(view) for view in views]
 
 
 @FUNCTIONS.register_module()

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
+from sce_video.datasets.batch_places import BatchPlaces, Shapes, shapes_of
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.time_limit import TimeLimitedCaller
@@ -55,7 +56,7 @@ class VideoDataset(Dataset):
         ann_file: Annotation list, see :func:`read_annotation_list`; looked for as given, then in
             ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
         pipeline: Transforms, built or as configs. They get ``path, label, index, seed, rng`` (and
-            ``deadline``, ``correction`` for opening) and return the sample.
+            ``deadline``, ``correction`` to open, ``targets`` to pack) and return the sample.
         on_error: ``replace``, ``raise`` or ``skip``.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
         max_tries: Replacements tried before giving up.
@@ -89,6 +90,8 @@ class VideoDataset(Dataset):
         self.files_at_hand = FilesAtHand()
         self._caller = TimeLimitedCaller()
         self._known_bad: dict[int, str] = {}
+        self._view_shapes: Shapes | None = None
+        self._places = BatchPlaces(1, None)
         self._prepared_pid = 0
 
     def _find_list(self, ann_file: str) -> str:
@@ -171,12 +174,31 @@ class VideoDataset(Dataset):
                     return {"inputs": None, "failures": failures}
                 index = mix_seed(request.seed, attempt) % len(self)
             else:
+                self._places.take()
                 sample["failures"] = failures
                 return sample
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
         raise RuntimeError(
             f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"
         )
+
+    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+        """The samples of one batch, as one by one; ``DataLoader`` asks for this.
+
+        Their views are written where the batch will have them, if they have the shapes of the
+        batch before; then collating copies nothing.
+        """
+        self._places = BatchPlaces(len(requests), self._view_shapes)
+        samples = []
+        try:
+            for request in requests:
+                sample = self[request]
+                samples.append(sample)
+                if sample.get("inputs") is not None:
+                    self._view_shapes = shapes_of(sample)
+        finally:
+            self._places = BatchPlaces(1, None)
+        return samples
 
     def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
         reason = (
@@ -192,7 +214,8 @@ class VideoDataset(Dataset):
             raise VideoDecodeError(path, self._known_bad[index])
         start = time.monotonic()
         deadline = None if self.timeout is None else start + self.timeout
-        work = partial(self._run_pipeline, path, index, seed, deadline)
+        given = {"path": path, "deadline": deadline, "targets": self._places.next()}
+        work = partial(self._run_pipeline, index, seed, given)
         try:
             with self.files_at_hand.holding(path):
                 if self.timeout is None:
@@ -201,34 +224,27 @@ class VideoDataset(Dataset):
         except (TimeoutError, VideoTimeoutError):
             reason = f"timed out after {self.timeout:g} s"
             self._known_bad[index] = reason
+            self._places.abandon()
             raise VideoDecodeError(path, reason) from None
         except VideoDecodeError as error:
             if error.permanent:
                 self._known_bad[index] = error.reason
             raise
 
-    def _run_pipeline(
-        self, path: str, index: int, seed: int, deadline: float | None
-    ) -> dict[str, Any]:
+    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:
-            return self._run_once(path, index, seed, deadline, None)
+            return self._run_once(index, seed, given, None)
         except FrameCountError as error:
             correction = error.correction
         try:
-            return self._run_once(path, index, seed, deadline, correction)
+            return self._run_once(index, seed, given, correction)
         except FrameCountError as error:
-            raise VideoDecodeError(path, f"cannot be decoded: {error}") from error
+            raise VideoDecodeError(given["path"], f"cannot be decoded: {error}") from error
 
     def _run_once(
-        self,
-        path: str,
-        index: int,
-        seed: int,
-        deadline: float | None,
-        correction: np.ndarray | None,
+        self, index: int, seed: int, given: dict[str, Any], correction: np.ndarray | None
     ) -> dict[str, Any]:
-        results = self._start(index, seed)
-        results.update(path=path, deadline=deadline, correction=correction)
+        results = {**self._start(index, seed), **given, "correction": correction}
         opened = results
         try:
             for transform in self.pipeline:

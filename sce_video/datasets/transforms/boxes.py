@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from sce_video.datasets.transforms.packing import pack_views
 from sce_video.datasets.transforms.spatial import crop_and_resize
 from sce_video.registry import TRANSFORMS
 
@@ -116,13 +117,13 @@ class PackBoxes:
         """Return ``inputs`` (one uint8 (T, H, W, 3)), ``boxes`` (n, 4) in pixels, ``actions``.
 
         ``actions`` is (n, 80) float32 of 0 and 1; ``label``, ``index`` and ``seed`` come along.
+        The clip goes to ``targets`` as in :class:`PackClips`.
         """
-        (view,) = results["views"]
-        clip = np.asarray(view)
+        (clip,) = pack_views(results["views"], results.get("targets"))
         if results.get("flipped"):
-            clip = clip[:, :, ::-1]
+            clip.copy_(clip.flip(2))
         return {
-            "inputs": [torch.from_numpy(np.ascontiguousarray(clip))],
+            "inputs": [clip],
             "boxes": torch.from_numpy(results["boxes"].astype(np.float32)),
             "actions": torch.from_numpy(results["actions"].astype(np.float32)),
             **{name: int(results[name]) for name in ("label", "index", "seed")},

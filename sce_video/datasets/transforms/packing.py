@@ -29,13 +29,13 @@ class PackClips:
         Returns:
             ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``.
         """
-        inputs = _tensors(results["views"], results.get("targets"))
+        inputs = pack_views(results["views"], results.get("targets"))
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {"inputs": inputs, **kept}
 
 
-def _tensors(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
-    """The views as tensors (T, H, W, 3): in ``targets`` where they fit, else in new memory."""
+def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
+    """The views as tensors uint8 (T, H, W, 3): in ``targets`` if they fit, else in new memory."""
     shapes = [tuple(view.shape) for view in views]
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
@@ -82,7 +82,7 @@ class PackVideo:
         """
         (view,) = results["views"]
         offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
-        (frames,) = _tensors([view], None)
+        (frames,) = pack_views([view], None)
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
             "frames": frames,

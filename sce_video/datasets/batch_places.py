@@ -1,0 +1,82 @@
+"""The memory of a batch in the making: samples are written to their places in it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils.data import get_worker_info
+
+Shapes = tuple[tuple[int, ...], ...]
+
+
+def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
+    """Memory for a batch; in a loader worker the shared memory that is shipped."""
+    if get_worker_info() is None:
+        return torch.empty(tuple(shape), dtype=dtype)
+    first = torch.empty(0, dtype=dtype)
+    storage = first.untyped_storage()._new_shared(math.prod(shape) * first.itemsize)
+    return first.set_(storage).view(tuple(shape))
+
+
+class BatchPlaces:
+    """One tensor per view for all samples of a batch, handed out sample by sample.
+
+    ``PackClips`` writes the views of a sample to its place, and :func:`joined` finds, when the
+    batch is collated, that nothing is left to copy.
+
+    Args:
+        size: Samples at most.
+        shapes: Of the views, as those of the batch before; None hands out no places.
+    """
+
+    def __init__(self, size: int, shapes: Shapes | None) -> None:
+        self._size = size
+        self._batch = None
+        if shapes is not None and size > 0:
+            self._batch = [empty_batch((size, *shape)) for shape in shapes]
+        self._taken = 0
+
+    def next(self) -> list[Tensor] | None:
+        """The place of the next sample, one tensor per view; the same one until it is taken."""
+        if self._batch is None or self._taken >= self._size:
+            return None
+        return [view[self._taken] for view in self._batch]
+
+    def take(self) -> None:
+        """A sample is ready: the next one gets the place after it."""
+        self._taken += 1
+
+    def abandon(self) -> None:
+        """Hand out no more places: somebody who was left behind may still write to this one."""
+        self._batch = None
+
+
+def shapes_of(sample: dict[str, Any]) -> Shapes | None:
+    """Of the views of a sample, ``inputs``, if they are uint8 tensors."""
+    views = sample["inputs"]
+    if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in views):
+        return None
+    return tuple(tuple(view.shape) for view in views)
+
+
+def joined(tensors: Sequence[Tensor]) -> Tensor:
+    """As ``torch.stack``; without a copy if the tensors lie one after the other in one memory.
+
+    In a loader worker that memory, and else the copy, is what is shipped.
+    """
+    first = tensors[0]
+    storage, begin, length = first.untyped_storage(), first.storage_offset(), first.numel()
+    in_place = all(
+        tensor.is_contiguous()
+        and tensor.untyped_storage().data_ptr() == storage.data_ptr()
+        and tensor.storage_offset() == begin + number * length
+        for number, tensor in enumerate(tensors)
+    )
+    shape = (len(tensors), *first.shape)
+    if in_place and length > 0 and (storage.is_shared() or get_worker_info() is None):
+        return first.as_strided(shape, (length, *first.stride()), begin)
+    return torch.stack(tuple(tensors), out=empty_batch(shape, first.dtype))
