@@ -148,10 +148,13 @@ def _decode_all(path: str, deadline: float) -> dict[str, Any]:
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:
+    packets = container.demux(stream)
     try:
-        yield from container.demux(stream)
+        yield from packets
     except (av.FFmpegError, OSError):
         return  # cut short: the counts will tell
+    finally:
+        packets.close()  # see AvFile.packets
 
 
 def _header(container: Any, stream: Any) -> dict[str, Any]:

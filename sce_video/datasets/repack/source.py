@@ -164,12 +164,15 @@ def decode_frames(path: str, facts: dict[str, Any] | None = None) -> Iterator[av
 
 
 def _packets(container: Any, stream: Any) -> Iterator[Any]:
+    packets = container.demux(stream)
     try:
-        for packet in container.demux(stream):
+        for packet in packets:
             if packet.size and not packet.is_discard:
                 yield packet
     except (av.FFmpegError, OSError):
         return  # a file cut short: what was read so far counts
+    finally:
+        packets.close()  # see AvFile.packets
 
 
 def _drain(codec: Any) -> list[av.VideoFrame]:
