@@ -8,7 +8,7 @@ the long side. In rotation, on the originals and on their repacked versions:
     mmaction2          its own test pipeline: DecordInit, SampleFrames (10 clips, test mode),
                        DecordDecode, Resize, ThreeCrop, FormatShape, PackActionInputs
     av, decord, ...    our test pipeline (configs/_base_/pipelines/test_8x224.py) with each backend,
-                       and the 30 views made from it on the CPU
+                       and the 30 views cut as the test loop cuts them on a CPU (view_chunks)
     av, packed only    ours without the views, which with a GPU are the device's work
     limit              the frames our sample needs, decoded and not converted
     limit, our reader  the same by our reader
@@ -32,8 +32,8 @@ from sce_video.datasets.transforms import (
     PackVideo,
     ResizeShortSide,
     UniformClips,
-    cut_views,
 )
+from sce_video.evaluation import view_chunks
 
 CLIP_DURATION, NUM_FRAMES, NUM_CLIPS, SIZE = 2.56, 8, 10, 256
 
@@ -54,8 +54,11 @@ def ours(backend: str, make_views: bool = True) -> sbs.Sample:
         for step in steps:
             results = step(results)
         if make_views:
-            views = cut_views(results)
-            assert views.shape == (3 * NUM_CLIPS, NUM_FRAMES, SIZE, SIZE, 3)
+            count = 0
+            for views in view_chunks(results, "cpu", 3 * NUM_CLIPS):
+                assert views.shape[1:] == (NUM_FRAMES, SIZE, SIZE, 3)
+                count += len(views)
+            assert count == 3 * NUM_CLIPS
 
     return sample
 

@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sce_video.engine.protocol import file_sha256, write_json
+from sce_video.engine.protocol import file_sha256
 from sce_video.evaluation import (
     ScoreSet,
     fuse_scores,
@@ -22,6 +22,7 @@ from sce_video.evaluation import (
     recognition_metrics,
     save_scores,
 )
+from sce_video.whole_file import write_json
 
 #: Columns of the table and the figures in them.
 _COLUMNS = {

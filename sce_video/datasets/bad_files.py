@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterable
 
 from sce_video.datasets.errors import TooManyBadFilesError
+from sce_video.whole_file import write_text
 
 
 class BadFileReport:
@@ -76,15 +77,11 @@ class BadFileReport:
     def _write(self) -> None:
         if self.path is None:
             return
-        os.makedirs(os.path.dirname(self.path) or ".", exist_ok=True)
-        partial = f"{self.path}.{os.getpid()}.tmp"
-        with open(partial, "w", encoding="utf-8") as file:
-            for path in sorted(self.counts):
-                entry = {"path": path, "count": self.counts[path], "error": self.errors[path]}
-                file.write(json.dumps(entry) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, self.path)
+        entries = (
+            {"path": path, "count": self.counts[path], "error": self.errors[path]}
+            for path in sorted(self.counts)
+        )
+        write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
 
     def _load(self) -> None:
         assert self.path is not None

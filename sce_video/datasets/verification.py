@@ -21,6 +21,7 @@ from sce_video.datasets.guarded_pool import GuardedPool, Outcome
 from sce_video.datasets.readers import AvReader, VideoReader
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
+from sce_video.whole_file import write_text
 
 #: What can be wrong, with the words of a summary.
 KINDS = {
@@ -548,10 +549,7 @@ def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> No
         text = "".join(f"| {' | '.join(row)} |\n" for row in table)
     else:
         text = "".join("\t".join(row) + "\n" for row in [head, *rows])
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8", errors="surrogateescape")
-    os.replace(temporary, path)
+    write_text(path, text)
 
 
 def _row(problem: Problem) -> list[Any]:

@@ -9,7 +9,6 @@ mmengine are read by allow-listing exactly the classes such a buffer is made of.
 from __future__ import annotations
 
 import hashlib
-import os
 import pickle
 import random
 import re
@@ -19,6 +18,8 @@ from typing import Any
 import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
+
+from sce_video.whole_file import whole_file
 
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
@@ -104,17 +105,9 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
     """Write a checkpoint so that ``path`` is either the old file or the whole new one."""
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    try:
-        with open(temporary, "wb") as file:
+    with whole_file(path) as unfinished:
+        with open(unfinished, "wb") as file:  # by its path torch would keep the name inside
             torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def find_checkpoints(work_dir: str | Path) -> list[Path]:

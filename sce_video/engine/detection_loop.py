@@ -16,10 +16,11 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import naming_dead_workers, read_key_frames
 from sce_video.datasets.ava_actions import read_actions
 from sce_video.engine.eval_data import build_eval_dataloader
-from sce_video.engine.protocol import describe_run, write_json
+from sce_video.engine.protocol import describe_run
 from sce_video.evaluation.ava_map import AvaResult, evaluate_ava, write_result_csv
 from sce_video.evaluation.collecting import all_or_none, evaluating, unwrapped
 from sce_video.registry import LOOPS
+from sce_video.whole_file import write_json
 
 #: Index of a key frame to its scores (n, number of classes), as float32.
 _Scores = dict[int, np.ndarray]

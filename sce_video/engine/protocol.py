@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
-import json
-import os
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -130,11 +127,3 @@ def _decoder_version(backend: str) -> str:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions.append(f"{name} {importlib.metadata.version(name)}")
     return ", ".join(versions)
-
-
-def write_json(path: Path, content: dict) -> None:
-    """Written beside its place and moved there."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)

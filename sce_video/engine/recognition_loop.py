@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sce_video.engine.eval_data import build_eval_dataloader, check_labels
-from sce_video.engine.protocol import describe_run, write_json
+from sce_video.engine.protocol import describe_run
 from sce_video.evaluation.collecting import (
     BatchFunction,
     VideoRows,
@@ -24,6 +24,7 @@ from sce_video.evaluation.collecting import (
 from sce_video.evaluation.multi_view import central_view, rows_of_views
 from sce_video.evaluation.scores import ScoreSet, recognition_metrics, save_scores
 from sce_video.registry import LOOPS
+from sce_video.whole_file import write_json
 
 _PRECISIONS = {
     "float32": torch.float32,

@@ -16,7 +16,7 @@ from mmengine.config import Config
 from mmengine.dist import barrier, broadcast_object_list, is_main_process
 
 from sce_video.engine import launch
-from sce_video.engine.protocol import write_json
+from sce_video.whole_file import write_json
 
 RESULTS = "results.json"
 SETTINGS = "split_settings.json"

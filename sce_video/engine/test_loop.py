@@ -12,7 +12,7 @@ from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
 from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
-from sce_video.engine.protocol import describe_dataset, describe_run, write_json
+from sce_video.engine.protocol import describe_dataset, describe_run
 from sce_video.evaluation import (
     FeatureSet,
     extract_features,
@@ -22,6 +22,7 @@ from sce_video.evaluation import (
     save_features,
 )
 from sce_video.registry import LOOPS
+from sce_video.whole_file import write_json
 
 
 @LOOPS.register_module()

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import csv
 import math
-import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
+from sce_video.whole_file import whole_file
 
 Key = tuple[str, int]
 """Video id and second of the film."""
@@ -309,19 +309,12 @@ def write_result_csv(
     Returns:
         Lines written.
     """
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
     lines = 0
-    try:
+    with whole_file(path) as unfinished:
         with open(unfinished, "w", encoding="utf-8", newline="") as file:
             for line in _result_lines(detections, actions, min_score):
                 file.write(line)
                 lines += 1
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise
     return lines
 
 

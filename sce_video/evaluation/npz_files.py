@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.whole_file import whole_file
+
 #: Array data starts at a multiple of this many bytes, so that it can be mapped and used as it is.
 _ALIGNMENT = 64
 #: A member of fewer bytes is read: a mapping gains nothing.
@@ -36,18 +38,13 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], protocol: dict
     if path.suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
     members = {**arrays, "protocol": np.array(json.dumps(protocol))}
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    try:
-        with zipfile.ZipFile(temporary, "w", zipfile.ZIP_STORED) as archive:
+    with whole_file(path) as unfinished:
+        with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in members.items():
                 info = zipfile.ZipInfo(f"{name}.npy")
                 info.extra = _padding(archive.start_dir, info.filename)
                 with archive.open(info, "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def _padding(start: int, name: str) -> bytes:

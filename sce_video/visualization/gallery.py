@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 from sce_video.datasets.clip_sampling import segment_positions
+from sce_video.whole_file import write_text
 
 _FRAMES = 4
 _FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # most pixels of a frame
@@ -117,7 +118,6 @@ def write_gallery(
         note: A line about the search.
     """
     place = Path(path)
-    place.parent.mkdir(parents=True, exist_ok=True)
     title = html.escape(f"Videos like {os.path.basename(_printable(query.name))}")
     cards = "\n".join(_card(entry, place) for entry in results)
     page = _PAGE.format(
@@ -128,12 +128,7 @@ def write_gallery(
         count=len(results),
         results=cards or "<p>There is no other video in the index.</p>",
     )
-    temporary = place.with_name(f"{place.name}.tmp{os.getpid()}")
-    try:
-        temporary.write_text(page, encoding="utf-8")
-        os.replace(temporary, place)
-    finally:
-        temporary.unlink(missing_ok=True)
+    write_text(place, page)
 
 
 def _card(entry: GalleryEntry, place: Path) -> str:

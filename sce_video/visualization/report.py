@@ -22,6 +22,7 @@ from sce_video.evaluation.result_files import (
     share_problem,
     views_of,
 )
+from sce_video.whole_file import write_text
 
 TITLE = "Results beside those of the paper"
 MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
@@ -552,7 +553,4 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
         with open(path, encoding="utf-8", errors="replace") as file:
             if TITLE not in file.read(500):
                 raise ValueError(f"{path} exists and is no report: move it, or choose another name")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
+    write_text(path, text)

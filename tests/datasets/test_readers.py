@@ -95,7 +95,7 @@ def test_a_reader_can_be_asked_again(video, packets):
 
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for what is allocated")
 def test_reading_leaves_nothing_behind(video):
-    """Also what Python does not see. Demuxers that were dropped on their way lost 160 bytes each."""
+    """Also what Python does not see: demuxers dropped on their way lost 160 bytes each."""
 
     class Mallinfo2(ctypes.Structure):
         _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("used", ctypes.c_size_t)]

@@ -1,5 +1,7 @@
 """The 30-view test against tables written by hand: which frames, which crops, in which order."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -11,6 +13,7 @@ from sce_video.datasets.transforms import (
     RandomSegmentClip,
     UniformClips,
     crop_offsets,
+    cut_views,
 )
 from sce_video.evaluation import central_view, view_chunks
 from sce_video.evaluation.multi_view import _cut_on_device
@@ -105,8 +108,10 @@ def test_a_crop_that_does_not_fit_is_named():
 def test_views_in_clip_major_order_whatever_the_chunks(max_views):
     sample = packed(Reader(90, 30.0), UniformClips(2.56, 8, 10))
     chunks = list(view_chunks(sample, "cpu", max_views))
-    assert max(map(len, chunks)) == min(max_views, 30)
-    parts = [(start, min(start + max_views, 30)) for start in range(0, 30, max_views)]
+    assert max(map(len, chunks)) <= max_views and len(chunks) == -(-30 // max_views)
+    assert max(map(len, chunks)) - min(map(len, chunks)) <= 1
+    ends = [0, *itertools.accumulate(map(len, chunks))]
+    parts = list(itertools.pairwise(ends))
     for chunk, other in zip(chunks, _cut_on_device(sample, "cpu", parts), strict=True):
         assert torch.equal(chunk, other), "the way of a GPU gives the same"
     views = torch.cat(chunks)
@@ -118,6 +123,23 @@ def test_views_in_clip_major_order_whatever_the_chunks(max_views):
             assert view[:, 0, 0, 0].tolist() == [first + offset for offset in offsets]
             assert view[0, 0, :, 2].tolist() == list(range(left, left + 8))
             assert view[0, :, 0, 1].tolist() == list(range(8))
+
+
+def test_chunks_on_a_cpu_stay_small():
+    video = {
+        "frames": torch.arange(256 * 340, dtype=torch.uint8)
+        .view(1, 256, 340, 1)
+        .repeat(9, 1, 1, 3),
+        "positions": torch.arange(8).repeat(10, 1),
+        "offsets": torch.tensor([[0, 0], [0, 42], [0, 84]]),
+        "crop_size": 256,
+    }
+    chunks = list(view_chunks(video, "cpu", 30))
+    assert [len(chunk) for chunk in chunks] == [15, 15]
+    assert chunks[0].nbytes <= 24 * 2**20
+    assert torch.equal(torch.cat(chunks), cut_views(video))
+    video["positions"] = torch.zeros(2, 200, dtype=torch.int64)  # one view alone is larger
+    assert [len(chunk) for chunk in view_chunks(video, "cpu", 30)] == [1] * 6
 
 
 def test_the_sample_and_its_central_view():

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
+
+from sce_video.whole_file import write_text
 
 
 def write_outputs(
@@ -49,7 +50,7 @@ def write_outputs(
         if action == "removed":
             (folder / name).unlink()
         elif action != "unchanged":
-            _replace(folder / name, contents[name] or "")
+            write_text(folder / name, contents[name] or "")
     return actions
 
 
@@ -62,16 +63,3 @@ def _read(path: Path) -> bytes | None:
         return path.read_bytes()
     except FileNotFoundError:
         return None
-
-
-def _replace(path: Path, text: str) -> None:
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(unfinished, "wb") as file:
-            file.write(_encode(text))
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, path)
-    except BaseException:
-        unfinished.unlink(missing_ok=True)
-        raise

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any, TextIO
@@ -104,18 +103,3 @@ def _parse(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with open(partial, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise

@@ -8,8 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from sce_video.datasets.repack.journal import replace_text
 from sce_video.datasets.repack.plan import Item, Plan
+from sce_video.whole_file import write_text
 
 #: Why a file failed, with the words of a summary.
 KINDS = {
@@ -112,11 +112,11 @@ def write_results(
     """
     base = f"{plan.name}." if plan.name else ""
     written = [folder / f"{base}repack{suffix}.json"]
-    replace_text(written[0], json.dumps(report, indent=2) + "\n")
+    write_text(written[0], json.dumps(report, indent=2) + "\n")
     failures = folder / f"{base}failed{suffix}.txt"
     if report["failures"]:
         rows = (f"{_line(f['path'])}\t{_line(f['reason'])}\n" for f in report["failures"])
-        replace_text(failures, "".join(rows))
+        write_text(failures, "".join(rows))
         written.append(failures)
     else:
         failures.unlink(missing_ok=True)
@@ -131,7 +131,7 @@ def write_results(
         ]
         stem, ending = os.path.splitext(plan.list_name)
         written.append(folder / f"{stem}{suffix}{ending}")
-        replace_text(written[-1], "".join(lines))
+        write_text(written[-1], "".join(lines))
     return written
 
 

@@ -26,6 +26,7 @@ from sce_video.evaluation import (
     top_k_accuracy,
 )
 from sce_video.registry import HOOKS
+from sce_video.whole_file import write_text
 
 
 @HOOKS.register_module()
@@ -211,9 +212,7 @@ class OnlineJudgeHook(Hook):
                     kept.append(line)
             except (ValueError, KeyError, TypeError):
                 continue  # a line cut short when the run was killed
-        temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-        temporary.write_text("".join(f"{line}\n" for line in kept))
-        os.replace(temporary, path)
+        write_text(path, "".join(f"{line}\n" for line in kept))
 
 
 def _device(model: torch.nn.Module) -> torch.device:
