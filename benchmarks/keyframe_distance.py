@@ -11,9 +11,10 @@ apart), and that is what counts as its stream.
 
 Usage:
     python benchmarks/keyframe_distance.py VIDEO [VIDEO ...] [--keyint 1 2 4 8 16]
-        [--crf auto 20 23 26] [--rounds 15] [--short-side 256] [--json OUT]
+        [--crf auto 20 23 26] [--rounds 15] [--short-side 256] [--json OUT] [--figure PNG]
 
-Prints a table for each file and one of the geometric means over the files.
+Prints a table for each file and one of the geometric means over the files; the figure shows the
+means, speed over disk.
 """
 
 from __future__ import annotations
@@ -30,6 +31,8 @@ from typing import Any
 
 import cv2
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 
 from sce_video.datasets import open_reader
 from sce_video.datasets.repack import Settings
@@ -137,6 +140,45 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
         )
 
 
+def draw(rows: list[dict[str, Any]], path: str) -> None:
+    """Speed over bytes: a line for each key-frame distance, along it the quality."""
+    figure = Figure(figsize=(7.5, 4.8), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    made = [row for row in rows if "psnr" in row]
+    # From yellow to dark blue, as far apart as the distances are in doublings.
+    distances = sorted({row["keyint"] for row in made})
+    for place, keyint in enumerate(distances):
+        line = sorted((r for r in made if r["keyint"] == keyint), key=lambda row: row["ratio"])
+        colour = colormaps["viridis"](0.85 * place / max(1, len(distances) - 1))
+        axes.plot(
+            [row["ratio"] for row in line],
+            [row["videos_per_cpu_second"] for row in line],
+            color=colour,
+            marker="o",
+            label="every frame" if keyint == 1 else f"every {keyint} frames",
+        )
+        for row in line:
+            is_auto = row["crf"] == "auto"
+            axes.annotate(
+                f"{row['psnr_luma']:.0f} dB" + (" (auto)" if is_auto else ""),
+                (row["ratio"], row["videos_per_cpu_second"]),
+                xytext=(5, 4),
+                textcoords="offset points",
+                fontsize=7,
+                fontweight="bold" if is_auto else "normal",
+                color=colour,
+            )
+    source = rows[0]
+    axes.plot(source["ratio"], source["videos_per_cpu_second"], "k*", ms=11, label="source")
+    axes.set_xlabel("bytes, of the source's video stream")
+    axes.set_ylabel("pairs of 8-frame clips a second of one core")
+    axes.set_xlim(0, 1.1 * max(row["ratio"] for row in rows))
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.3)
+    axes.legend(title="a key frame", fontsize=8, title_fontsize=8)
+    figure.savefig(path)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -146,6 +188,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--short-side", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15, help="samples per variant")
     parser.add_argument("--json", help="also write all figures here")
+    parser.add_argument("--figure", metavar="PNG", help="also draw the means")
     args = parser.parse_args(argv)
     cv2.setNumThreads(1)
     tables = []
@@ -164,6 +207,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         with open(args.json, "w", encoding="utf-8") as file:
             json.dump({"load": os.getloadavg(), "files": named, "mean": mean}, file, indent=2)
             file.write("\n")
+    if args.figure:
+        draw(mean, args.figure)
     return 0
 
 

@@ -88,7 +88,12 @@ def measure(videos: str, samples: int, workers: int, batch_size: int) -> dict[st
 
 def growth(values: list[float]) -> dict[str, float]:
     """Median MiB of the second tenth (the first warms up) and of the last tenth."""
-    tenth = max(1, len(values) // 10)
+    if len(values) < 10:
+        raise SystemExit(
+            f"a worker was weighed {len(values)} times, which says nothing: more --samples, and at "
+            "least --workers x --batch-size videos"
+        )
+    tenth = len(values) // 10
     early, late = (statistics.median(part) for part in (values[tenth : 2 * tenth], values[-tenth:]))
     return {
         "early_mib": round(early, 2),

@@ -1,0 +1,60 @@
+"""The benchmarks on repacked files and on the memory of workers, each once on something small."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+import av
+import pytest
+from helpers import numbered_frames, write_video
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    root = tmp_path_factory.mktemp("videos")
+    for i in range(8):
+        write_video(root / f"{i}.mp4", numbered_frames(60 + i, 48, 64), options={"g": "30"})
+    return root
+
+
+def run(repo, name, *arguments):
+    command = [sys.executable, str(repo / "benchmarks" / f"{name}.py"), *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": str(repo), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+
+
+def test_keyframe_distance(repo, videos, tmp_path):
+    files = sorted(videos.iterdir())[:2]
+    outputs = ("--json", tmp_path / "a.json", "--figure", tmp_path / "a.png")
+    settings = ("--keyint", 1, 4, "--crf", "auto", "40", "--rounds", 2)
+    done = run(repo, "keyframe_distance", *files, *settings, *outputs)
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "a.json").read_text())
+    assert sorted(result["files"]) == ["0.mp4", "1.mp4"]
+    rows = {(row["keyint"], row["crf"]): row for row in result["mean"]}
+    assert list(rows) == [("source", ""), (1, "auto"), (1, "40"), (4, "auto"), (4, "40")]
+    assert rows[1, "auto"]["psnr_luma"] > max(36, rows[1, "40"]["psnr_luma"])
+    assert rows[1, "40"]["ratio"] > rows[4, "40"]["ratio"], "more key frames, more bytes"
+    for row in result["mean"]:
+        mean = row["videos_per_cpu_second"] / rows["source", ""]["videos_per_cpu_second"]
+        assert row["speedup"] == pytest.approx(mean)
+    assert "means over 2 files" in done.stdout
+    with av.open(str(tmp_path / "a.png")) as picture:
+        assert next(picture.decode(video=0)).width == 900
+
+
+def test_worker_memory(repo, videos, tmp_path):
+    done = run(repo, "worker_memory", "--videos", videos, "--samples", 80, "--workers", 2,
+               "--batch-size", 2, "--json", tmp_path / "m.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "m.json").read_text())
+    assert result["samples"] == 80 and sorted(result["workers"]) == ["0", "1"]
+    for worker, series in result["series_mib"].items():
+        assert len(series) >= 15 and 1 < min(series) <= max(series) < 2000
+        assert f"worker {worker}: " in done.stdout
+        figures = result["workers"][worker]
+        grown = figures["late_mib"] - figures["early_mib"]
+        assert figures["growth_mib"] == pytest.approx(grown, abs=0.02)
