@@ -32,6 +32,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--data-root", help="another folder of videos, or of the list's paths")
     parser.add_argument("--ann-file", help="another annotation list")
+    parser.add_argument(
+        "--backend",
+        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
+        "files at hand (default: the config's)",
+    )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",

@@ -45,6 +45,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         metavar="KEY=VALUE",
         help="change the config; unknown keys are refused",
     )
+    parser.add_argument(
+        "--backend",
+        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
+        "files at hand (default: the config's)",
+    )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
 
@@ -55,6 +60,7 @@ def prepare_test(args: argparse.Namespace, checkpoint: str, folder: Path) -> Con
         args.config,
         checkpoint,
         work_dir=folder,
+        backend=args.backend,
         cfg_options=args.cfg_options,
         launcher=args.launcher,
     )
@@ -71,6 +77,7 @@ def main(argv: list[str] | None = None) -> int:
             amp=args.amp,
             seed=args.seed,
             pretrained=args.pretrained,
+            backend=args.backend,
             cfg_options=args.cfg_options,
             launcher=args.launcher,
         )

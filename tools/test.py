@@ -36,6 +36,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="keep the scores of every video (tools/fuse_scores.py), or its features where the "
         "config judges a representation",
     )
+    parser.add_argument(
+        "--backend",
+        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
+        "files at hand (default: the config's)",
+    )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",

@@ -1,8 +1,8 @@
 """Train as a config says.
 
     python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH]] [--amp [DTYPE]] [--seed N]
-                          [--pretrained CHECKPOINT|random] [--cfg-options KEY=VALUE ...]
-                          [--launcher none|pytorch|slurm]
+                          [--pretrained CHECKPOINT|random] [--backend av|decord|torchcodec|auto]
+                          [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 """
@@ -46,6 +46,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         default=[],
         metavar="KEY=VALUE",
         help="change the config, e.g. model.tau_m=0.07; unknown keys are refused",
+    )
+    parser.add_argument(
+        "--backend",
+        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
+        "files at hand (default: the config's)",
     )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)

@@ -24,6 +24,8 @@ from mmengine.utils.dl_utils import set_multi_processing
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
+from sce_video.datasets.readers import check_backend
+from sce_video.datasets.transforms import OpenVideo
 
 _PARTS = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
@@ -105,6 +107,28 @@ def parse_options(options: Sequence[str]) -> dict[str, Any]:
         # mmengine drops the blanks of plain text too: a path would no longer be found.
         parsed[key] = text.strip("'\"") if isinstance(value, str) else value
     return parsed
+
+
+def set_backend(cfg: Config, backend: str) -> None:
+    """Let every ``OpenVideo`` of a config decode with this backend.
+
+    Raises:
+        ValueError: unknown, or not installed, or the config opens no video files.
+    """
+    try:
+        check_backend(backend)
+    except ImportError as error:
+        raise ValueError(str(error)) from error
+    openers = [node for _, node in _dicts(cfg._cfg_dict, ()) if _opens_videos(node)]
+    if not openers:
+        raise ValueError(f"the config opens no video files, so there is no use in {backend!r}")
+    for node in openers:
+        node["backend"] = backend
+
+
+def _opens_videos(node: dict) -> bool:
+    kind = node.get("type")
+    return kind is OpenVideo or (isinstance(kind, str) and kind.split(".")[-1] == "OpenVideo")
 
 
 def check_config(cfg: Config) -> None:

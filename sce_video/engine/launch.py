@@ -14,7 +14,7 @@ from mmengine.dist import init_dist, is_distributed
 
 from sce_video.datasets import VideoDecodeError, WorkerDiedError
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config import check_config, load_config, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.evaluation.weights import check_backbone_weights, check_classifier_weights
 
@@ -41,6 +41,7 @@ def training_config(
     amp: str | None = None,
     seed: int | None = None,
     pretrained: str | None = None,
+    backend: str | None = None,
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
@@ -54,6 +55,8 @@ def training_config(
         amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
         seed: Of everything random.
         pretrained: Checkpoint whose backbone the training starts from, or "random".
+        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; "auto" measures
+            which is the fastest on the files at hand; None: the config's.
         cfg_options: ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
@@ -63,6 +66,8 @@ def training_config(
             config that starts from none.
     """
     cfg = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(cfg, backend)
     cfg.launcher = launcher
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
     if cfg.get("train_cfg") is None:
@@ -96,6 +101,7 @@ def testing_config(
     work_dir: str | Path | None = None,
     out: str | Path | None = None,
     dump: str | Path | None = None,
+    backend: str | None = None,
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
@@ -107,6 +113,7 @@ def testing_config(
         work_dir: Folder of logs; by default the config's, or ``work_dirs/<config name>``.
         out: JSON file of results; by default ``results.json`` in the work dir.
         dump: A .npz file of per-video scores (a classifier) or features.
+        backend: Decoder of all videos, as in :func:`training_config`.
         cfg_options: ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
@@ -115,6 +122,8 @@ def testing_config(
         ValueError: nothing to test by, unknown keys, or no such checkpoint.
     """
     cfg = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(cfg, backend)
     check_config(cfg)
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
         raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to judge by")
@@ -147,6 +156,7 @@ def extraction_config(
     part: str = "test",
     data_root: str | None = None,
     ann_file: str | None = None,
+    backend: str | None = None,
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
@@ -162,6 +172,7 @@ def extraction_config(
         data_root: Another folder than the config's, for videos of one's own; without ``ann_file``
             all videos below it.
         ann_file: Another list.
+        backend: Decoder of all videos, as in :func:`training_config`.
         cfg_options: ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
@@ -171,6 +182,8 @@ def extraction_config(
     """
     cfg = testing_config(config, checkpoint, cfg_options=cfg_options, launcher=launcher)
     original = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(original, backend)
     if part not in _PARTS:
         raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
     found = {

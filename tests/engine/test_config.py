@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 from torch import nn
 
-from sce_video.engine.config import check_config, load_config, parse_options
+from sce_video.engine.config import check_config, load_config, parse_options, set_backend
 from sce_video.registry import FUNCTIONS, MODELS, TRANSFORMS
 
 
@@ -372,3 +372,46 @@ def test_the_recipes_pass_and_take_their_usual_options(repo):
     for mistyped in ("model.tau_n=1", "optim_wrapper.optimizer.trust_coeficient=1"):
         with pytest.raises(ValueError, match=r"did you mean (model\.tau|optim.*trust_coefficient)"):
             load_config(recipe, [mistyped])
+
+
+# -- the decoder of all videos ----------------------------------------------------------------
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+
+def openers(node):
+    """Backends of all OpenVideo below a node; "av" where none is given."""
+    if isinstance(node, dict):
+        own = [node.get("backend", "av")] if node.get("type") == "OpenVideo" else []
+        return own + [found for child in node.values() for found in openers(child)]
+    children = node if isinstance(node, list | tuple) else ()
+    return [found for child in children for found in openers(child)]
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("sce/sce_r3d18_folder.py", 2),
+        ("downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py", 2),
+        ("downstream/retrieval/r3d18_8x224_ucf101.py", 2),
+        ("downstream/detection/r3d50_8xb8-8x8-32e_ava.py", 2),
+    ],
+)
+def test_the_backend_of_all_pipelines(name, least):
+    cfg = load_config(CONFIGS / name)
+    before = openers(cfg._cfg_dict)
+    assert set(before) == {"av"} and len(before) >= least
+    set_backend(cfg, "decord")
+    assert openers(cfg._cfg_dict) == ["decord"] * len(before)
+    check_config(cfg)
+
+
+def test_backends_that_cannot_be(monkeypatch):
+    cfg = load_config(CONFIGS / "sce/sce_r3d18_folder.py")
+    with pytest.raises(ValueError, match="unknown backend 'ffmpeg': choose auto, av"):
+        set_backend(cfg, "ffmpeg")
+    with pytest.raises(ValueError, match="opens no video files"):
+        set_backend(Config({"model": {"type": "SCE"}}), "av")
+    monkeypatch.setattr("sce_video.datasets.readers.backend_importable", lambda name: False)
+    with pytest.raises(ValueError, match="'torchcodec' cannot be imported here"):
+        set_backend(cfg, "torchcodec")

@@ -45,9 +45,11 @@ def checkpoint(tmp_path_factory):
     return path
 
 
-def configure(videos, checkpoint, out, ann_file="test_split1.txt", config=RETRIEVAL, **changes):
+def configure(
+    videos, checkpoint, out, ann_file="test_split1.txt", config=RETRIEVAL, backend=None, **changes
+):
     cfg = launch.extraction_config(
-        config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file,
+        config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file, backend=backend,
         cfg_options=[f"{key}={value}" for key, value in OPTIONS.items()],
     )  # fmt: skip
     cfg.test_cfg.update(changes)
@@ -166,3 +168,15 @@ def test_a_checkpoint_of_another_network_is_refused(videos, checkpoint, tmp_path
         launch.test(cfg)
     with pytest.raises(ValueError, match=r"saved as \.npz"):
         VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "f.txt")).test()
+
+
+@pytest.mark.parametrize("backend", ["decord", "auto"])
+def test_the_backend_changes_no_feature(videos, checkpoint, tmp_path, backend):
+    pytest.importorskip("decord")
+    launch.test(configure(videos, checkpoint, tmp_path / "default.npz"))
+    launch.test(configure(videos, checkpoint, tmp_path / "other.npz", backend=backend))
+    default, default_protocol = load_features(tmp_path / "default.npz")
+    other, protocol = load_features(tmp_path / "other.npz")
+    np.testing.assert_array_equal(default.features, other.features)
+    assert protocol["decoder"] == backend and default_protocol["decoder"] == "av"
+    assert "decord" in protocol["decoder_version"]

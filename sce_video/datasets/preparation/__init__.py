@@ -1,8 +1,9 @@
-"""From official downloads to annotation lists: UCF101, HMDB51, Kinetics, Something-Something V2.
+"""From official downloads to annotation lists: UCF101, HMDB51, Kinetics, SSv2, AVA.
 
 ``ucf101``, ``hmdb51``, ``kinetics`` and ``ssv2`` read the official files and find the videos;
-``prepare`` checks them against the disk and the published counts, and writes the lists. The
-commands are tools/data/{ucf101,hmdb51,kinetics,ssv2}.py.
+``prepare`` checks them against the disk and the published counts, and writes the lists. ``ava``
+does all of it for AVA, whose lists hold key frames with boxes. The commands are
+tools/data/{ucf101,hmdb51,kinetics,ssv2,ava}.py.
 """
 
 from sce_video.datasets.preparation.files import Located

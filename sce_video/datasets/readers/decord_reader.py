@@ -16,7 +16,8 @@ class DecordReader(ForeignReader):
     of the other backends bit for bit. Known faults of decord 0.6.0, which is why other files are
     read with PyAV:
 
-    - it cannot open AV1 or GIF files;
+    - it cannot open AV1 or GIF files, and crashes on some AVI files that are cut short when it is
+      handed their bytes;
     - asked for single frames, it returns wrong ones in some files with very short distances
       between key frames (wmv2, some HEVC);
     - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
