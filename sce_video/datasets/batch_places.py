@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,13 +14,39 @@ from torch.utils.data import get_worker_info
 Shapes = tuple[tuple[int, ...], ...]
 
 
+class SharedMemoryError(RuntimeError):
+    """The system has no shared memory left for a batch."""
+
+
 def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """Memory for a batch; in a loader worker the shared memory that is shipped."""
+    """Memory for a batch; in a loader worker the shared memory that is shipped.
+
+    Raises:
+        SharedMemoryError: there is not enough of it, as in a container with its default of 64 MiB.
+    """
     if get_worker_info() is None:
         return torch.empty(tuple(shape), dtype=dtype)
     first = torch.empty(0, dtype=dtype)
-    storage = first.untyped_storage()._new_shared(math.prod(shape) * first.itemsize)
+    size = math.prod(shape) * first.itemsize
+    try:
+        storage = first.untyped_storage()._new_shared(size)
+    except RuntimeError as error:  # torch reserves the pages, so this is where it shows
+        reason = str(error).partition("\n")[0]
+        raise SharedMemoryError(
+            f"no shared memory for a batch of {size / 2**20:.1f} MiB ({reason}; "
+            f"{_shared_memory()}): give more of it (docker run --shm-size=16g, or --ipc=host), or "
+            "lower batch_size, num_workers or prefetch_factor"
+        ) from error
     return first.set_(storage).view(tuple(shape))
+
+
+def _shared_memory() -> str:
+    try:
+        state = os.statvfs("/dev/shm")
+    except OSError:
+        return "it cannot be asked how much there is"
+    free, whole = (blocks * state.f_frsize // 2**20 for blocks in (state.f_bavail, state.f_blocks))
+    return f"/dev/shm has {whole} MiB, {free} of them free"
 
 
 class BatchPlaces:

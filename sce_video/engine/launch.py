@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 
 from sce_video.datasets import VideoDecodeError, WorkerDiedError
+from sce_video.datasets.batch_places import SharedMemoryError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
@@ -250,14 +251,15 @@ def explain(error: Exception) -> str | None:
     """What to tell the user of an error of their making; None where the traceback matters.
 
     Wrong values, missing and unreadable files; not what happens in the midst of a training. A
-    loader's worker hands on a bad file as the text of a RuntimeError.
+    loader's worker hands on its errors as text, below a traceback.
     """
     if isinstance(error, VideoDecodeError | WorkerDiedError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, ValueError | FileNotFoundError):
         return None if any(frame.name == "run_iter" for frame in frames) else str(error)
-    found = re.findall(rf"{VideoDecodeError.__name__}: (.+)", str(error))
+    told = f"{VideoDecodeError.__name__}|{SharedMemoryError.__name__}"
+    found = re.findall(rf"(?:{told}): (.+)", str(error))
     return found[-1] if found else None
 
 

@@ -10,7 +10,13 @@ from helpers import numbered_frames, write_video
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import SampleRequest, VideoDataset, collate_views
-from sce_video.datasets.batch_places import BatchPlaces, empty_batch, joined
+from sce_video.datasets.batch_places import (
+    BatchPlaces,
+    SharedMemoryError,
+    empty_batch,
+    joined,
+)
+from sce_video.engine.launch import explain
 
 PIPELINE = [
     {"type": "OpenVideo"},
@@ -170,3 +176,19 @@ def test_joined_is_a_stack_whatever_lies_where():
         result = joined(tensors)
         assert torch.equal(result, torch.stack(tensors))
         assert result.data_ptr() != batch.data_ptr()
+
+
+def test_too_little_shared_memory_is_said_to_be_that(folder, monkeypatch):
+    """As in a container with its default of 64 MiB."""
+
+    def full(storage, size):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
+    dataset = VideoDataset(str(folder), pipeline=PIPELINE)
+    assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
+    with pytest.raises(SharedMemoryError) as raised:
+        list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views, num_workers=1))
+    told = explain(raised.value)
+    assert told.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
+    assert "(28); /dev/shm has" in told and "--shm-size" in told and "\n" not in told
