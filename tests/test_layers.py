@@ -16,7 +16,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sce_video.dependencies": (),
     "sce_video.version": (),
     "sce_video.registry": (),
-    "sce_video.datasets": ("sce_video.registry",),
+    "sce_video.whole_file": (),
+    "sce_video.datasets": ("sce_video.registry", "sce_video.whole_file"),
     "sce_video.models": ("sce_video.registry",),
     "sce_video.models.losses": ("sce_video.registry",),
     "sce_video.models.augmentation": ("sce_video.registry",),
@@ -35,11 +36,13 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sce_video.evaluation": (
         "sce_video.registry",
+        "sce_video.whole_file",
         "sce_video.datasets",
         "sce_video.models.losses",
     ),
     "sce_video.engine": (
         "sce_video.registry",
+        "sce_video.whole_file",
         "sce_video.datasets",
         "sce_video.evaluation",
         "sce_video.models.losses",
@@ -47,6 +50,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sce_video.visualization": (
         "sce_video.registry",
+        "sce_video.whole_file",
         "sce_video.datasets",
         "sce_video.evaluation",
         "sce_video.models.data_preprocessor",

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -43,9 +41,7 @@ def view_chunks(
         bytes_per_view = video["positions"].shape[1] * 3 * video["crop_size"] ** 2
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
     total = len(video["positions"]) * len(video["offsets"])
-    count = math.ceil(total / max_views)  # of chunks, as equal as can be
-    ends = [total * number // count for number in range(count + 1)]
-    parts = list(itertools.pairwise(ends))
+    parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
     if on_cpu:
         for start, stop in parts:
             yield cut_views(video, start, stop)
