@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from sce_video.engine.device_copy import copied_ahead
+from sce_video.engine.device_copy import copied_ahead, one_ahead
 
 
 def batches():
@@ -28,3 +28,22 @@ def test_on_a_gpu_the_views_arrive_whole():
         for v, view in enumerate(batch["inputs"]):
             assert view.device.type == "cuda" and bool((view == 10 * i + v).all())
         assert batch["seed"].device.type == "cpu"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_the_next_item_is_taken_before_an_item_is_handed_out(count):
+    events = []
+
+    def items():
+        for i in range(count):
+            events.append(f"take {i}")
+            yield i
+
+    for i in one_ahead(items()):
+        events.append(f"use {i}")
+    uses = [events.index(f"use {i}") for i in range(count)]
+    assert uses == sorted(uses) and len(events) == 2 * count
+    for i in range(count - 1):
+        assert events.index(f"take {i + 1}") < uses[i]
+        if i + 2 < count:
+            assert uses[i] < events.index(f"take {i + 2}"), "no more than one ahead"
