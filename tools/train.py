@@ -5,12 +5,19 @@
                           [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
+Ctrl-C or SIGTERM writes a checkpoint after the step at hand and exits with status 130 or 143;
+--resume goes on from there. A second Ctrl-C stops at once, without a checkpoint.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
+import os
 import sys
+
+import torch
+from mmengine.dist import is_distributed
 
 from sce_video.engine import launch
 from sce_video.engine.runner import leave_process_group
@@ -62,15 +69,36 @@ def main(argv: list[str] | None = None) -> int:
     if warning:
         print(f"train: {warning}", file=sys.stderr)
     try:
-        launch.train(launch.training_config(**vars(args)))
+        runner = launch.train(launch.training_config(**vars(args)))
+    except KeyboardInterrupt:  # before the training began, or a second one while it was stopping
+        print("train: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
+        return 130
     except Exception as error:
         message = launch.explain(error)
         if message is None:
             raise
         print(f"train: {message}", file=sys.stderr)
         return 2
+    stopped_by = getattr(runner.train_loop, "stopped_by", None)
+    if stopped_by is not None:
+        return leave_stopped(128 + stopped_by)
     leave_process_group()
     return 0
+
+
+def leave_stopped(status: int) -> int:
+    """The exit status of a training that a signal has stopped, as shells count.
+
+    Several processes end here, once all of them are done: leave_process_group may end them with
+    status 0, and a scheduler would take the training for finished.
+    """
+    if is_distributed():
+        torch.distributed.barrier()
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    return status
 
 
 if __name__ == "__main__":

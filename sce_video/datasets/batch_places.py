@@ -71,7 +71,10 @@ class BatchPlaces:
         """The place of the next sample, one tensor per view; the same one until it is taken."""
         if self._batch is None or self._taken >= self._size:
             return None
-        return [view[self._taken] for view in self._batch]
+        place = [view[self._taken] for view in self._batch]
+        for part, view in zip(place, self._batch, strict=True):
+            part.batch, part.place = view, self._taken  # type: ignore[attr-defined]
+        return place
 
     def take(self) -> None:
         """A sample is ready: the next one gets the place after it."""
@@ -91,19 +94,16 @@ def shapes_of(sample: dict[str, Any]) -> Shapes | None:
 
 
 def joined(tensors: Sequence[Tensor]) -> Tensor:
-    """As ``torch.stack``; without a copy if the tensors lie one after the other in one memory.
+    """As ``torch.stack``; without a copy if the tensors are places of one batch, in their order.
 
-    In a loader worker that memory, and else the copy, is what is shipped.
+    In a loader worker that batch, and else the copy, is what is shipped.
     """
-    first = tensors[0]
-    storage, begin, length = first.untyped_storage(), first.storage_offset(), first.numel()
-    in_place = all(
-        tensor.is_contiguous()
-        and tensor.untyped_storage().data_ptr() == storage.data_ptr()
-        and tensor.storage_offset() == begin + number * length
+    batch: Tensor | None = getattr(tensors[0], "batch", None)
+    first: int = getattr(tensors[0], "place", 0)
+    if batch is not None and all(
+        getattr(tensor, "batch", None) is batch and getattr(tensor, "place", None) == first + number
         for number, tensor in enumerate(tensors)
-    )
-    shape = (len(tensors), *first.shape)
-    if in_place and length > 0 and (storage.is_shared() or get_worker_info() is None):
-        return first.as_strided(shape, (length, *first.stride()), begin)
-    return torch.stack(tuple(tensors), out=empty_batch(shape, first.dtype))
+    ):
+        return batch[first : first + len(tensors)]
+    shape = (len(tensors), *tensors[0].shape)
+    return torch.stack(tuple(tensors), out=empty_batch(shape, tensors[0].dtype))

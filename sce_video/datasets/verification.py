@@ -152,7 +152,7 @@ def _packets(container: Any, stream: Any) -> Iterator[Any]:
     packets = container.demux(stream)
     try:
         yield from packets
-    except (av.FFmpegError, OSError):
+    except (av.FFmpegError, OSError, IndexError):
         return  # cut short: the counts will tell
     finally:
         packets.close()  # see AvFile.packets

@@ -60,7 +60,7 @@ def read_annotation_list(ann_file: str) -> VideoList:
     """Read a list with one video a line: ``path label`` or ``path`` alone.
 
     The label is the last word of a line if that is a whole number, so paths may hold spaces. Blank
-    lines do not count.
+    lines and a byte order mark do not count.
 
     Raises:
         ValueError: No such file, no line in it, a negative label, or lines with and without a
@@ -70,17 +70,13 @@ def read_annotation_list(ann_file: str) -> VideoList:
         raise ValueError(f"there is no annotation file {ann_file!r}")
     paths: list[str] = []
     labels: list[int] = []
-    with open(ann_file, encoding="utf-8", errors="surrogateescape") as file:
+    with open(ann_file, encoding="utf-8-sig", errors="surrogateescape") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
             path, label = _parse_line(line.strip(), f"{ann_file}, line {number}")
             if labels and (label < 0) != (labels[0] < 0):
-                raise ValueError(
-                    f"{ann_file}, line {number}: {line.strip()!r} has "
-                    f"{'no' if label < 0 else 'a'} label, the lines before it have "
-                    f"{'one' if label < 0 else 'none'}; give all of them a label or none"
-                )
+                raise ValueError(f"{ann_file}, line {number}: {_mixed(line.strip(), label)}")
             paths.append(path)
             labels.append(label)
     if not paths:
@@ -88,9 +84,21 @@ def read_annotation_list(ann_file: str) -> VideoList:
     return VideoList.from_paths(paths, labels)
 
 
+def _mixed(line: str, label: int) -> str:
+    """What is wrong with a line that has no label where those before it have one, or has one."""
+    if label >= 0:
+        return (
+            f"{line!r} has a label, the lines before it have none; give all of them a label or none"
+        )
+    words = line.split()
+    if len(words) > 1 and not words[-1].lower().endswith(VIDEO_EXTENSIONS):
+        return f"{words[-1]!r} is no label (a whole number); the lines before it have one"
+    return f"{line!r} has no label, the lines before it have one; give all of them a label or none"
+
+
 def line_number(ann_file: str, index: int) -> int:
     """The line, counted from 1, on which entry ``index`` of an annotation list stands."""
-    with open(ann_file, encoding="utf-8", errors="surrogateescape") as file:
+    with open(ann_file, encoding="utf-8-sig", errors="surrogateescape") as file:
         lines = (number for number, line in enumerate(file, 1) if line.strip())
         return next(islice(lines, index, None))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import Any, TypeVar
 
 import torch
@@ -17,7 +18,7 @@ def copied_ahead(
 
     The copy of a batch is queued before the step of the one before it, because mmengine waits for
     the GPU at the end of every step, when it takes the loss. Needs pinned memory to run beside the
-    step, and the memory of one more batch of uint8 views. What decides on random draws (``seed``)
+    step, and the memory of two more batches of uint8 views. What decides on random draws (``seed``)
     stays on the CPU, where it is read.
 
     Args:
@@ -27,7 +28,7 @@ def copied_ahead(
     if device.type != "cuda":
         yield from batches
         return
-    stream = torch.cuda.Stream(device)
+    stream = _copy_stream(device)
     copies = (_copy(batch, device, stream) for batch in batches)
     for batch, arrived in one_ahead(copies):
         current = torch.cuda.current_stream(device)
@@ -35,6 +36,12 @@ def copied_ahead(
         for view in batch["inputs"]:
             view.record_stream(current)  # else its memory could be given away too early
         yield batch
+
+
+@lru_cache
+def _copy_stream(device: torch.device) -> torch.cuda.Stream:
+    """One for all epochs: the allocator keeps the memory of each stream apart."""
+    return torch.cuda.Stream(device)
 
 
 def _copy(

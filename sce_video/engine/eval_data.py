@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -44,7 +45,9 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     return loader
 
 
-def check_same_classes(queries: Any, bank: Any) -> None:
+def check_same_classes(
+    queries: Any, bank: Any, names: tuple[str, str] = ("the queries have", "the bank has")
+) -> None:
     """Raise ValueError if two data sets number their classes by different sub-folders.
 
     The folders are numbered in their sorted order, so a class that only one of the two has would
@@ -53,6 +56,7 @@ def check_same_classes(queries: Any, bank: Any) -> None:
     Args:
         queries: A data set; only a non-empty ``metainfo["classes"]`` is looked at.
         bank: Another one.
+        names: What the two are called.
     """
     first, second = (
         tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, bank)
@@ -60,10 +64,26 @@ def check_same_classes(queries: Any, bank: Any) -> None:
     if first and second and first != second:
         only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]
         raise ValueError(
-            f"the sub-folders of the two data sets differ, so their labels do not agree: only the "
-            f"queries have {only[0]}, only the bank has {only[1]}; give both the same classes "
+            f"the sub-folders of the two data sets differ, so their labels do not agree: only "
+            f"{names[0]} {only[0]}, only {names[1]} {only[1]}; give both the same classes "
             "or annotation lists"
         )
+
+
+def different_steps(first: Any, second: Any) -> list[str]:
+    """Where the pipelines of two loader configs differ, in words; built loaders are left alone."""
+    pipelines = []
+    for loader in (first, second):
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+        if pipeline is None:
+            return []
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+    return [
+        f"step {number}: {one} and {other}"
+        for number, (one, other) in enumerate(itertools.zip_longest(*pipelines))
+        if one != other
+    ]
 
 
 def check_labels(dataset: Any, num_classes: int) -> None:

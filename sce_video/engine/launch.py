@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import copy
+import logging
 import re
 import traceback
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import torch
 from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
+from mmengine.logging import print_log
 
 from sce_video.datasets import VideoDecodeError, WorkerDiedError
 from sce_video.datasets.batch_places import SharedMemoryError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, set_backend
+from sce_video.engine.eval_data import check_same_classes
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.evaluation.collecting import unwrapped
 from sce_video.evaluation.weights import check_backbone_weights, check_classifier_weights
 
 #: Settings that testing does not need; custom hooks schedule and watch the training.
@@ -29,6 +34,10 @@ _TRAINING_ONLY = (
     "val_dataloader",
     "val_cfg",
     "val_evaluator",
+)
+#: Errors of the file system that a wrong path or missing permission gives.
+_OF_FILES = (
+    FileNotFoundError | FileExistsError | NotADirectoryError | IsADirectoryError | PermissionError
 )
 #: Parts of a config's data that can be embedded.
 _PARTS = ("test", "bank", "train")
@@ -73,6 +82,14 @@ def training_config(
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
+    if amp is None and _is_slow_here(cfg):
+        amp = "float32"
+        print_log(
+            f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
+            "(--amp float16 or bfloat16 insists)",
+            logger="current",
+            level=logging.WARNING,
+        )
     if amp:
         cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
         cfg.optim_wrapper.dtype = amp
@@ -93,6 +110,13 @@ def training_config(
         cfg.load_from = None if resume == "auto" else resume
     check_config(cfg)
     return cfg
+
+
+def _is_slow_here(cfg: Config) -> bool:
+    """Whether a recipe wants mixed precision and there is no GPU."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
+    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
 
 
 def testing_config(
@@ -222,8 +246,21 @@ def extraction_config(
 def train(cfg: Config) -> VideoRunner:
     """Train as a config of :func:`training_config` says."""
     runner = VideoRunner.from_cfg(cfg)
+    _check_channels(runner.model)
     runner.train()
     return runner
+
+
+def _check_channels(model: torch.nn.Module) -> None:
+    """Raise ValueError if a classifier does not take what its backbone gives."""
+    model = unwrapped(model)
+    given = getattr(getattr(model, "backbone", None), "out_channels", None)
+    wanted = getattr(getattr(model, "cls_head", None), "in_channels", None)
+    if isinstance(given, int) and isinstance(wanted, int) and given != wanted:
+        raise ValueError(
+            f"the backbone gives {given} channels, the classifier takes {wanted}: set "
+            f"model.cls_head.in_channels={given}"
+        )
 
 
 def test(cfg: Config) -> dict[str, float]:
@@ -237,6 +274,13 @@ def test(cfg: Config) -> dict[str, float]:
         checkpoint = load_checkpoint_file(cfg.load_from)
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
         check_classifier_weights(runner.model, checkpoint, cfg.load_from)
+        if hasattr(unwrapped(runner.model), "cls_head"):
+            classes = checkpoint.get("meta", {}).get("classes", ())
+            check_same_classes(
+                SimpleNamespace(metainfo={"classes": classes}),
+                runner.test_dataloader.dataset,
+                ("the training had", "the test has"),
+            )
     return runner.test()
 
 
@@ -256,7 +300,7 @@ def explain(error: Exception) -> str | None:
     if isinstance(error, VideoDecodeError | WorkerDiedError):
         return str(error)
     frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, ValueError | FileNotFoundError):
+    if isinstance(error, ValueError | _OF_FILES):
         return None if any(frame.name == "run_iter" for frame in frames) else str(error)
     told = f"{VideoDecodeError.__name__}|{SharedMemoryError.__name__}"
     found = re.findall(rf"(?:{told}): (.+)", str(error))

@@ -12,7 +12,11 @@ from mmengine.runner import BaseLoop, Runner
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sce_video.engine.eval_data import build_eval_dataloader, check_labels
+from sce_video.engine.eval_data import (
+    build_eval_dataloader,
+    check_labels,
+    check_same_classes,
+)
 from sce_video.engine.protocol import describe_run
 from sce_video.evaluation.collecting import (
     BatchFunction,
@@ -181,6 +185,13 @@ class RecognitionValLoop(BaseLoop):
                 "RecognitionValLoop computes its own figures: set val_evaluator = dict()"
             )
         super().__init__(runner, _labelled_dataloader(runner, dataloader))
+        train_loop = getattr(runner, "_train_loop", None)
+        if isinstance(train_loop, BaseLoop):  # not where a loop is tried on its own
+            check_same_classes(
+                train_loop.dataloader.dataset,
+                self.dataloader.dataset,
+                ("the training has", "the validation has"),
+            )
         self.max_views = max_views
 
     def run(self) -> dict[str, float]:

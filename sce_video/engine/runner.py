@@ -74,9 +74,14 @@ class VideoRunner(Runner):
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """As mmengine's; memory is pinned where there is a GPU to copy it to."""
-        if isinstance(dataloader, dict) and not torch.cuda.is_available():
-            dataloader = {**dataloader, "pin_memory": False}
+        """As mmengine's; memory is pinned where there is a GPU to copy it to, unless the config
+        says no, and without workers there are none to persist.
+        """
+        if isinstance(dataloader, dict):
+            wanted = dataloader.get("pin_memory", True)
+            dataloader = {**dataloader, "pin_memory": wanted and torch.cuda.is_available()}
+            if not dataloader.get("num_workers"):
+                dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
@@ -146,6 +151,9 @@ class VideoRunner(Runner):
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
         )
+        folders = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
+        if folders.get("classes"):  # what the numbers of a classifier's outputs mean
+            meta["classes"] = list(folders["classes"])
         if self.cfg.get("benchmark") is not None:
             meta["benchmark"] = self.cfg.benchmark.to_dict()
         if not is_main_process():

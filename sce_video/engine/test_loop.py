@@ -11,7 +11,11 @@ from mmengine.evaluator import Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
+from sce_video.engine.eval_data import (
+    build_eval_dataloader,
+    check_same_classes,
+    different_steps,
+)
 from sce_video.engine.protocol import describe_dataset, describe_run
 from sce_video.evaluation import (
     FeatureSet,
@@ -88,6 +92,13 @@ class RepresentationTestLoop(BaseLoop):
         if bank_dataloader is not None:
             self.bank_dataloader = build_eval_dataloader(bank_dataloader, runner.seed)
             check_same_classes(self.dataloader.dataset, self.bank_dataloader.dataset)
+            differing = different_steps(dataloader, bank_dataloader)
+            if differing:
+                runner.logger.warning(
+                    "the test videos and those of the bank do not pass the same pipeline, so their "
+                    f"features may not be comparable: {'; '.join(differing)} (change "
+                    "test_cfg.bank_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
+                )
         self.group_pattern = group_pattern
         self.max_views = max_views
         self.out = out

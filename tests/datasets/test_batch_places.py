@@ -13,7 +13,6 @@ from sce_video.datasets import SampleRequest, VideoDataset, collate_views
 from sce_video.datasets.batch_places import (
     BatchPlaces,
     SharedMemoryError,
-    empty_batch,
     joined,
 )
 from sce_video.engine.launch import explain
@@ -163,15 +162,21 @@ def test_a_place_is_offered_until_it_is_taken():
 
 
 def test_joined_is_a_stack_whatever_lies_where():
-    batch = empty_batch((4, 2, 3)).copy_(torch.arange(24).view(4, 2, 3))
-    assert joined(list(batch)).data_ptr() == batch.data_ptr()
-    assert torch.equal(joined(list(batch)), batch)
-    assert joined(list(batch)[1:3]).data_ptr() == batch[1].data_ptr()
+    places = BatchPlaces(4, ((2, 3),))
+    rows = []
+    for _ in range(4):
+        rows += places.next()
+        places.take()
+    batch = rows[0].batch.copy_(torch.arange(24).view(4, 2, 3))
+    assert joined(rows).data_ptr() == batch.data_ptr()
+    assert torch.equal(joined(rows), batch)
+    assert joined(rows[1:3]).data_ptr() == batch[1].data_ptr()
     for tensors in (
-        [batch[0], batch[2]],  # a gap
-        [batch[1], batch[0]],  # the wrong order
-        [batch[0], batch[1].clone()],  # other memory
-        [batch[0].t(), batch[1].t()],  # not in one piece
+        [rows[0], rows[2]],  # a gap
+        [rows[1], rows[0]],  # the wrong order
+        [rows[0], rows[1].clone()],  # other memory
+        [rows[0].t(), rows[1].t()],  # not what was handed out
+        list(batch),  # a user's own tensors, which must stay the user's
     ):
         result = joined(tensors)
         assert torch.equal(result, torch.stack(tensors))

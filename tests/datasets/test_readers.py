@@ -487,3 +487,106 @@ def test_auto_falls_back_to_another_backend(video, monkeypatch):
     with pytest.raises(VideoDecodeError, match="made to fail"):
         open(video + ".bin", "wb").write(b"no video" * 100)
         open_reader(video + ".bin", "auto")
+
+
+# -- found by reading many random files -------------------------------------------------------
+
+
+def frames_alone(path, backend, indices):
+    """Each frame by a fresh reader."""
+    for index in indices:
+        with open_reader(str(path), backend) as reader:
+            yield index, reader.read(np.array([index]))[0]
+
+
+def test_interlaced_mpeg4_keeps_its_b_frames(tmp_path):
+    """A decoder that began at a later key frame took every B frame for a broken one afterwards."""
+    options = {"bf": "2", "g": "12", "flags": "+ildct+ilme", "qscale": "3"}
+    path = write_video(tmp_path / "a.mp4", numbered_frames(30), 25, "mpeg4", options)
+    expected = decode_everything(path)
+    assert len(expected) == 30
+    for index, frame in frames_alone(path, "av", (0, 13, 14, 23, 25, 29)):
+        np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
+
+
+@pytest.mark.parametrize(
+    ("suffix", "codec", "options", "library"),
+    [
+        ("mp4", "libx264", {"crf": "12", "g": "12", "bf": "3", "flags": "+cgop"}, True),
+        ("mp4", "libx264", {"crf": "12", "x264-params": "open-gop=1:keyint=12:bframes=3"}, False),
+        ("mp4", "mpeg4", {"bf": "2", "g": "12", "qscale": "3"}, False),
+        ("mkv", "mpeg4", {"bf": "2", "g": "12", "qscale": "3"}, False),
+        ("mp4", "libx264", {"crf": "12", "x264-params": "tff=1:keyint=12"}, False),
+    ],
+)
+def test_decord_is_used_where_it_reads_rightly(tmp_path, suffix, codec, options, library):
+    pytest.importorskip("decord")
+    path = write_video(tmp_path / f"a.{suffix}", numbered_frames(60), 25, codec, options)
+    with open_reader(str(path), "decord") as reader:
+        assert reader.uses_library == library
+    expected = decode_everything(path)
+    for index, frame in frames_alone(path, "decord", range(0, 60, 7)):
+        np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
+
+
+def test_streams_that_begin_on_the_way(video, monkeypatch):
+    """PyAV raises IndexError for a packet of a stream that it did not see when opening (FLV)."""
+    calls = []
+
+    class Container:
+        def __init__(self, container):
+            self._container = container
+
+        def __getattr__(self, name):
+            return getattr(self._container, name)
+
+        def demux(self, stream):
+            calls.append(stream)
+            for number, packet in enumerate(self._container.demux(stream)):
+                yield packet
+                if number == 6:
+                    raise IndexError("list index out of range")
+
+    class File(av_reader.AvFile):
+        def _open_decoder(self, num_threads):
+            super()._open_decoder(num_threads)
+            self.container = Container(self.container)
+
+    expected = decode_everything(video)
+    monkeypatch.setattr(av_reader, "AvFile", File)
+    monkeypatch.setattr(av_reader, "table_from_index", lambda *_: None)
+    monkeypatch.setattr(av_reader, "_tables", av_reader.TableMemory(capacity=1))
+    with open_reader(video, "av") as reader:
+        assert len(reader.timestamps) == 60 and len(calls) > 5
+        np.testing.assert_array_equal(reader.read(np.arange(60)), np.stack(expected))
+
+
+def test_a_correction_is_of_the_packets_not_of_the_index(tmp_path):
+    """An AVI file whose index speaks of other times than its packets, three of them destroyed."""
+    options = {"crf": "12", "x264-params": "keyint=1:bframes=0:scenecut=0"}
+    shown = [0, 5, 6, 7, 8, *range(20, 35)]
+    path = tmp_path / "gaps.avi"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25, options=options)
+        stream.height, stream.width, stream.pix_fmt = 64, 80, "yuv420p"
+        for time_, array in zip(shown, numbered_frames(20), strict=True):
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24")
+            frame.pts = time_
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    whole = decode_everything(path)
+    with av.open(str(path)) as container:
+        places = [(e.pos, e.size) for e in container.streams.video[0].index_entries if e.size]
+    data = bytearray(path.read_bytes())
+    for place, size in places[3:6]:
+        data[place + 8 : place + 8 + size] = b"\xff" * size
+    path.write_bytes(bytes(data))
+    with open_reader(str(path), "av") as reader, pytest.raises(FrameCountError) as raised:
+        reader.read(np.arange(len(reader.timestamps)))
+    rows = raised.value.correction
+    assert len(rows) == 17
+    for place in (0, 2, 5, 8, 12):
+        with open_reader(str(path), "av", correction=rows) as reader:
+            frame = reader.read(np.array([place]))[0]
+            np.testing.assert_array_equal(frame, whole[rows[place]], err_msg=str(place))
+            assert len(reader.timestamps) == 17

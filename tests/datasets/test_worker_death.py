@@ -7,7 +7,7 @@ import signal
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import ConcatDataset, DataLoader, Subset
 
 from sce_video.datasets import (
     VideoDataset,
@@ -96,3 +96,24 @@ def test_batches_are_stacked_in_shared_memory(folder, workers):
     assert [b["shared"] for b in batches] == [workers > 0] * 2
     assert [b["inputs"][0][:, 0, 0, 0, 0].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5]]
     assert batches[1]["inputs"][0].shape == (2, 2, 4, 4, 3)
+
+
+def test_a_worker_that_dies_handing_on_a_batch_is_named_too(folder, monkeypatch):
+    """Then torch sees a broken connection, not a death."""
+    dataset = VideoDataset(str(folder), pipeline=[view])
+    both = ConcatDataset([Subset(dataset, [0]), dataset])
+    loader = DataLoader(both, 2, num_workers=1, collate_fn=collate_views)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    row = dataset.files_at_hand._table[3].numpy()
+    row[:8] = list(pid.to_bytes(8, "little"))
+    row[8:13] = list(b"a.mp4")
+    with pytest.raises(WorkerDiedError, match=f"process {pid}.*working on a.mp4: ConnectionReset"):
+        with naming_dead_workers(loader):
+            raise ConnectionResetError(104, "Connection reset by peer")
+    os.waitpid(pid, 0)
+    row[:8] = list(os.getpid().to_bytes(8, "little"))  # one that lives is not blamed
+    monkeypatch.setattr("sce_video.datasets.worker_death._PATIENCE", 0.1)
+    with pytest.raises(ConnectionResetError), naming_dead_workers(loader):
+        raise ConnectionResetError(104, "Connection reset by peer")

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 import torch
+import training
 from training import make_videos, small_config, train
 
 from sce_video.datasets import VideoDataset
@@ -55,6 +59,37 @@ def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, unbroken_run,
         )
     history = first["message_hub"]["log_scalars"]["train/loss"]["values"]
     assert torch.equal(history, second["message_hub"]["log_scalars"]["train/loss"]["values"])
+
+
+@pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
+def test_goes_on_after_a_signal(videos, tmp_path, unbroken_run, stop_after, monkeypatch):
+    """Stopped by SIGINT, with no checkpoint but the one written for it; then as unbroken."""
+    options, _, whole, unbroken = unbroken_run
+    options = {**options, "default_hooks__checkpoint__by_epoch": True}
+    options["default_hooks__checkpoint__interval"] = 10
+
+    class Interrupted(training.Recorder):
+        def before_train_iter(self, runner, batch_idx, data_batch=None):
+            if runner.iter + 1 == stop_after:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(training, "Recorder", Interrupted)
+            stopped, before = train(small_config(videos, tmp_path, **options))
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert stopped.train_loop.stopped_by == signal.SIGINT
+    assert [path.name for path in tmp_path.glob("*.pth")] == [f"iter_{stop_after}.pth"]
+    cfg = small_config(videos, tmp_path, **options)
+    cfg.resume = True
+    resumed, after = train(cfg)
+    assert resumed.train_loop.stopped_by is None
+    assert before.rows + after.rows == unbroken.rows
+    assert before.indices + after.indices == unbroken.indices
+    assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
 def test_what_was_seen_is_not_decoded_again(videos, tmp_path, monkeypatch):

@@ -14,8 +14,9 @@ paths under its name, and
     failed.txt    LIST.failed.txt     files that failed and why; they are not in the list
     .repack/                          journals, by which a run that was broken off goes on
 
+Several lists may go to one DST, one after the other; shards of one list at the same time.
 A video keeps its constant frame rate and its number of frames; one of variable rate becomes
-constant, and shows at every time what it showed before. Rotation is applied, sound is dropped.
+constant, and each output frame is what the source shows at its time. Rotation is applied, sound is dropped.
 Every output is decoded and compared with its source before it gets its name. See docs/repack.md.
 Exit status: 0 all done, 1 some files failed, 2 wrong usage or no room, 130 stopped.
 """
@@ -141,7 +142,7 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--force",
         action="store_true",
-        help="make all files again, also where another file has their name",
+        help="make all files again, also where another file, list or report has their name",
     )
 
 
@@ -203,6 +204,12 @@ def read_plan(args: argparse.Namespace) -> Plan:
     return make_plan(args.source, args.destination, data_root=root, read_list=videos)
 
 
+def say(text: str) -> None:
+    """Print to stdout; what it cannot show, such as a name that is no UTF-8, becomes ``?``."""
+    encoding = sys.stdout.encoding or "utf-8"
+    print(text.encode(encoding, "replace").decode(encoding))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Repack; returns the exit status."""
     args = parse_args(argv)
@@ -235,11 +242,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("\nrepack: stopped; the same command goes on from here", file=sys.stderr)
         return 130
-    print(summarize(result.report))
+    say(summarize(result.report))
     if not result.complete:
-        print(f"{result.missing} files of other shards are still to do")
+        say(f"{result.missing} files of other shards are still to do")
     for path in result.written:
-        print(f"written: {path}")
+        say(f"written: {path}")
     return 1 if result.failed else 0
 
 

@@ -90,16 +90,23 @@ class AvFile:
 
     def packets(self, deadline: float | None) -> Iterator[av.Packet]:
         """All packets from here on that hold something, in the order of decoding."""
-        packets = self.container.demux(self.stream)
-        try:
-            for packet in packets:
+        more = True
+        while more:
+            more = False
+            packets = self.container.demux(self.stream)
+            try:
+                for packet in packets:
+                    check_deadline(self.path, deadline)
+                    if packet.size:
+                        yield packet
+            except IndexError:
+                # Of a stream that begins on the way (sound, in FLV), which PyAV does not know.
                 check_deadline(self.path, deadline)
-                if packet.size:
-                    yield packet
-        except (av.FFmpegError, OSError):
-            return  # a file cut short: what was read so far counts
-        finally:
-            packets.close()  # PyAV 18 loses 160 bytes of each demuxer that is dropped on its way
+                more = True
+            except (av.FFmpegError, OSError):
+                pass  # a file cut short: what was read so far counts
+            finally:
+                packets.close()  # PyAV 18 loses 160 bytes of each demuxer dropped on its way
 
     def seek(self, pts: int) -> bool:
         """Go to the key frame shown at or before ``pts``; False when the container cannot."""

@@ -78,7 +78,7 @@ class AvReader(VideoReader):
         self._closed = False
         self._file = AvFile(path, num_threads, quick=can_be_quick(path))
         try:
-            self._lay_out_table()
+            self._lay_out_table(use_index=correction is None)
             if correction is not None:
                 self._correct(correction)
         except BaseException:
@@ -87,13 +87,16 @@ class AvReader(VideoReader):
 
     # -- the table of frames ---------------------------------------------------------------
 
-    def _lay_out_table(self) -> None:
+    def _lay_out_table(self, use_index: bool) -> None:
+        """Not by the index where frames are known to be missing: it may be that of other packets,
+        and which frames are missing was said of the packets.
+        """
         if self._file.quick and not self._file.self_describing:
             self._reopen(quick=False)
-        if self._read_table() and self._file.quick:
+        if self._read_table(use_index) and self._file.quick:
             if not self._file.quick_was_enough(self._table):
                 self._reopen(quick=False)
-                self._read_table()
+                self._read_table(use_index)
 
     def _reopen(self, quick: bool) -> None:
         self._file.close()
@@ -178,6 +181,30 @@ class AvReader(VideoReader):
     def by_count(self) -> bool:
         """Whether frames are found by counting from the start, not by their time stamps."""
         return self._by_count
+
+    @property
+    def begins_anew_at_keys(self) -> bool:
+        """Whether, by the table, decoding can begin at every key frame and nothing is missing.
+
+        Not so where frames that are decoded after a key frame are shown before it (an open GOP),
+        or where the second key frame of h264 is no IDR picture (intra refresh); then what decodes
+        there depends on where decoding began. Not so either where time begins below 0.
+        """
+        keys = np.flatnonzero(self._table.is_key)
+        earliest = np.minimum.accumulate(self._table.pts[::-1])[::-1]  # from each packet on
+        if self._by_count or len(keys) == 0 or keys[0] != 0 or self._pts[0] < 0:
+            return False
+        if (earliest[keys] < self._table.pts[keys]).any():
+            return False
+        if len(keys) == 1 or self._file.codec.name != "h264":
+            return True
+        return _holds_idr(bytes(next(self._packets_from(int(keys[1])))[1]), self.extradata)
+
+    @property
+    def interlaced(self) -> bool:
+        """Whether the first frame says that it is made of two fields."""
+        pictures = self.decode(np.zeros(1, dtype=np.int64))
+        return isinstance(pictures, _AvPictures) and pictures.interlaced
 
     @property
     def extradata(self) -> bytes:
@@ -297,6 +324,7 @@ class AvReader(VideoReader):
 
     def _recount(self, indices: np.ndarray) -> list[av.VideoFrame]:
         """After time stamps failed: count instead if all frames are there, else say how many."""
+        self._reopen(self._file.quick)  # a decoder may remember what it began with (interlacing)
         found = [frame.pts for frame in self._frames_from(0)]
         if len(found) < len(self._pts):
             raise self._frame_count_error(found)
@@ -424,6 +452,11 @@ class _AvPictures(Pictures):
     def __len__(self) -> int:
         return len(self._frames)
 
+    @property
+    def interlaced(self) -> bool:
+        """Of the first frame."""
+        return bool(self._frames[0].interlaced_frame)
+
     def __getitem__(self, place: int) -> np.ndarray:
         frame = self._frames[place]
         turns = _quarter_turns(frame)
@@ -436,6 +469,18 @@ class _AvPictures(Pictures):
         self._count()
         picture = rgb.to_ndarray()
         return np.ascontiguousarray(np.rot90(picture, k=turns)) if turns else picture
+
+
+def _holds_idr(packet: bytes, extradata: bytes) -> bool:
+    """Whether an h264 packet of an mp4 or Matroska file (units behind their length) begins anew."""
+    if len(extradata) < 5 or extradata[0] != 1:
+        return False
+    size, place = (extradata[4] & 3) + 1, 0
+    while place + size < len(packet):
+        if packet[place + size] & 31 == 5:
+            return True
+        place += size + int.from_bytes(packet[place : place + size], "big")
+    return False
 
 
 def _quarter_turns(frame: av.VideoFrame) -> int:

@@ -6,6 +6,8 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.foreign import ForeignReader
 
 
@@ -18,8 +20,10 @@ class DecordReader(ForeignReader):
 
     - it cannot open AV1 or GIF files, and crashes on some AVI files that are cut short when it is
       handed their bytes;
-    - asked for single frames, it returns wrong ones in some files with very short distances
-      between key frames (wmv2, some HEVC);
+    - asked for single frames, it returns wrong ones in files with open GOPs (MPEG-4 with B frames
+      as FFmpeg makes it), with intra refresh, and in some with very short distances between key
+      frames (wmv2, some HEVC); in Matroska files that begin before 0 all are wrong;
+    - its colours of interlaced video are others;
     - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
       are no numbers one can use;
     - in 10-bit video its colours differ (3 levels in the mean) by another way of rounding.
@@ -33,9 +37,19 @@ class DecordReader(ForeignReader):
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
     _video: Any = None
 
+    @classmethod
+    def can_read(cls, reader: AvReader) -> bool:
+        if not super().can_read(reader):
+            return False
+        try:
+            return reader.begins_anew_at_keys and not reader.interlaced
+        except (VideoDecodeError, FrameCountError, StopIteration):
+            return False  # damaged: PyAV says how
+
     def _import(self) -> None:
         import decord
 
+        decord.logging.set_level(decord.logging.QUIET)  # what matters is raised
         self.errors = (decord.DECORDError, RuntimeError, IndexError)
 
     def _open(self, path: str, num_threads: int) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import zlib
@@ -18,7 +19,7 @@ _SHARD = re.compile(r"(\d+)/(\d+)")
 class Shard:
     """The part of the files that one of several machines takes.
 
-    A file belongs to the part that its path alone gives, so all machines agree.
+    A file belongs to the part that its output's path alone gives, so all machines agree.
 
     Attributes:
         number: From 1.
@@ -81,6 +82,20 @@ class Plan:
     name: str = ""
     list_name: str = ""
 
+    @property
+    def base(self) -> str:
+        """Begins the names of report, failures and journals."""
+        return f"{self.name}." if self.name else ""
+
+    @property
+    def digest(self) -> str:
+        """Of the files' relative paths and labels: equal for the same list in another place."""
+        entries = hashlib.blake2b(digest_size=16)
+        paths = [item.path for item in self.items] if self.listed is None else self.listed
+        for path in [self.list_name, *paths, *map(str, self.labels or [])]:
+            entries.update(os.fsencode(path) + b"\0")
+        return entries.hexdigest()
+
 
 def make_plan(
     source: str,
@@ -101,7 +116,7 @@ def make_plan(
 
     Raises:
         ValueError: Source and destination lie in each other, a path of the list lies outside of
-            its root, or two files would get the same name.
+            its root, two files would get the same name, or one that must be a folder's.
     """
     if read_list is None:
         videos, root = scan_folder(source, extensions), source
@@ -114,9 +129,12 @@ def make_plan(
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
     items = [Item(path, outputs[path]) for path in unique]
+    list_name = "" if read_list is None else os.path.basename(source)
+    _check_folders(outputs, list_name)
     if read_list is None:
         return Plan(source, root, items)
-    list_name = os.path.basename(source)
+    if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
+        raise ValueError(f"the new list would be written over {source!r}: choose another folder")
     name = os.path.splitext(list_name)[0]
     return Plan(
         source, root, items, paths, [int(label) for label in videos.labels], name, list_name
@@ -156,6 +174,24 @@ def _inside(path: str, root: str) -> str:
             "folder: give a --data-root above all files"
         )
     return path
+
+
+def _check_folders(outputs: dict[str, str], list_name: str) -> None:
+    """``v.avi`` cannot become ``v.mp4`` where there is a folder ``v.mp4`` with videos."""
+    folders: set[str] = set()
+    for output in outputs.values():
+        parent = os.path.dirname(output)
+        while parent and parent not in folders:
+            folders.add(parent)
+            parent = os.path.dirname(parent)
+    for path, output in outputs.items():
+        if output in folders:
+            raise ValueError(
+                f"{path!r} would become {output!r}, which is the name of a folder with videos: "
+                "rename one"
+            )
+    if list_name and (list_name in folders or list_name in outputs.values()):
+        raise ValueError(f"the new list {list_name!r} and an output have the same name: rename one")
 
 
 def _check_apart(source: str, destination: str) -> None:

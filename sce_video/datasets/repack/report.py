@@ -21,6 +21,7 @@ KINDS = {
     "check": "whose output was wrong",
     "timeout": "took too long",
     "crash": "crashed the decoder or encoder",
+    "name": "whose output's name is too long",
 }
 
 
@@ -33,7 +34,7 @@ def build_report(
         plan: The data set.
         items: The files that the report is about, each with an entry.
         entries: Of the journal.
-        facts: Of the run; come first.
+        facts: Of the run; come first. ``away``: finished files whose source is not there now.
 
     Returns:
         ``facts`` and: ``files``, ``done``, ``failed``; ``bytes`` with ``source``, ``output``,
@@ -41,8 +42,9 @@ def build_report(
         ``unscaled_ratio`` (of the streams whose size was kept; None without any); ``seconds`` of
         video; ``cpu_seconds``; ``psnr`` in dB with ``mean``, ``mean_luma``, ``worst`` (the lower of
         luma and all planes) and ``worst_path``; ``crf`` lowest and highest; ``resampled``: files
-        of variable rate, now constant; ``damaged``: files of which not all frames decode;
-        ``failures``: list of ``path``, ``kind``, ``reason``.
+        of variable rate, now constant; ``frames_not_shown``: of the sources, at no time of their
+        outputs; ``damaged``: files of which not all frames decode; ``failures``: list of ``path``,
+        ``kind``, ``reason``.
     """
     done = [entries[item.path] for item in items if entries[item.path]["status"] == "done"]
     failed = [entries[item.path] for item in items if entries[item.path]["status"] == "failed"]
@@ -73,6 +75,7 @@ def build_report(
         },
         "crf": [_of(min, done), _of(max, done)],
         "resampled": sum(not entry["constant"] for entry in done),
+        "frames_not_shown": sum(entry.get("frames_not_shown", 0) for entry in done),
         "damaged": sorted(
             entry["path"] for entry in done if entry["source_frames"] < entry["source_promised"]
         ),
@@ -95,6 +98,21 @@ def _of(choose: Any, done: list[dict[str, Any]]) -> float | None:
     return choose((entry["crf"] for entry in done), default=None)
 
 
+def result_paths(folder: Path, plan: Plan, suffix: str = "") -> list[Path]:
+    """Where the report, the failures and, for a list, the new list are written.
+
+    Args:
+        folder: Where to.
+        plan: The data set.
+        suffix: Behind the names, for a part of the files.
+    """
+    paths = [folder / f"{plan.base}repack{suffix}.json", folder / f"{plan.base}failed{suffix}.txt"]
+    if plan.listed is not None:
+        stem, ending = os.path.splitext(plan.list_name)
+        paths.append(folder / f"{stem}{suffix}{ending}")
+    return paths
+
+
 def write_results(
     folder: Path, plan: Plan, items: list[Item], report: dict[str, Any], suffix: str = ""
 ) -> list[Path]:
@@ -110,16 +128,15 @@ def write_results(
     Returns:
         What was written.
     """
-    base = f"{plan.name}." if plan.name else ""
-    written = [folder / f"{base}repack{suffix}.json"]
+    written = result_paths(folder, plan, suffix)
     write_text(written[0], json.dumps(report, indent=2) + "\n")
-    failures = folder / f"{base}failed{suffix}.txt"
+    failures = written[1]
     if report["failures"]:
         rows = (f"{_line(f['path'])}\t{_line(f['reason'])}\n" for f in report["failures"])
         write_text(failures, "".join(rows))
-        written.append(failures)
     else:
         failures.unlink(missing_ok=True)
+        written.remove(failures)
     if plan.listed is not None:
         failed = {failure["path"] for failure in report["failures"]}
         outputs = {item.path: item.output for item in items if item.path not in failed}
@@ -129,8 +146,6 @@ def write_results(
             for path, label in zip(plan.listed, plan.labels, strict=True)
             if path in outputs
         ]
-        stem, ending = os.path.splitext(plan.list_name)
-        written.append(folder / f"{stem}{suffix}{ending}")
         write_text(written[-1], "".join(lines))
     return written
 
@@ -168,8 +183,14 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
             f"  time: {report['seconds']:,.0f} s of video in {report['cpu_seconds']:,.0f} s of one "
             "core's time"
         )
+    if report["away"]:
+        lines.append(f"  {report['away']} of the done whose source is not there now")
     if report["resampled"]:
-        lines.append(f"  {report['resampled']} of variable frame rate, now constant")
+        hidden = report["frames_not_shown"]
+        lines.append(
+            f"  {report['resampled']} of variable frame rate, now constant"
+            + (f"; {hidden:,} of their frames are never shown" if hidden else "")
+        )
     if report["damaged"]:
         first = _printable(report["damaged"][0])
         lines.append(f"  {len(report['damaged'])} with frames that do not decode, such as {first}")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Callable
@@ -9,17 +10,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import av
-
 from sce_video.datasets.guarded_pool import GuardedPool, Outcome
 from sce_video.datasets.repack.journal import Journal
+from sce_video.datasets.repack.lock import run_lock
+from sce_video.datasets.repack.owners import (
+    check_foreign,
+    check_owners,
+    check_results,
+    check_sources,
+    is_ours,
+)
 from sce_video.datasets.repack.plan import Item, Plan, Shard
 from sce_video.datasets.repack.report import build_report, write_results
 from sce_video.datasets.repack.settings import Settings
-from sce_video.datasets.repack.work import COMMENT, Job, repack_file
+from sce_video.datasets.repack.standing import Standing
+from sce_video.datasets.repack.temporaries import new_token, remove_temporaries, temporary_path
+from sce_video.datasets.repack.work import Job, repack_file
 
 PARTS = ".repack"  # folder of the journals, and of the reports of shards
-_TEMPORARY = ".repack-tmp"
+_LONGEST = 1e6  # seconds that the operating system can wait for
+_Progress = Callable[[int, int, bool], None]
 
 
 class StorageError(RuntimeError):
@@ -51,8 +61,10 @@ class Options:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
-        if not self.timeout > 0:
-            raise ValueError(f"timeout must be positive seconds, got {self.timeout}")
+        if not 0 < self.timeout <= _LONGEST:
+            raise ValueError(
+                f"timeout must be seconds above 0, at most {_LONGEST:,.0f}, got {self.timeout}"
+            )
         if not 0 <= self.min_psnr <= 100:
             raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
 
@@ -83,14 +95,15 @@ def repack(
     settings: Settings,
     options: Options | None = None,
     *,
-    on_progress: Callable[[int, int, bool], None] | None = None,
+    on_progress: _Progress | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
 ) -> Result:
     """Repack all files that are not done yet, and write the lists.
 
     An output is made under a hidden name, verified, and then renamed; what became of it goes to a
     journal. It is done if the journal says so for these settings and the source's present size and
-    time of change, and it still has the size it had. Files that failed are tried again.
+    time of change, and it still has the size it had; a source that is away for now has not changed.
+    Files that failed are tried again.
 
     Args:
         plan: The data set.
@@ -101,39 +114,25 @@ def repack(
         work: What a process does; for tests.
 
     Raises:
-        ValueError: A file that repack did not make has the name of an output.
+        ValueError: Something would be written over that is no result of this source, or another
+            run is writing to the folder.
         StorageError: Outputs cannot be written.
     """
     options = options or Options()
-    begin = time.monotonic()
-    folder = Path(destination)
-    base = f"{plan.name}." if plan.name else ""
-    mine = [item for item in plan.items if options.shard.holds(item.output)]
-    with Journal(folder / PARTS, f"{base}journal{options.shard.suffix}.jsonl") as journal:
-        _check_owners(plan, journal)
-        _remove_temporaries(mine, folder)
-        todo = [
-            item
-            for item in mine
-            if options.force or not _is_done(item, plan, folder, journal, settings, options)
-        ]
-        if not options.force:
-            _check_foreign(todo, folder, journal)
-        run = _Run(plan, folder, settings, options, journal)
-        try:
-            run.process(todo, len(mine), on_progress, work)
-        finally:
-            _remove_temporaries(todo, folder)
-        skipped = len(mine) - len(todo)
-        facts = _facts(plan, folder, settings, time.monotonic() - begin, skipped)
-        report = build_report(plan, mine, journal.entries, facts)
-        if options.shard.count == 1:
-            written = write_results(folder, plan, mine, report)
-            return Result(report, written, True, 0, report["failed"])
-        facts["shard"] = f"{options.shard.number}/{options.shard.count}"
-        report = {"shard": facts["shard"], **report}
-        written = write_results(folder / PARTS, plan, mine, report, options.shard.suffix)
-    whole = merge(plan, destination, settings, options)
+    folder, shard = Path(destination), options.shard
+    check_results(plan, folder, options.force)
+    check_sources(plan, folder)
+    with run_lock(folder / PARTS, plan.base, shard.count):
+        name = f"{plan.base}journal{shard.suffix}.jsonl"
+        with Journal(folder / PARTS, name) as journal:
+            run = _Run(plan, folder, settings, options, journal)
+            report = run.all_files(on_progress, work)
+            if shard.count == 1:
+                written = write_results(folder, plan, run.mine, report)
+                return Result(report, written, True, 0, report["failed"])
+            report = {"shard": f"{shard.number}/{shard.count}", **report}
+            written = write_results(folder / PARTS, plan, run.mine, report, shard.suffix)
+        whole = merge(plan, destination, settings, options)
     if whole.complete:
         return Result(whole.report, written + whole.written, True, 0, report["failed"])
     return Result(report, written, False, whole.missing, report["failed"])
@@ -144,35 +143,35 @@ def merge(plan: Plan, destination: str, settings: Settings, options: Options) ->
 
     Returns:
         The result; not ``complete``, and nothing written, while files are missing.
+
+    Raises:
+        ValueError: A list or report of something else would be written over.
     """
     folder = Path(destination)
+    check_results(plan, folder, options.force)
     with Journal(folder / PARTS, None) as journal:
+        standing = Standing(plan, folder, journal, settings, options.min_psnr)
         missing = [
             item
             for item in plan.items
-            if not _is_done(item, plan, folder, journal, settings, options)
-            and not _has_failed(item, plan, journal, settings)
+            if not standing.is_done(item) and not standing.has_failed(item)
         ]
         if missing:
             return Result({}, [], False, len(missing), 0)
-        facts = _facts(plan, folder, settings, None, 0)
-        report = build_report(plan, plan.items, journal.entries, facts)
+        report = build_report(plan, plan.items, journal.entries, _facts(standing))
         written = write_results(folder, plan, plan.items, report)
         return Result(report, written, True, 0, report["failed"])
 
 
-def _facts(
-    plan: Plan, folder: Path, settings: Settings, elapsed: float | None, skipped: int
-) -> dict[str, Any]:
-    facts: dict[str, Any] = {
-        "source": plan.source,
-        "destination": str(folder),
-        "settings": settings.as_dict(),
+def _facts(standing: Standing) -> dict[str, Any]:
+    return {
+        "source": standing.plan.source,
+        "source_path": os.path.realpath(standing.plan.source),
+        "entries": standing.plan.digest,
+        "destination": str(standing.folder),
+        "settings": standing.settings.as_dict(),
+        "away": len(standing.away),
     }
-    if elapsed is not None:
-        facts["elapsed_seconds"] = round(elapsed, 3)
-        facts["done_before"] = skipped
-    return facts
 
 
 class _Run:
@@ -186,29 +185,46 @@ class _Run:
         self.settings = settings
         self.options = options
         self.journal = journal
+        self.mine = [item for item in plan.items if options.shard.holds(item.output)]
+        self.standing = Standing(plan, folder, journal, settings, options.min_psnr)
         self.states: dict[str, dict[str, Any]] = {}
+        self._token = new_token()
 
-    def process(
-        self,
-        todo: list[Item],
-        total: int,
-        on_progress: Callable[[int, int, bool], None] | None,
-        work: Callable[[Job], dict[str, Any]],
+    def all_files(
+        self, on_progress: _Progress | None, work: Callable[[Job], dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Repack what is not done of this part of the files; returns the report about them."""
+        begin = time.monotonic()
+        force = self.options.force
+        check_owners(self.plan, self.mine, self.standing, force)
+        remove_temporaries(self.folder / item.output for item in self.mine)
+        todo = [item for item in self.mine if force or not self.standing.is_done(item)]
+        check_foreign(todo, self.folder, self.journal, force)
+        try:
+            self._process(todo, on_progress or (lambda done, total, failed: None), work)
+        finally:
+            remove_temporaries(self.folder / item.output for item in todo)
+        facts = {
+            **_facts(self.standing),
+            "elapsed_seconds": round(time.monotonic() - begin, 3),
+            "done_before": len(self.mine) - len(todo),
+        }
+        return build_report(self.plan, self.mine, self.journal.entries, facts)
+
+    def _process(
+        self, todo: list[Item], tell: _Progress, work: Callable[[Job], dict[str, Any]]
     ) -> None:
         """Repack files and note what becomes of them."""
-        tell = on_progress or (lambda done, total, failed: None)
+        total = len(self.mine)
         done = total - len(todo)
         tell(done, total, False)
         present = []
         for item in todo:
-            state = source_state(os.path.join(self.plan.root, item.path))
-            if state is None:
-                done += 1
-                self._note(item, {}, {"status": "failed", "kind": "missing", "reason": _GONE})
-                tell(done, total, True)
+            if self._can_begin(item):
+                present.append(item)
                 continue
-            self.states[item.path] = state
-            present.append(item)
+            done += 1
+            tell(done, total, self.journal.entries[item.path]["status"] != "done")
         if not present:
             return
         try:
@@ -226,14 +242,30 @@ class _Run:
             done += 1
             tell(done, total, self._finish(item, outcome))
 
+    def _can_begin(self, item: Item) -> bool:
+        """Whether there is a source to read and a name to write to; else it is noted."""
+        state = self.standing.source(item)
+        if state is None:
+            if not self.standing.is_away(item):  # with --force
+                self._note(item, {}, {"status": "failed", "kind": "missing", "reason": _GONE})
+            return False
+        if _name_too_long(self.folder / item.output):
+            self._note(item, state, {"status": "failed", "kind": "name", "reason": _TOO_LONG})
+            return False
+        self.states[item.path] = state
+        return True
+
     def _job(self, item: Item) -> Job:
         return Job(
             source=os.path.join(self.plan.root, item.path),
-            temporary=str(temporary_path(self.folder, item)),
+            temporary=str(self._temporary(item)),
             settings=self.settings,
             min_psnr=self.options.min_psnr,
             threads=self.options.threads,
         )
+
+    def _temporary(self, item: Item) -> Path:
+        return temporary_path(self.folder / item.output, self._token)
 
     def _finish(self, item: Item, outcome: Outcome) -> bool:
         """Rename the output and note it; True if there is none."""
@@ -242,24 +274,24 @@ class _Run:
         facts = _facts_of(outcome)
         if facts["status"] == "storage":
             raise StorageError(facts["reason"])
-        if (
-            facts["status"] == "done"
-            and source_state(os.path.join(self.plan.root, item.path)) != state
-        ):
+        if facts["status"] == "done" and self.standing.source(item) != state:
             facts = {"status": "failed", "kind": "bad", "reason": "changed while it was read"}
         try:
             if facts["status"] == "done":
-                os.replace(temporary_path(self.folder, item), final)
+                os.replace(self._temporary(item), final)
             else:
-                temporary_path(self.folder, item).unlink(missing_ok=True)
-                final.unlink(missing_ok=True)  # of an earlier run
+                self._temporary(item).unlink(missing_ok=True)
+                if self.standing.is_away(item):  # with --force, and gone since the run began
+                    return False
+                if os.path.lexists(final) and is_ours(item, self.folder, self.journal):
+                    final.unlink(missing_ok=True)  # of an earlier run
         except OSError as error:
             raise StorageError(f"cannot write {final}: {error.strerror}") from error
         self._note(item, state, facts)
         return facts["status"] != "done"
 
     def _note(self, item: Item, state: dict[str, Any], facts: dict[str, Any]) -> None:
-        entry = {"path": item.path, "output": item.output, **state}
+        entry = {"path": item.path, "output": item.output, "root": self.standing.root, **state}
         entry["settings"] = self.settings.as_dict()
         try:
             self.journal.add({**entry, **facts})
@@ -268,38 +300,15 @@ class _Run:
 
 
 _GONE = "there is no such file"
+_TOO_LONG = "the name of its output is too long for the file system"
 
 
-def source_state(path: str) -> dict[str, Any] | None:
-    """Size and time of change of a file, None if it is not there."""
+def _name_too_long(path: Path) -> bool:
     try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
-
-
-def temporary_path(folder: Path, item: Item) -> Path:
-    """Hidden, beside the output; of this process, since one that was killed may leave a worker
-    behind that still writes."""
-    output = folder / item.output
-    return output.with_name(f".{output.name}.{os.getpid()}{_TEMPORARY}")
-
-
-def _remove_temporaries(items: list[Item], folder: Path) -> None:
-    """Remove what this or a killed run left of some files."""
-    names: dict[Path, set[str]] = {}
-    for item in items:
-        output = folder / item.output
-        names.setdefault(output.parent, set()).add(output.name)
-    for parent, outputs in names.items():
-        if not parent.is_dir():
-            continue
-        for entry in os.scandir(parent):
-            if entry.name.endswith(_TEMPORARY) and entry.name.startswith("."):
-                output_name = entry.name[1 : -len(_TEMPORARY)].rpartition(".")[0]
-                if output_name in outputs:
-                    Path(entry.path).unlink(missing_ok=True)
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False
 
 
 def _facts_of(outcome: Outcome) -> dict[str, Any]:
@@ -308,59 +317,3 @@ def _facts_of(outcome: Outcome) -> dict[str, Any]:
     if outcome.fault == "timeout":
         return {"status": "failed", "kind": "timeout", "reason": f"{outcome.detail} (--timeout)"}
     return {"status": "failed", "kind": "crash", "reason": outcome.detail}
-
-
-def _is_done(
-    item: Item, plan: Plan, folder: Path, journal: Journal, settings: Settings, options: Options
-) -> bool:
-    entry = journal.entries.get(item.path)
-    if entry is None or entry["status"] != "done" or entry["settings"] != settings.as_dict():
-        return False
-    if entry["output"] != item.output or min(entry["psnr"], entry["psnr_luma"]) < options.min_psnr:
-        return False
-    state = source_state(os.path.join(plan.root, item.path))
-    if state is None or any(entry.get(name) != value for name, value in state.items()):
-        return False
-    output = source_state(str(folder / item.output))
-    return output is not None and output["size"] == entry["bytes"]
-
-
-def _has_failed(item: Item, plan: Plan, journal: Journal, settings: Settings) -> bool:
-    entry = journal.entries.get(item.path)
-    if entry is None or entry["status"] != "failed" or entry["settings"] != settings.as_dict():
-        return False
-    state = source_state(os.path.join(plan.root, item.path)) or {}
-    return {name: entry[name] for name in ("size", "mtime_ns") if name in entry} == state
-
-
-def _check_owners(plan: Plan, journal: Journal) -> None:
-    """Two lists may share a folder, but not a name in it."""
-    wanted = {item.output: item.path for item in plan.items}
-    for entry in journal.entries.values():
-        path = wanted.get(entry["output"])
-        if entry["status"] == "done" and path is not None and path != entry["path"]:
-            raise ValueError(
-                f"{entry['output']!r} in the output folder was made from {entry['path']!r}, now "
-                f"it would be made from {path!r}: choose another output folder"
-            )
-
-
-def _check_foreign(todo: list[Item], folder: Path, journal: Journal) -> None:
-    """Refuse to write over what repack did not make."""
-    for item in todo:
-        entry = journal.entries.get(item.path)
-        output = folder / item.output
-        if (entry is None or entry["output"] != item.output) and os.path.lexists(output):
-            if not _is_ours(output):
-                raise ValueError(
-                    f"{output} is there and repack did not make it: choose another output folder, "
-                    "or replace such files with --force"
-                )
-
-
-def _is_ours(path: Path) -> bool:
-    try:
-        with av.open(str(path), metadata_errors="ignore") as container:
-            return container.metadata.get("comment", "").startswith(COMMENT)
-    except (av.FFmpegError, OSError, ValueError):
-        return False

@@ -13,6 +13,8 @@ PRESETS = (
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
 #: Where ``crf=None`` looks for the quality. Below 18 nothing is gained that a crop would show.
 CRF_RANGE = (18.0, 34.0)
+#: x264 takes one of these; of several it would drop all but one with a mere warning.
+_ONE_TUNE = frozenset(TUNES) - {"fastdecode"}
 _VERSION = 1  # of the way files are made; another one makes all files again
 
 
@@ -55,6 +57,11 @@ class Settings:
         unknown = [name for name in self.tune.split(",") if name and name not in TUNES]
         if unknown:
             raise ValueError(f"unknown tune {unknown[0]!r}: choose {', '.join(TUNES)}")
+        alone = [name for name in dict.fromkeys(self.tune.split(",")) if name in _ONE_TUNE]
+        if len(alone) > 1:
+            raise ValueError(
+                f"tune {alone[0]!r} and {alone[1]!r} exclude each other: choose one of them"
+            )
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values that tell whether an output was made in the same way."""

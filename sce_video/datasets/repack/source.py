@@ -207,10 +207,14 @@ def _true_times(
 
 
 def _choose(count: int, frame_bytes: int, run: int) -> Callable[[int], bool]:
-    """Which of about ``count`` frames are kept: all, or evenly spread runs of ``run``."""
+    """Which of about ``count`` frames are kept: all, or evenly spread runs of ``run``.
+
+    A run that alone passes the memory for a sample is cut to it.
+    """
     if count * frame_bytes <= HELD_BYTES:
         limit = 2 * HELD_BYTES // frame_bytes  # should far more decode than promised
         return lambda number: number < limit
+    run = min(run, max(1, SAMPLE_BYTES // frame_bytes))
     runs = max(1, min(SAMPLE_BYTES // frame_bytes, _SAMPLE_FRAMES) // run)
     every = max(run, count // runs)
     return lambda number: number % every < run and number // every < runs

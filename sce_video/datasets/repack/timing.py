@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -11,6 +12,8 @@ import numpy as np
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
+#: Output frames for each of the source's, at most: what a still at a high rate may cost.
+MOST_REPEATS = 8
 _JITTER = 0.1  # of a frame: time stamps that are off by less still are a constant rate
 
 
@@ -33,6 +36,10 @@ class Schedule:
         """Seconds."""
         return float(len(self.shown) / self.rate)
 
+    def never_shown(self, count: int) -> int:
+        """How many of the source's ``count`` frames no output frame shows."""
+        return count - len(np.unique(self.shown))
+
 
 def make_schedule(
     timestamps: np.ndarray, duration: float, stated: Sequence[Fraction], tick: float
@@ -41,7 +48,9 @@ def make_schedule(
 
     A source of constant rate, up to the rounding of its time stamps and a tenth of a frame, keeps
     its rate and all its frames. Otherwise the rate is the one most of its frames follow each other
-    at, at most twice the average; and at every output time stands the frame the source shows::
+    at, or where that would make more than 8 times the source's frames, the highest that does not;
+    and at every output time stands the frame the source shows. Frames that follow each other faster
+    than the output's may be shown at no output time. ::
 
         source   |--0--|--1--|--------2--------|--3--|      (0.1 s, 0.1 s, 0.3 s, 0.1 s)
         output   |--0--|--1--|--2--|--2--|--2--|--3--|      10 a second
@@ -58,15 +67,20 @@ def make_schedule(
         return Schedule(rate, np.arange(count), True)
     duration = max(duration, float(timestamps[-1]), 1e-3)
     nominal = rate or _usual_rate(timestamps, stated, tick) or Fraction(25)
-    highest = Fraction(2 * count / duration).limit_denominator(1000)
-    if nominal > highest > 0:
-        nominal = highest
+    nominal = min(nominal, _rounded_down(MOST_REPEATS * count / duration))
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
     # The source's time stamps are rounded to its ticks, ours are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
+
+
+def _rounded_down(rate: float) -> Fraction:
+    """A fraction of few digits, not above a positive rate."""
+    if rate >= 1:
+        return Fraction(math.floor(rate * 1000), 1000)
+    return Fraction(1, math.ceil(1 / rate))
 
 
 def _constant_rate(

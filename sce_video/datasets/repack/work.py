@@ -81,8 +81,8 @@ def repack_file(job: Job) -> dict[str, Any]:
         ``seconds``, ``rate``, ``constant`` (the source's rate and frames are kept), ``crf``,
         ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames, ``height``,
         ``width``, ``scaled``, ``bytes`` and ``video_bytes``, of the source ``source_frames``,
-        ``source_promised`` (frames by its packets), ``source_seconds`` and
-        ``source_video_bytes``, ``cpu_seconds``.
+        ``frames_not_shown`` (of these, at no time of the output), ``source_promised`` (frames by
+        its packets), ``source_seconds`` and ``source_video_bytes``, ``cpu_seconds``.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
@@ -138,6 +138,7 @@ def _repack(job: Job) -> dict[str, Any]:
         "constant": source.schedule.constant,
         "rate": f"{source.schedule.rate}",
         "bytes": os.path.getsize(job.temporary),
+        "frames_not_shown": source.schedule.never_shown(source.frames),
         "source_frames": source.frames,
         "source_promised": source.promised,
         "source_seconds": round(source.duration, 6),

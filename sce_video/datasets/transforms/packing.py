@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from sce_video.datasets.batch_places import empty_batch
 from sce_video.datasets.transforms.pending_view import PendingView, render_views
 from sce_video.datasets.transforms.spatial import View, crop_offsets
 from sce_video.registry import TRANSFORMS
@@ -82,7 +83,7 @@ class PackVideo:
         """
         (view,) = results["views"]
         offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
-        (frames,) = pack_views([view], None)
+        (frames,) = pack_views([view], [empty_batch(view.shape)])  # shipped without a copy
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
             "frames": frames,

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.engine.checkpoint import random_states, set_random_states
 from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
+from sce_video.engine.loops import outliving_workers
 from sce_video.evaluation import (
     FeatureSet,
     effective_rank,
@@ -116,10 +117,9 @@ class OnlineJudgeHook(Hook):
         started = time.monotonic()
         states = random_states()
         try:
-            bank = extract_features(runner.model, self.bank)  # type: ignore[arg-type]
-            queries = bank
+            queries = bank = self._extract(runner, self.bank)
             if self.queries is not None:
-                queries = extract_features(runner.model, self.queries)  # type: ignore[arg-type]
+                queries = self._extract(runner, self.queries)
         finally:
             set_random_states(states)
         groups = self._groups(queries, bank)  # raises on all processes alike
@@ -134,6 +134,11 @@ class OnlineJudgeHook(Hook):
         record["failures"] = len({*queries.failures, *bank.failures})
         record["seconds"] = round(time.monotonic() - started, 3)
         self._report(runner, record)
+
+    def _extract(self, runner: Runner, dataloader: DataLoader | dict) -> FeatureSet:
+        assert isinstance(dataloader, DataLoader)  # built before the training
+        with outliving_workers(dataloader):
+            return extract_features(runner.model, dataloader)
 
     def _groups(self, queries: FeatureSet, bank: FeatureSet) -> torch.Tensor | None:
         """Group numbers of a bank that judges itself: persons, or every video for itself."""

@@ -49,14 +49,20 @@ class LogReductionHook(Hook):
 
 @HOOKS.register_module()
 class ProgressHook(Hook):
-    """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting."""
+    """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
+
+    Both are entered as amounts over microseconds, the count of a history's entry, so that the mean
+    of a window, which the log shows, is the window's videos over its seconds (and its waiting over
+    its seconds) and not a mean of rates.
+    """
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
-        seconds = hub.get_scalar("train/time").current()
-        waited = hub.get_scalar("train/data_time").current()
+        # mmengine counts in whole numbers, and checkpoints keep them as such
+        spent = max(1, round(hub.get_scalar("train/time").current() * 1e6))
+        waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
-        hub.update_scalar("train/videos_per_s", videos / max(seconds, 1e-9))
-        hub.update_scalar("train/data_wait", min(1.0, waited / max(seconds, 1e-9)))
+        hub.update_scalar("train/videos_per_s", videos * 1e6, count=spent)
+        hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)

@@ -7,8 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.optim import OptimWrapper
+from mmengine.registry import LOG_PROCESSORS
 
 from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import (
@@ -19,6 +21,7 @@ from sce_video.engine import (
     ScheduleHook,
     TargetUpdateHook,
 )
+from sce_video.engine.checkpoint import pack_message_hub, unpack_message_hub
 from sce_video.models import SCE
 
 
@@ -214,16 +217,45 @@ def test_training_stops_on_nan_and_forgives_a_few():
         hook.after_train_iter(runner, 0, outputs=dict(bad))
 
 
-def test_progress_counts_the_wait_for_data():
+@pytest.fixture
+def log_processor(repo):
+    cfg = Config.fromfile(repo / "configs/_base_/default_runtime.py").log_processor
+    return LOG_PROCESSORS.build(cfg)
+
+
+def test_speed_and_waiting_are_those_of_the_window(log_processor):
+    """Videos over seconds, not a mean of rates; also after a checkpoint has kept them."""
     hub = MessageHub.get_instance("test_progress")
-    hub.update_scalar("train/time", 2.0)
-    hub.update_scalar("train/data_time", 0.5)
     runner = SimpleNamespace(
         message_hub=hub, train_dataloader=SimpleNamespace(batch_size=16), iter=0
     )
-    ProgressHook().after_train_iter(runner, 0)
-    assert hub.get_scalar("train/videos_per_s").current() == 8.0
-    assert hub.get_scalar("train/data_wait").current() == 0.25
+    hook = ProgressHook()
+    window = [(0.5, 0.25)] * 10 + [(1.5, 0.75), (0.5, 0.0)] * 5
+    for seconds, waited in [(100.0, 100.0)] * 3 + window:  # the first are out of the window
+        hub.update_scalar("train/time", seconds)
+        hub.update_scalar("train/data_time", waited)
+        hook.after_train_iter(runner, 0)
+    hub.load_state_dict(unpack_message_hub(pack_message_hub(hub.state_dict())))
+    tag = log_processor._collect_scalars([], runner, "train")
+    assert tag["time"] == pytest.approx(0.75)
+    assert tag["videos_per_s"] == pytest.approx(16 / 0.75)
+    assert tag["data_wait"] == pytest.approx(6.25 / 15)
+
+
+def test_what_is_measured_is_logged_as_a_mean_and_what_is_set_as_it_is(log_processor):
+    hub = MessageHub.get_instance("test_means")
+    model = algorithm().train()
+    measured = [*model(views(4, 0), mode="loss"), "time", "data_time", "grad_norm"]
+    assert {"loss", "infonce", "ressl", "h_std", "h_rank"} < set(measured)
+    for value in (1.0, 4.0):
+        for name in [*measured, "lr", "momentum", "tau", "tau_m", "lambda_"]:
+            hub.update_scalar(f"train/{name}", value)
+        hub.update_scalar("val/top1_acc", value)
+    runner = SimpleNamespace(message_hub=hub)
+    tag = log_processor._collect_scalars([], runner, "train")
+    assert {name: tag.pop(name) for name in measured} == dict.fromkeys(measured, 2.5)
+    assert set(tag.values()) == {4.0}
+    assert log_processor._collect_scalars([], runner, "val") == {"top1_acc": 4.0}
 
 
 def bad_file_runner(tmp_path, files=100, iteration=0):

@@ -1,0 +1,371 @@
+"""SIGINT and SIGTERM: a checkpoint after a whole step, workers that outlive them, exit status."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+import training
+from torch.utils.data import DataLoader
+from training import make_videos, small_config, train
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.hooks import OnlineJudgeHook
+from sce_video.engine.loops import (
+    ResumableTrainLoop,
+    StopSignals,
+    outlive_signals,
+    outliving_workers,
+)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(autouse=True)
+def usual_handlers():
+    """As in a terminal; a test run in the background may have been started with SIGINT ignored."""
+    before = {
+        number: signal.signal(number, handler)
+        for number, handler in (
+            (signal.SIGINT, signal.default_int_handler),
+            (signal.SIGTERM, signal.SIG_DFL),
+        )
+    }
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def handlers():
+    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+
+
+class Signalled(training.Recorder):
+    """Sends itself signals before the iterations that ``at`` names, counted from 0."""
+
+    at: dict[int, list[int]] = {}
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        for number in self.at.get(runner.iter, []):
+            os.kill(os.getpid(), number)
+
+
+def signalled(monkeypatch, cfg, at):
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "Recorder", type("At", (Signalled,), {"at": at}))
+        return train(cfg)
+
+
+def by_epoch(videos, work_dir, **changes):
+    """The only checkpoint before the end is that of a stop."""
+    return small_config(
+        videos,
+        work_dir,
+        default_hooks__checkpoint__by_epoch=True,
+        default_hooks__checkpoint__interval=10,
+        **changes,
+    )
+
+
+def names(folder) -> list[str]:
+    return sorted(path.name for path in folder.glob("*.pth"))
+
+
+def test_a_step_is_not_cut(videos, tmp_path, monkeypatch):
+    """A signal in the first of three micro-batches; the rest is bit for bit the unbroken run."""
+    options = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=3)
+    whole, unbroken = train(by_epoch(videos, tmp_path / "whole", **options))
+    cfg = by_epoch(videos, tmp_path / "broken", **options)
+    before_handlers = handlers()
+    stopped, before = signalled(monkeypatch, cfg, {6: [signal.SIGTERM, signal.SIGTERM]})
+    assert handlers() == before_handlers
+    assert stopped.train_loop.stopped_by == signal.SIGTERM
+    assert stopped.iter == 9 and names(tmp_path / "broken") == ["iter_9.pth"]
+    cfg.resume = True
+    resumed, after = train(cfg)
+    assert len(unbroken.rows) == 18 and before.rows + after.rows == unbroken.rows
+    for name, value in whole.model.state_dict().items():
+        assert torch.equal(value, resumed.model.state_dict()[name]), name
+
+
+def test_only_the_newest_stop_is_kept(videos, tmp_path, monkeypatch):
+    cfg = by_epoch(videos, tmp_path)
+    signalled(monkeypatch, cfg, {1: [signal.SIGINT]})
+    text = "".join(path.read_text() for path in tmp_path.rglob("*.log"))
+    assert re.search(r"stopped by SIGINT: checkpoint \S+iter_2\.pth written; go on", text)
+    cfg.resume = True
+    signalled(monkeypatch, cfg, {4: [signal.SIGINT]})
+    assert names(tmp_path) == ["iter_5.pth"]
+    train(cfg)
+    assert "epoch_3.pth" in names(tmp_path)
+
+
+def test_what_the_checkpoint_hook_has_written_is_left_to_it(videos, tmp_path, monkeypatch):
+    cfg = small_config(videos, tmp_path)  # a checkpoint after each iteration, all kept
+    signalled(monkeypatch, cfg, {1: [signal.SIGINT]})
+    cfg.resume = True
+    signalled(monkeypatch, cfg, {3: [signal.SIGINT]})
+    assert names(tmp_path) == [f"iter_{n}.pth" for n in (1, 2, 3, 4)]
+
+
+def test_the_second_interrupt_stops_at_once(videos, tmp_path):
+    before = handlers()
+    recorder = Signalled()
+    recorder.at = {2: [signal.SIGINT, signal.SIGINT]}
+    with pytest.raises(KeyboardInterrupt):
+        runner_of(by_epoch(videos, tmp_path), recorder).train()
+    assert len(recorder.rows) == 2
+    assert handlers() == before and names(tmp_path) == []
+
+
+def runner_of(cfg, recorder):
+    """A runner whose KeyboardInterrupt reaches the test; ``train`` takes it for its own."""
+    cfg.experiment_name = f"stopping_{id(recorder)}"
+    runner = training.VideoRunner.from_cfg(cfg)
+    runner.register_hook(recorder)
+    return runner
+
+
+def test_other_threads_and_ignored_signals_are_left_alone():
+    seen = []
+
+    def enter():
+        with StopSignals() as signals:
+            seen.append((handlers(), signals.asked))
+
+    before = handlers()
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+    assert seen == [(before, 0)]
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with StopSignals():
+        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) not in before
+    assert handlers() == (signal.SIG_IGN, signal.SIG_DFL)
+
+
+def test_a_forked_process_can_still_be_terminated():
+    with StopSignals() as signals:
+        child = os.fork()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGINT)  # not for it
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.2)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    assert signals.asked == 0
+
+
+class Pids(torch.utils.data.Dataset):
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        return os.getpid()
+
+
+def seeded(folder, worker):
+    (folder / f"worker{worker}").touch()
+
+
+def test_workers_end_by_their_parent_only(tmp_path):
+    loader = DataLoader(
+        Pids(), num_workers=2, persistent_workers=True, worker_init_fn=partial(seeded, tmp_path)
+    )
+    own = loader.worker_init_fn
+    with outliving_workers(loader):
+        batches = iter(loader)
+        pids = {int(next(batches)) for _ in range(2)}
+        for number in (signal.SIGINT, signal.SIGTERM):
+            for pid in pids:
+                # not by the parent: what ends a job is another process
+                subprocess.run(["kill", f"-{number.name[3:]}", str(pid)], check=True)
+        assert {int(pid) for pid in batches} == pids
+    assert loader.worker_init_fn is own
+    assert (tmp_path / "worker0").exists() and (tmp_path / "worker1").exists()
+    processes = loader._iterator._workers
+    started = time.monotonic()
+    for process in processes:
+        process.terminate()
+        process.join(20)
+    assert time.monotonic() - started < 5 and [p.exitcode for p in processes] == [0, 0]
+
+
+def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]:
+    """A training as a command, and its output once it is under way."""
+    command = [sys.executable, *python, str(repo / "tools/train.py")]
+    command += [str(repo / "configs/sce/sce_r3d18_folder.py"), "--work-dir", str(work_dir)]
+    command += ["--launcher", "pytorch" if python else "none"]
+    command += ["--cfg-options", f"train_dataloader.dataset.data_root={videos}"]
+    command += ["train_dataloader.batch_size=2", "train_dataloader.num_workers=2"]
+    command += ["train_dataloader.dataset.pipeline.1.clip_duration=0.4"]
+    command += ["train_dataloader.dataset.pipeline.1.num_frames=2"]
+    command += ["train_dataloader.dataset.pipeline.3.size=32", "model.backbone.base_channels=4"]
+    command += ["model.projector.hidden_channels=16", "model.predictor.hidden_channels=16"]
+    command += ["model.queue_size=20", "train_cfg.max_epochs=5000"]
+    command += ["default_hooks.logger.interval=1", "default_hooks.checkpoint.interval=5000"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
+    out = work_dir / "out.txt"
+    with out.open("w") as file:
+        run = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
+    limit = time.monotonic() + 120
+    while "Epoch(train)" not in out.read_text():
+        assert run.poll() is None and time.monotonic() < limit, out.read_text()[-3000:]
+        time.sleep(0.05)
+    return run, out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path, number):
+    """Sent to all processes of the training, as terminals and schedulers do."""
+    run, out = start(repo, videos, tmp_path)
+    os.killpg(run.pid, number)
+    status = run.wait(60)
+    text = out.read_text()
+    assert status == 128 + number, text[-3000:]
+    assert text.count(f"stopped by {number.name}: checkpoint") == 1
+    assert "Traceback" not in text and "DataLoader worker" not in text
+    (written,) = tmp_path.glob("*.pth")
+    assert written.name == f"iter_{load_checkpoint_file(written)['meta']['iter']}.pth"
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_all_processes_of_a_command_end_with_that_status(repo, videos, tmp_path):
+    """One of them gets the signal; their launcher sees the same status of all."""
+    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
+    run, out = start(repo, videos, tmp_path, *launcher)
+    listed = subprocess.run(
+        ["ps", "-o", "pid=,args=", "--ppid", str(run.pid)], capture_output=True, text=True
+    ).stdout.splitlines()
+    children = [int(line.split()[0]) for line in listed if "tools/train.py" in line]
+    assert len(children) == 2
+    os.kill(children[1], signal.SIGTERM)
+    assert run.wait(60) != 0
+    text = out.read_text()
+    assert re.findall(r"exitcode +: (\S+)", text) == ["143", "143"], text[-3000:]
+    assert text.count("stopped by SIGTERM: checkpoint") == 1
+    assert len(names(tmp_path)) == 1
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def test_an_interrupt_before_the_training_is_told_without_a_traceback(repo, monkeypatch, capsys):
+    spec = importlib.util.spec_from_file_location("train_tool", repo / "tools/train.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+
+    def interrupted(cfg):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tool.launch, "train", interrupted)
+    assert tool.main([str(repo / "configs/sce/sce_r3d18_folder.py")]) == 130
+    assert "train: interrupted; --resume goes on" in capsys.readouterr().err
+
+
+def outlives(loader) -> bool:
+    start = loader.worker_init_fn
+    return isinstance(start, partial) and start.func is outlive_signals
+
+
+def test_workers_of_judging_and_validation_outlive_signals_too(monkeypatch):
+    loader, during = DataLoader(Pids()), []
+    monkeypatch.setattr(
+        "sce_video.engine.hooks.online_judge.extract_features",
+        lambda model, given: during.append(outlives(given)),
+    )
+    OnlineJudgeHook(bank=loader)._extract(SimpleNamespace(model=None), loader)
+    assert during == [True] and not outlives(loader)
+    loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
+    loop.dataloader = DataLoader(Pids())
+    loop._runner = SimpleNamespace(val_loop=SimpleNamespace(dataloader=loader))
+    assert loop._loaders() == [loop.dataloader, loader]
+    loop._runner.val_loop = None
+    assert loop._loaders() == [loop.dataloader]
+
+
+def test_a_signal_during_judging_stops_before_the_next_epoch(videos, tmp_path, monkeypatch):
+    class Judging(training.Recorder):
+        def after_train_epoch(self, runner):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(training, "Recorder", Judging)
+        _, before = train(by_epoch(videos, tmp_path))
+    assert len(before.rows) == 3 and names(tmp_path) == ["iter_3.pth"]
+    meta = load_checkpoint_file(tmp_path / "iter_3.pth")["meta"]
+    assert (meta["epoch"], meta["iter"]) == (1, 3)
+    cfg = by_epoch(videos, tmp_path)
+    cfg.resume = True
+    assert len(train(cfg)[1].rows) == 6
+
+
+def on_two_processes(rank, port, videos, folder):
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE="2", LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    cfg = by_epoch(videos, folder, train_dataloader__batch_size=2)
+    cfg.launcher = "pytorch"
+    recorder = Signalled()
+    recorder.at = {3: [signal.SIGINT]} if rank == 1 else {}
+    runner = runner_of(cfg, recorder)
+    runner.train()
+    torch.save([runner.iter, int(runner.train_loop.stopped_by)], folder / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads now and then abort a process that ends in the usual way
+
+
+@pytest.mark.distributed
+def test_two_processes_stop_at_the_same_step(videos, tmp_path):
+    mp.spawn(on_two_processes, args=(free_port(), videos, tmp_path), nprocs=2)
+    assert [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)] == [[4, signal.SIGINT]] * 2
+    meta = load_checkpoint_file(tmp_path / "iter_4.pth")["meta"]
+    assert (meta["epoch"], meta["iter"], len(meta["random_states"])) == (1, 4, 2)
+
+
+def test_several_gpus_agree_only_now_and_then(monkeypatch):
+    """Every tenth optimiser step and at the end of an epoch; one GPU, or CPUs, at every step."""
+    loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
+    wrapper = type("Wrapper", (), {"_accumulative_counts": 2})()
+    loop._runner = type("Runner", (), {"optim_wrapper": wrapper})()
+    loop.dataloader = range(46)
+    device = torch.device("cuda")
+    monkeypatch.setattr(ResumableTrainLoop, "_device", lambda self: device)
+
+    def stops():
+        found = []
+        for loop._iter in range(1, 47):
+            if loop._may_stop():
+                found.append(loop._iter)
+        return found
+
+    every = list(range(2, 47, 2))
+    assert stops() == every
+    monkeypatch.setattr("sce_video.engine.loops.get_world_size", lambda: 2)
+    assert stops() == [20, 40, 46]
+    device = torch.device("cpu")
+    assert stops() == every
