@@ -319,3 +319,75 @@ def test_random_weights_are_tested_when_asked_for(videos, tmp_path):
     protocol = run_test(videos, "random", tmp_path)["protocol"]
     assert protocol["checkpoint"]["path"] is None
     assert protocol["checkpoint"]["source"].startswith("random initialisation")
+
+
+@pytest.mark.parametrize("amp", ["bfloat16", "float16"])
+def test_mixed_precision_trains_and_counts_right_answers(videos, tmp_path, amp):
+    """mmaction2's accuracies go through numpy, which has no bfloat16."""
+    cfg = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random", amp=amp,
+        cfg_options=small_options(videos, train_cfg__max_epochs=1),
+    )  # fmt: skip
+    runner = launch.train(cfg)
+    assert type(runner.model.cls_head).__module__.startswith("sce_video.")
+    logged = runner.message_hub.log_scalars
+    assert 0 <= logged["train/top1_acc"].current() <= 1
+
+
+def test_without_a_gpu_recipes_train_in_float32(videos, tmp_path, monkeypatch):
+    options = small_options(videos)
+    where = {"work_dir": tmp_path, "pretrained": "random", "cfg_options": options}
+    assert launch.load_config(FINETUNE).optim_wrapper.dtype == "float16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float32"
+    assert launch.training_config(FINETUNE, amp="float16", **where).optim_wrapper.dtype == "float16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float16"
+
+
+def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
+    cfg = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random",
+        cfg_options=small_options(videos, model__cls_head__in_channels=64),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="gives 32 channels.*cls_head.in_channels=32"):
+        launch.train(cfg)
+
+
+def test_folders_of_other_classes_are_refused(videos, tmp_path):
+    """The folders are numbered in their order: without class0 class1 would become 0."""
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "class1").symlink_to(videos / "class1")
+    folders = {f"{name}_dataloader__dataset__ann_file": None for name in ("train", "val", "test")}
+
+    def start(**changes):
+        options = small_options(videos, train_cfg__max_epochs=1, **folders, **changes)
+        return launch.training_config(
+            FINETUNE, work_dir=tmp_path / "run", pretrained="random", cfg_options=options
+        )
+
+    with pytest.raises(ValueError, match=r"only the training has \['class0'\]"):
+        launch.train(start(val_dataloader__dataset__data_root=part))
+    launch.train(start())
+    checkpoint = tmp_path / "run" / "epoch_1.pth"
+    assert load_checkpoint_file(checkpoint)["meta"]["classes"] == ["class0", "class1"]
+    whole = run_test(videos, checkpoint, tmp_path / "whole", **folders)
+    assert whole["protocol"]["videos"] == 12
+    with pytest.raises(ValueError, match=r"only the training had \['class0'\]"):
+        run_test(
+            videos, checkpoint, tmp_path / "part_", **folders,
+            test_dataloader__dataset__data_root=part,
+        )  # fmt: skip
+
+
+def test_loaders_fit_the_machine_and_the_number_of_workers(videos, monkeypatch):
+    cfg = launch.load_config(FINETUNE, small_options(videos)).train_dataloader
+    del cfg["pin_memory"]
+    cfg.num_workers, cfg.persistent_workers = 0, True
+    loader = VideoRunner.build_dataloader(cfg)
+    assert not loader.persistent_workers and not loader.pin_memory
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert VideoRunner.build_dataloader(cfg).pin_memory
+    cfg.pin_memory = False
+    assert not VideoRunner.build_dataloader(cfg).pin_memory

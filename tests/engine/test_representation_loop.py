@@ -12,7 +12,11 @@ import torch
 from judging_fakes import ColourVideos, TinyEncoder, loader
 from mmengine.config import Config
 
-from sce_video.engine.eval_data import build_eval_dataloader, check_same_classes
+from sce_video.engine.eval_data import (
+    build_eval_dataloader,
+    check_same_classes,
+    different_steps,
+)
 from sce_video.engine.protocol import describe_dataset
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.test_loop import format_table
@@ -175,6 +179,18 @@ def test_sets_whose_folders_number_classes_differently_are_refused():
     check_same_classes(object(), object())
     with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*bank has \[\]"):
         check_same_classes(Folder("jump", "run"), Folder("run"))
+
+
+def test_steps_in_which_pipelines_differ_are_named():
+    def loader(*steps):
+        return {"dataset": {"type": "VideoDataset", "pipeline": steps}}
+
+    one, two = {"type": "ResizeShortSide", "size": 72}, {"type": "CenterCrop", "size": 64}
+    assert different_steps(loader(one, two), loader(dict(one), two)) == []
+    (found,) = different_steps(loader(one, two), loader({**one, "size": 256}, two))
+    assert found.startswith("step 0: ") and "72" in found and "256" in found
+    assert len(different_steps(loader(one, two), loader(one))) == 1
+    assert different_steps(loader(one), object()) == []
 
 
 TOOL_CONFIG = """
