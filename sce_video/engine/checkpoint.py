@@ -62,6 +62,9 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
+    with open(path, "rb") as file:
+        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or an old one: a pickle
+            raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
         with torch.serialization.safe_globals(_mmengine_globals()):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)

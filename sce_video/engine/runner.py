@@ -84,6 +84,16 @@ class VideoRunner(Runner):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
+    def build_model(self, model: nn.Module | dict) -> nn.Module:
+        """As mmengine's; scores of a classifier are float32 in mixed precision too, because
+        mmaction2 counts the right ones with numpy, which has no bfloat16.
+        """
+        built = super().build_model(model)
+        head = getattr(built, "cls_head", None)
+        if isinstance(head, nn.Module):
+            head.register_forward_hook(_in_float32)
+        return built
+
     def register_default_hooks(self, hooks: dict | None = None) -> None:
         """``None`` takes any named hook out; mmengine allows it for its own only."""
         kept = {
@@ -337,6 +347,10 @@ def leave_process_group() -> None:
         sys.stderr.flush()
         os._exit(0)
     torch.distributed.destroy_process_group()
+
+
+def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
+    return scores.float() if isinstance(scores, torch.Tensor) else scores
 
 
 def _is_backbone(name: str) -> bool:

@@ -4,7 +4,7 @@ from sce_video.models.algorithms import SCE, ActionDetector, Encoder
 from sce_video.models.backbones import ResNet3dSlowPath
 from sce_video.models.box_preprocessor import BoxDataPreprocessor
 from sce_video.models.data_preprocessor import VideoDataPreprocessor
-from sce_video.models.heads import I3DHead, RoIActionHead
+from sce_video.models.heads import RoIActionHead
 from sce_video.models.necks import MLP
 from sce_video.models.recognizer_preprocessor import RecognizerDataPreprocessor
 
@@ -14,7 +14,6 @@ __all__ = [
     "ActionDetector",
     "BoxDataPreprocessor",
     "Encoder",
-    "I3DHead",
     "RecognizerDataPreprocessor",
     "ResNet3dSlowPath",
     "RoIActionHead",

@@ -329,7 +329,6 @@ def test_mixed_precision_trains_and_counts_right_answers(videos, tmp_path, amp):
         cfg_options=small_options(videos, train_cfg__max_epochs=1),
     )  # fmt: skip
     runner = launch.train(cfg)
-    assert type(runner.model.cls_head).__module__.startswith("sce_video.")
     logged = runner.message_hub.log_scalars
     assert 0 <= logged["train/top1_acc"].current() <= 1
 
