@@ -20,7 +20,7 @@ from mmengine.dist import is_main_process
 
 from sce_video.engine import launch
 from sce_video.engine.runner import leave_process_group
-from sce_video.engine.splits import SUMMARY, format_splits, run_splits
+from sce_video.engine.splits import SUMMARY, StoppedError, format_splits, run_splits
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -83,6 +83,14 @@ def main(argv: list[str] | None = None) -> int:
         )
         launch.join_processes(args.launcher)
         summary = run_splits(training, partial(prepare_test, args), args.splits)
+    except StoppedError as stop:
+        print(f"finetune_splits: {stop}", file=sys.stderr)
+        status = 128 + stop.by
+        leave_process_group(status)
+        return status
+    except KeyboardInterrupt:
+        print("finetune_splits: stopped; the same command goes on from here", file=sys.stderr)
+        return 130
     except Exception as error:
         message = launch.explain(error)
         if message is None:

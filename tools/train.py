@@ -12,12 +12,7 @@ Ctrl-C or SIGTERM writes a checkpoint after the step at hand and exits with stat
 from __future__ import annotations
 
 import argparse
-import logging
-import os
 import sys
-
-import torch
-from mmengine.dist import is_distributed
 
 from sce_video.engine import launch
 from sce_video.engine.runner import leave_process_group
@@ -80,24 +75,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {message}", file=sys.stderr)
         return 2
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
-    if stopped_by is not None:
-        return leave_stopped(128 + stopped_by)
-    leave_process_group()
-    return 0
-
-
-def leave_stopped(status: int) -> int:
-    """The exit status of a training that a signal has stopped, as shells count.
-
-    Several processes end here, once all of them are done: leave_process_group may end them with
-    status 0, and a scheduler would take the training for finished.
-    """
-    if is_distributed():
-        torch.distributed.barrier()
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
+    status = 0 if stopped_by is None else 128 + stopped_by  # as shells count
+    leave_process_group(status)
     return status
 
 

@@ -527,7 +527,7 @@ def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, lis
     roots = [os.path.dirname(source) or ".", "."] if data_root is None else [data_root]
     for root in roots:
         if any(os.path.exists(os.path.join(root, path)) for path in first):
-            with open(source, encoding="utf-8", errors="surrogateescape") as file:
+            with open(source, encoding="utf-8-sig", errors="surrogateescape") as file:
                 lines = [number for number, line in enumerate(file, 1) if line.strip()]
             return videos, root, lines
     raise ValueError(

@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -165,7 +165,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         finally:
             # Persistent workers end at once when their iterator is dropped here; left to the
             # garbage collector each of them holds up the end of the program by seconds.
-            self.dataloader._iterator = None
+            with suppress(RuntimeError):  # torch may tell here again that a worker has died
+                self.dataloader._iterator = None
         return self.runner.model
 
     def _check(self) -> None:

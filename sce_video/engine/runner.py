@@ -332,11 +332,14 @@ class VideoRunner(Runner):
             sampler.seed = seed
 
 
-def leave_process_group() -> None:
+def leave_process_group(status: int = 0) -> None:
     """End a distributed program: wait for the others, then leave.
 
     Over gloo this does not return: its threads now and then abort a process that ends in the usual
     way, and the launcher would take that for a failure of the training.
+
+    Args:
+        status: Of the exit, where this does not return.
     """
     if not is_distributed():
         return
@@ -345,7 +348,7 @@ def leave_process_group() -> None:
         logging.shutdown()
         sys.stdout.flush()
         sys.stderr.flush()
-        os._exit(0)
+        os._exit(status)
     torch.distributed.destroy_process_group()
 
 

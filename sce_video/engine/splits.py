@@ -6,6 +6,7 @@ import copy
 import hashlib
 import json
 import re
+import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -79,6 +80,14 @@ def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
     return count
 
 
+class StoppedError(Exception):
+    """A signal has stopped the training of a split, which has a checkpoint to go on from."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(f"stopped by {by.name}; the same command goes on from here")
+        self.by = by
+
+
 def run_splits(
     training: Config, testing: Callable[[str, Path], Config], splits: Sequence[int | str]
 ) -> dict[str, Any]:
@@ -100,6 +109,7 @@ def run_splits(
     Raises:
         ValueError: no or repeated splits, no lists of a split, or results of other settings in the
             folder.
+        StoppedError: a training was stopped by a signal.
     """
     if not splits or len(set(map(str, splits))) != len(splits):
         raise ValueError(f"splits must be given once each, got {list(splits)}")
@@ -126,7 +136,9 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     cfg.work_dir = str(folder)
     cfg.resume, cfg.load_from = True, None
     cfg.experiment_name = _unique_name(cfg, folder)
-    launch.train(cfg)
+    stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
+    if stopped_by is not None:
+        raise StoppedError(stopped_by)
     test = for_split(
         testing(str(folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"), folder), cfg.split
     )

@@ -125,11 +125,29 @@ def test_a_long_last_frame_is_held():
     assert made.rate == 10 and made.shown.tolist() == [*range(10)] + [9] * 5
 
 
-def test_the_rate_is_bounded_by_twice_the_average():
+def test_the_rate_makes_at_most_eight_times_the_frames():
     times = np.concatenate([np.arange(60) / 1000, 0.05 + np.arange(1, 40)])
     made = schedule(times, times[-1] + 1)
-    assert len(made.shown) <= 2 * len(times) + 1
+    assert 7.9 * len(times) <= len(made.shown) <= 8 * len(times)
     assert abs(made.duration - (times[-1] + 1)) <= 1 / made.rate
+    assert made.never_shown(len(times)) == len(set(range(99)) - set(made.shown.tolist())) > 50
+    slow = schedule([0, 0.04, 40_000], 80_000)  # less than a frame in a thousand seconds
+    assert 20 <= len(slow.shown) <= 24 and abs(slow.duration - 80_000) <= 1 / slow.rate
+
+
+@pytest.mark.parametrize(("still", "rate"), [(6, "30"), (10, "124/5")])
+def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
+    """30 frames in a second; what cannot be shown within the bound is counted."""
+    stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
+    path = write_video(tmp_path / "in.mkv", numbered_frames(31), pts=stamps)
+    facts, output = repacked(path, tmp_path)
+    frames, times, _ = decode(output)
+    shown = [read_number(frame) for frame in frames]
+    for number, time in zip(shown, times, strict=True):
+        assert number == max(i for i, stamp in enumerate(stamps) if stamp / 1000 <= time + 2e-3)
+    assert facts["frames_not_shown"] == 31 - len(set(shown)) <= 6
+    assert len(shown) <= 8 * 31 and (facts["frames_not_shown"] == 0) == (still == 6)
+    assert abs(Fraction(facts["rate"]) - Fraction(rate)) < 0.1
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
@@ -318,6 +336,16 @@ def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
     facts, output = repacked(path, tmp_path)
     shown = [read_number(frame) for frame in decode(output)[0]]
     assert shown == [*range(30), *np.repeat(np.arange(30, 59), 3), 59]
+
+
+@pytest.mark.parametrize("run", [1, 8, 250, 100_000])
+def test_the_sample_of_a_long_video_stays_small(run):
+    frame_bytes = 1920 * 1080 * 3 // 2
+    keep = source._choose(20_000, frame_bytes, run)
+    kept = [number for number in range(20_000) if keep(number)]
+    assert 0 < len(kept) * frame_bytes <= source.SAMPLE_BYTES
+    if run > 1:  # whole runs, as far as they fit
+        assert kept[: min(run, len(kept))] == list(range(min(run, len(kept))))
 
 
 # -- verification --------------------------------------------------------------------------

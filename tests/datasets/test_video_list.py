@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoList, read_annotation_list, scan_folder
+from sce_video.datasets.video_list import line_number
 
 
 def write(path, text):
@@ -25,6 +26,12 @@ def test_list_with_labels_and_spaces(tmp_path):
     assert entries(videos) == [("a.mp4", 3), ("class one/my video 2.mp4", 0), ("c.avi", 12)]
 
 
+def test_a_byte_order_mark_is_no_part_of_the_first_path(tmp_path):
+    path = write(tmp_path / "list.txt", "\ufeff\na.mp4 3\nb.mp4 1\n")
+    assert entries(read_annotation_list(path)) == [("a.mp4", 3), ("b.mp4", 1)]
+    assert line_number(path, 0) == 2
+
+
 def test_list_without_labels(tmp_path):
     videos = read_annotation_list(write(tmp_path / "list.txt", "a b.mp4\nc.mp4\nvidéo 7.mkv"))
     assert entries(videos) == [("a b.mp4", -1), ("c.mp4", -1), ("vidéo 7.mkv", -1)]
@@ -39,6 +46,8 @@ def test_list_without_labels(tmp_path):
         ("a.mp4 1\nb.mp4\n", ["list.txt", "line 2", "b.mp4", "label"]),
         ("17\n", ["list.txt", "line 1", "without a path"]),
         ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
+        ("a.mp4 1\nb/a.mp4 zero\n", ["list.txt", "line 2", "'zero' is no label", "whole number"]),
+        ("a.mp4 1\nmy b.mp4\n", ["list.txt", "line 2", "'my b.mp4' has no label"]),
     ],
 )
 def test_wrong_lists_name_file_and_line(tmp_path, text, words):

@@ -1,6 +1,8 @@
 """All splits in one go: lists per split, resuming, the mean."""
 
 import json
+import signal
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -119,3 +121,20 @@ def test_bad_splits_are_refused_before_anything_is_trained(videos, tmp_path):
         with pytest.raises(ValueError, match=message):
             splits.run_splits(training, testing, wanted)
     assert not list(tmp_path.rglob("*.pth"))
+
+
+def test_a_signal_stops_all_splits(videos, tmp_path, monkeypatch):
+    """Not only the one at hand, whose unfinished training must not be tested."""
+    trained = []
+
+    def stopped(cfg):
+        trained.append(cfg.split)
+        return SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal.SIGTERM))
+
+    monkeypatch.setattr(launch, "train", stopped)
+    training = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random", cfg_options=small_options(videos)
+    )
+    with pytest.raises(splits.StoppedError, match="stopped by SIGTERM") as raised:
+        splits.run_splits(training, lambda *_: pytest.fail("tested"), [1, 2])
+    assert raised.value.by == signal.SIGTERM and len(trained) == 1

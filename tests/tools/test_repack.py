@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,9 +21,20 @@ from helpers import numbered_frames, read_number, write_video
 from repack_fakes import by_name
 
 from sce_video.datasets import read_annotation_list, scan_folder
-from sce_video.datasets.repack import Options, Settings, Shard, StorageError, make_plan, repack
+from sce_video.datasets.repack import (
+    Options,
+    Settings,
+    Shard,
+    StorageError,
+    lock,
+    make_plan,
+    repack,
+)
 from sce_video.datasets.repack.journal import Journal
+from sce_video.datasets.repack.lock import run_lock
 from sce_video.datasets.repack.plan import name_outputs
+from sce_video.datasets.repack.report import summarize
+from sce_video.datasets.repack.temporaries import new_token, temporary_path
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 
@@ -247,10 +261,11 @@ def odd(tmp_path):
     return root
 
 
-def run(root, out, **options):
+def run(root, out, on_progress=None, **options):
     settings = Settings(preset="ultrafast", crf=25)
     options = Options(min_psnr=20, **options)
-    return repack(make_plan(str(root), str(out)), str(out), settings, options, work=by_name)
+    plan = make_plan(str(root), str(out))
+    return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)
 
 
 def test_a_crash_and_a_hang_cost_their_files_only(odd, tmp_path):
@@ -318,6 +333,259 @@ def test_two_lists_share_a_folder_but_no_name(tool, data, tmp_path, capsys):
     assert (out / "val.txt").read_text() == "Two/d.mp4 1\nOne/c.mp4 0\n"
 
 
+def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = [str(data / "list.txt"), str(out), *FAST]
+    left = out / "One/.c.mp4.1.repack-tmp"
+    left.parent.mkdir(parents=True)
+    left.touch()  # of the other run, as far as anybody knows
+    for base, count in (("", 1), ("", 2), ("other.", 2), ("list.", 1), ("list.", 3)):
+        with run_lock(out / ".repack", base, count):
+            assert tool.main([*command, "--shard", "1/2"]) == 2
+        err = capsys.readouterr().err
+        assert "another run" in err and f"is writing to {out}: wait for it" in err
+        assert left.exists() and outputs(out) == []
+    with run_lock(out / ".repack", "list.", 2):
+        assert tool.main([*command, "--shard", "1/2"]) == 0
+        assert tool.main([*command, "--shard", "2/2"]) == 0
+    assert tool.main(command) == 0  # the others are through
+    assert outputs(out) == ALL and not left.exists()
+
+
+def test_a_file_system_without_locks_lets_everybody_in(tool, data, tmp_path, monkeypatch):
+    def none(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", none)
+    with run_lock(tmp_path / "out/.repack", "", 2):
+        assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
+
+
+def test_locks_of_another_user_are_seen(tmp_path, monkeypatch):
+    def may_not_write(path, mode="r"):
+        if mode != "r":
+            raise PermissionError(path)
+        return open(path, mode)
+
+    with run_lock(tmp_path, "", 2):
+        pass
+    monkeypatch.setattr(lock, "open", may_not_write, raising=False)
+    with run_lock(tmp_path, "", 2):
+        monkeypatch.undo()
+        with pytest.raises(ValueError, match="another run"), run_lock(tmp_path, "list.", 2):
+            pass
+
+
+def test_the_list_itself_is_never_written_over(tool, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    out.mkdir()
+    text = (data / "list.txt").read_text()
+    (data / "list.txt").rename(out / "list.txt")
+    command = [str(out / "list.txt"), str(out), *FAST, "--data-root", str(data), "--force"]
+    assert tool.main(command) == 2
+    assert "list.txt" in capsys.readouterr().err
+    assert (out / "list.txt").read_text() == text and outputs(out) == []
+
+
+@pytest.mark.parametrize("name", ["list.txt", "list.failed.txt", "list.repack.json"])
+def test_lists_and_reports_of_others_are_not_written_over(tool, data, tmp_path, capsys, name):
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text('{"mine": 1}')
+    command = [str(data / "list.txt"), str(out), *FAST]
+    assert tool.main(command) == 2
+    err = capsys.readouterr().err
+    assert name in err and "repack did not make it" in err
+    assert os.listdir(out) == [name] and (out / name).read_text() == '{"mine": 1}'
+    assert tool.main([*command, "--force"]) == 0
+    assert "failed" not in name or not (out / name).exists()
+    assert tool.main(command) == 0
+
+
+def test_another_list_of_the_same_name_is_refused(tool, data, tmp_path, capsys):
+    for folder, line in (("p", "One/c.avi 0"), ("q", "Two/d.avi 1"), ("same", "One/c.avi 0")):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.txt").write_text(f"{line}\n")
+    out = tmp_path / "out"
+    rest = [str(out), *FAST, "--data-root", str(data)]
+    assert tool.main([str(tmp_path / "p/train.txt"), *rest]) == 0
+    for more in ([], ["--merge"]):
+        assert tool.main([str(tmp_path / "q/train.txt"), *rest, *more]) == 2
+        err = capsys.readouterr().err
+        assert "p/train.txt" in err and "q/train.txt" in err
+        assert (out / "train.txt").read_text() == "One/c.mp4 0\n"
+    assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # under another mount point
+    with open(tmp_path / "same/train.txt", "a") as file:
+        file.write("Two/d.avi 1\n")
+    assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # the same place, longer
+
+
+def test_results_of_an_older_version_are_gone_on_with(tool, data, tmp_path):
+    out = tmp_path / "out"
+    command = [str(data / "list.txt"), str(out), *FAST]
+    assert tool.main(command) == 0
+    report = json.loads((out / "list.repack.json").read_text())
+    del report["entries"], report["source_path"]
+    for source, status in (("elsewhere/list.txt", 0), ("elsewhere/lust.txt", 2)):
+        report["source"] = source
+        (out / "list.repack.json").write_text(json.dumps(report))
+        assert tool.main(command) == status
+
+
+def test_a_video_put_in_the_place_of_a_failed_one_stays(tool, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    (data / "Two/d.avi").write_bytes(b"no video at all")
+    assert tool.main([str(data), str(out), *FAST]) == 1
+    theirs = write_video(out / "Two/d.mp4", numbered_frames(3), codec="mpeg4").read_bytes()
+    assert tool.main([str(data), str(out), *FAST]) == 2
+    assert "Two/d.mp4 is there and repack did not make it" in capsys.readouterr().err
+    assert tool.main([str(data), str(out), *FAST, "--force"]) == 1  # nothing to replace it with
+    assert (out / "Two/d.mp4").read_bytes() == theirs
+
+
+def test_two_roots_with_equal_paths_do_not_mix(tool, tmp_path, capsys):
+    for name, count in (("train", 5), ("val", 9)):
+        write_video(tmp_path / name / "c/1.mp4", numbered_frames(count), codec="mpeg4")
+    out = tmp_path / "out"
+    assert tool.main([str(tmp_path / "train"), str(out), *FAST]) == 0
+    assert tool.main([str(tmp_path / "val"), str(out), *FAST]) == 2
+    err = capsys.readouterr().err
+    assert str(tmp_path / "train") in err and str(tmp_path / "val") in err
+    assert numbers(out / "c/1.mp4") == list(range(5))
+    shutil.copytree(tmp_path / "train", tmp_path / "mounted")  # keeps the time of change
+    assert tool.main([str(tmp_path / "mounted"), str(out), *FAST]) == 0
+    assert "0 of 1 files to do" in capsys.readouterr().err
+    assert tool.main([str(tmp_path / "val"), str(out), *FAST, "--force"]) == 0
+    assert numbers(out / "c/1.mp4") == list(range(9))
+
+
+def test_names_as_long_as_they_can_be(tool, tmp_path):
+    names = ["a" * 251, "b" * 252, "c" * 249]
+    for name, ending in zip(names, (".mp4", ".ts", ".webm"), strict=True):
+        codec = "libvpx" if ending == ".webm" else "mpeg4"
+        short = write_video(tmp_path / f"in{ending}", numbered_frames(4), codec=codec)
+        (tmp_path / "long").mkdir(exist_ok=True)
+        short.rename(tmp_path / "long" / f"{name}{ending}")
+    out = tmp_path / "out"
+    assert tool.main([str(tmp_path / "long"), str(out), *FAST]) == 1
+    assert outputs(out) == [f"{names[0]}.mp4", f"{names[2]}.mp4"] and hidden(out) == []
+    failures = json.loads((out / "repack.json").read_text())["failures"]
+    assert [(f["path"][0], f["kind"]) for f in failures] == [("b", "name")]
+
+
+def test_left_overs_under_short_names_are_removed(tool, data, tmp_path):
+    out = tmp_path / "out/Two"
+    out.mkdir(parents=True)
+    mine, other = (temporary_path(out / name, new_token()) for name in ("d.mp4", "other.mp4"))
+    mine.touch(), other.touch()
+    assert mine.name.startswith(".") and len(mine.name) < 80
+    assert mine != temporary_path(out / "d.mp4", new_token())
+    assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
+    assert hidden(tmp_path / "out") == [other]
+
+
+def test_sources_that_are_away_lose_no_finished_work(tool, data, tmp_path, capsys):
+    out = tmp_path / "out"
+    command = [str(data / "list.txt"), str(out), *FAST]
+    assert tool.main(command) == 0
+    first, text = times(out), (out / "list.txt").read_text()
+    (data / "Two").rename(tmp_path / "away")
+    for more in ([], ["--merge"], ["--shard", "1/1"]):
+        capsys.readouterr()
+        assert tool.main([*command, *more]) == 0
+        said = capsys.readouterr().out
+        assert "5 done, 0 failed" in said and "2 of the done whose source is not there" in said
+        assert times(out) == first and (out / "list.txt").read_text() == text
+    assert tool.main([*command, "--force"]) == 0
+    assert {name for name, when in times(out).items() if when == first[name]} == set(ALL[3:])
+    # in other settings they have failed; what was made stays
+    assert tool.main([*command, "--keyint", "2"]) == 1
+    assert outputs(out) == ALL
+    (tmp_path / "away").rename(data / "Two")
+    capsys.readouterr()
+    assert tool.main([*command, "--keyint", "2"]) == 0
+    assert "2 of 5 files to do" in capsys.readouterr().err
+
+
+def test_a_source_that_goes_away_while_all_are_made_again(odd, tmp_path):
+    for name in ("crash", "hang"):
+        (odd / f"{name}.mp4").unlink()
+    assert run(odd, tmp_path / "out").report["done"] == 2
+    first = times(tmp_path / "out")
+
+    def disk_goes(done, *_):
+        if done == 1:
+            odd.rename(tmp_path / "away")
+            odd.mkdir()  # for the log
+
+    result = run(odd, tmp_path / "out", disk_goes, force=True)
+    assert (result.failed, result.report["done"], result.report["away"]) == (0, 2, 1)
+    now = times(tmp_path / "out")
+    assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
+
+
+def test_an_output_never_takes_the_place_of_a_source(tool, tmp_path, capsys):
+    root = tmp_path / "data"
+    for name in ("a.mp4", "x/a.mp4"):
+        write_video(root / name, numbered_frames(4), codec="mpeg4")
+    (root / "list.txt").write_text("a.mp4 0\nx/a.mp4 1\n")
+    content = (root / "x/a.mp4").read_bytes()
+    for more in ([], ["--force"]):
+        assert tool.main([str(root / "list.txt"), str(root / "x"), *FAST, *more]) == 2
+        assert "which is a source" in capsys.readouterr().err
+    # the same through a link among the sources
+    (tmp_path / "out").mkdir()
+    (root / "a.mp4").rename(tmp_path / "out/b.mp4")
+    (root / "b.mp4").symlink_to(tmp_path / "out/b.mp4")
+    (root / "list.txt").write_text("b.mp4 0\n")
+    assert tool.main([str(root / "list.txt"), str(tmp_path / "out"), *FAST, "--force"]) == 2
+    assert "which is a source" in capsys.readouterr().err
+    assert (root / "x/a.mp4").read_bytes() == content and outputs(tmp_path / "out") == ["b.mp4"]
+
+
+def test_frames_that_are_never_shown_are_reported(tool, tmp_path, capsys):
+    stamps = [round(1000 * number / 30) for number in range(30)] + [9960]
+    write_video(tmp_path / "in/a.mkv", numbered_frames(31), pts=stamps)
+    out = tmp_path / "out"
+    assert tool.main([str(tmp_path / "in"), str(out), *FAST]) == 0
+    number = json.loads((out / "repack.json").read_text())["frames_not_shown"]
+    words = f"1 of variable frame rate, now constant; {number} of their frames are never shown"
+    assert 0 < number <= 6 and words in capsys.readouterr().out
+    journal = out / ".repack/journal.jsonl"  # as an older version wrote it
+    journal.write_text(journal.read_text().replace(f'"frames_not_shown": {number}, ', ""))
+    assert tool.main([str(tmp_path / "in"), str(out), *FAST]) == 0
+    report = json.loads((out / "repack.json").read_text())
+    assert report["frames_not_shown"] == 0 and "never shown" not in summarize(report)
+
+
+def test_a_name_that_is_no_utf8_can_be_said(repo, data, tmp_path):
+    destination = os.fsencode(tmp_path) + b"/out\xff"
+    command = [sys.executable, str(repo / "tools/data/repack.py"), str(data), destination, *FAST]
+    for encoding in ("utf-8:strict", "ascii:strict"):
+        environment = {**os.environ, "PYTHONIOENCODING": encoding}
+        done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
+        assert done.returncode == 0, done.stderr
+        assert b"out?" in done.stdout and b"repack.json" in done.stdout
+
+
+def test_an_output_cannot_have_the_name_of_a_folder(tool, tmp_path, capsys):
+    for name in ("in/v.avi", "in/v.mp4/x.avi"):
+        write_video(tmp_path / name, numbered_frames(4), codec="mpeg4")
+    assert tool.main([str(tmp_path / "in"), str(tmp_path / "out"), *FAST]) == 2
+    err = capsys.readouterr().err
+    assert "'v.avi'" in err and "'v.mp4'" in err and not (tmp_path / "out").exists()
+    (tmp_path / "in/v.mp4").rename(tmp_path / "in/w")
+    (tmp_path / "out/v.mp4").mkdir(parents=True)
+    assert tool.main([str(tmp_path / "in"), str(tmp_path / "out"), *FAST, "--force"]) == 2
+    assert "is a folder" in capsys.readouterr().err
+    (tmp_path / "list.mp4").write_text("in/v.avi 0\n")
+    (tmp_path / "in").rename(tmp_path / "list.mp4.in")
+    (tmp_path / "list.mp4").write_text("list.avi 0\n")
+    (tmp_path / "list.mp4.in/v.avi").rename(tmp_path / "list.avi")
+    assert tool.main([str(tmp_path / "list.mp4"), str(tmp_path / "o"), *FAST]) == 2
+    assert "'list.mp4' and an output have the same name" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -334,6 +602,8 @@ def test_two_lists_share_a_folder_but_no_name(tool, data, tmp_path, capsys):
         (["--psnr", "nan"], "nan"),
         (["--preset", "quick"], "quick"),
         (["--tune", "speed"], "speed"),
+        (["--tune", "psnr,fastdecode,ssim"], "'psnr' and 'ssim' exclude each other"),
+        (["--timeout", "inf"], "timeout"),
         (["--shard", "0/3"], "0/3"),
         (["--shard", "4/3"], "4/3"),
         (["--shard", "3"], "--shard"),

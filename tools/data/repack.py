@@ -16,8 +16,9 @@ paths under its name, and
 
 Several lists may go to one DST, one after the other; shards of one list at the same time.
 A video keeps its constant frame rate and its number of frames; one of variable rate becomes
-constant, and each output frame is what the source shows at its time. Rotation is applied, sound is dropped.
-Every output is decoded and compared with its source before it gets its name. See docs/repack.md.
+constant, and each output frame is what the source shows at its time. Rotation is applied, sound is
+dropped. Every output is decoded and compared with its source before it gets its name. See
+docs/repack.md.
 Exit status: 0 all done, 1 some files failed, 2 wrong usage or no room, 130 stopped.
 """
 

@@ -31,8 +31,8 @@ def run_lock(parts: Path, base: str, count: int) -> Iterator[None]:
     """
     parts.mkdir(parents=True, exist_ok=True)
     mine = parts / f"{base}run-of-{count}.lock"
-    with open(mine, "a+") as held:
-        with open(parts / _MASTER, "a+") as master:  # so that two do not look at the same time
+    with _open(mine) as held:
+        with _open(parts / _MASTER) as master:  # so that two do not look at the same time
             _lock(master, fcntl.LOCK_EX)
             for other in sorted(parts.glob(_RUNS)):
                 if other != mine:
@@ -42,7 +42,7 @@ def run_lock(parts: Path, base: str, count: int) -> Iterator[None]:
 
 
 def _check_free(path: Path, folder: Path) -> None:
-    with open(path, "a+") as file:
+    with _open(path) as file:
         try:
             _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -50,6 +50,13 @@ def _check_free(path: Path, folder: Path) -> None:
                 f"another run ({path.name.removesuffix('.lock')}) is writing to {folder}: wait for "
                 "it; only shards of one list, all with the same I/N's N, may run at once"
             ) from None
+
+
+def _open(path: Path) -> TextIO:
+    try:
+        return open(path, "a+")
+    except PermissionError:
+        return open(path)  # another user's, which is enough to see its lock
 
 
 def _lock(file: TextIO, how: int) -> None:

@@ -49,8 +49,11 @@ def _read_report(path: Path) -> dict[str, Any] | None:
 
 
 def _is_of(report: dict[str, Any], plan: Plan) -> bool:
-    place = os.path.realpath(report.get("source_path", report["source"]))
-    return place == os.path.realpath(plan.source) or report.get("entries") == plan.digest
+    if "entries" not in report:  # an older version's, which says no more than the command line did
+        before, now = (os.path.normpath(path) for path in (report["source"], plan.source))
+        return os.path.basename(before) == os.path.basename(now)
+    same_place = report.get("source_path") == os.path.realpath(plan.source)
+    return same_place or bool(report["entries"] == plan.digest)
 
 
 def check_sources(plan: Plan, folder: Path) -> None:

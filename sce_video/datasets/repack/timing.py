@@ -88,12 +88,12 @@ def _constant_rate(
 ) -> Fraction | None:
     """The rate whose grid all time stamps lie on, if there is one."""
     count = len(timestamps)
-    candidates = [rate for rate in stated if rate > 0]
+    candidates = list(stated)
     if count > 1 and timestamps[-1] > 0:
         measured = (count - 1) / float(timestamps[-1])
         candidates += sorted(_COMMON, key=lambda rate: abs(float(rate) - measured))[:2]
         candidates.append(Fraction(measured).limit_denominator(1001))
-    for rate in candidates:
+    for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
         # A tick may be as long as a frame (AVI): then a gap of one frame is no rounding.
