@@ -115,24 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     candidates = {sbs.MMACTION2: mmaction2()}
     candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
     candidates |= sbs.limits(needed)
-    with sbs.with_repacked(videos, args.repacked):
-        times = sbs.take_turns(videos, candidates, args.seconds)
-        stages = sbs.stages_by_kind(videos, ours("av"), "pack, rest")
-        sbs.print_table(times, videos)
-        sbs.print_stages(stages)
-        values = {
-            "ratios": ratios(times, args.backend, "per_second"),
-            "ratios_wall": ratios(times, args.backend, "per_second_wall"),
-            "backend": args.backend,
-            "mean": "geometric, over the files; medians over the rounds",
-            "stages_ms": stages,
-            "machine": sbs.machine(core),
-            "files": sbs.figures(times, videos),
-        }
-    print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
-    print(f"ratios (wall time): {values['ratios_wall']}")
-    if args.json:
-        sbs.write_json(args.json, values)
+    sbs.compare(args, core, videos, candidates, ratios, (ours("av"), "pack, rest"))
     return 0
 
 

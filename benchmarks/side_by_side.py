@@ -484,6 +484,46 @@ def figures(times: dict[tuple[str, str, str], Times], videos: list[Video]) -> li
     return rows
 
 
+def compare(
+    args: argparse.Namespace,
+    core: int,
+    videos: list[Video],
+    candidates: dict[str, Sample],
+    ratios: Callable[[dict, str, str], dict[str, float | None]],
+    staged: tuple[Sample, str],
+    least: int = 5,
+) -> None:
+    """Measure, print the tables and write the JSON.
+
+    Args:
+        args: Of :func:`arguments`.
+        core: On which it runs.
+        videos: The files.
+        candidates: What takes turns.
+        ratios: From times, our backend and a speed of :class:`Times` to the ratios to write.
+        staged: Whose CPU time is told by stage, and the name of what is left of it.
+        least: Rounds at least.
+    """
+    with with_repacked(videos, args.repacked):
+        times = take_turns(videos, candidates, args.seconds, least)
+        stages = stages_by_kind(videos, *staged)
+        print_table(times, videos)
+        print_stages(stages)
+        values = {
+            "ratios": ratios(times, args.backend, "per_second"),
+            "ratios_wall": ratios(times, args.backend, "per_second_wall"),
+            "backend": args.backend,
+            "mean": "geometric, over the files; medians over the rounds",
+            "stages_ms": stages,
+            "machine": machine(core),
+            "files": figures(times, videos),
+        }
+    print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
+    print(f"ratios (wall time): {values['ratios_wall']}")
+    if args.json:
+        write_json(args.json, values)
+
+
 def write_json(path: str, values: dict[str, Any]) -> None:
     """Write under another name first, so that no half file stands under this one."""
     target = Path(path)

@@ -117,24 +117,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
     candidates["av, packed only"] = ours("av", make_views=False)
     candidates |= sbs.limits(needed)
-    with sbs.with_repacked(videos, args.repacked):
-        times = sbs.take_turns(videos, candidates, args.seconds, least=3)
-        stages = sbs.stages_by_kind(videos, ours("av"), "views, rest")
-        sbs.print_table(times, videos)
-        sbs.print_stages(stages)
-        values = {
-            "ratios": ratios(times, args.backend, "per_second"),
-            "ratios_wall": ratios(times, args.backend, "per_second_wall"),
-            "backend": args.backend,
-            "mean": "geometric, over the files; medians over the rounds",
-            "stages_ms": stages,
-            "machine": sbs.machine(core),
-            "files": sbs.figures(times, videos),
-        }
-    print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
-    print(f"ratios (wall time): {values['ratios_wall']}")
-    if args.json:
-        sbs.write_json(args.json, values)
+    sbs.compare(args, core, videos, candidates, ratios, (ours("av"), "views, rest"), least=3)
     return 0
 
 
