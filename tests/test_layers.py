@@ -17,7 +17,8 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sce_video.version": (),
     "sce_video.registry": (),
     "sce_video.whole_file": (),
-    "sce_video.datasets": ("sce_video.registry", "sce_video.whole_file"),
+    "sce_video.utils": (),
+    "sce_video.datasets": ("sce_video.registry", "sce_video.whole_file", "sce_video.utils"),
     "sce_video.models": ("sce_video.registry",),
     "sce_video.models.losses": ("sce_video.registry",),
     "sce_video.models.augmentation": ("sce_video.registry",),
@@ -46,6 +47,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "sce_video.datasets",
         "sce_video.evaluation",
         "sce_video.models.losses",
+        "sce_video.utils",
         "sce_video.version",
     ),
     "sce_video.visualization": (

@@ -2,8 +2,10 @@
 
 A checkpoint holds tensors, numbers, strings and containers only, so every reader can use
 ``torch.load(..., weights_only=True)``, mmaction2's ``init_cfg=dict(type="Pretrained")`` included.
-mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses: files written by
-mmengine are read by allow-listing exactly the classes such a buffer is made of.
+mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. In files written by
+mmengine every name that such a buffer uses maps to a stand-in that records plain arguments; the
+buffers are built afterwards, from checked vectors of numbers. No class of numpy or mmengine is ever
+called by a file.
 """
 
 from __future__ import annotations
@@ -19,33 +21,70 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 from sce_video.whole_file import whole_file
 
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
-def _history_method(owner: Any, name: str) -> Any:
+class HistoryRecord:
+    """Stands in for mmengine's ``HistoryBuffer`` while a file is read: its state, not yet looked at."""
+
+    def __init__(self) -> None:
+        self._state: Any = None
+
+    def __setstate__(self, state: Any) -> None:
+        self._state = state
+
+    def buffer(self) -> HistoryBuffer:
+        """The history, rebuilt from two vectors of numbers.
+
+        Raises:
+            pickle.UnpicklingError: the state is not that of a HistoryBuffer.
+        """
+        state = self._state if isinstance(self._state, dict) else {}
+        arrays = []
+        for name in ("_log_history", "_count_history"):
+            record = state.get(name)
+            array = record.array() if type(record) is ArrayRecord else None
+            if array is None or array.ndim != 1:
+                raise pickle.UnpicklingError("a malformed HistoryBuffer")
+            arrays.append(array)
+        length = state.get("max_length", 0)
+        if len(arrays[0]) != len(arrays[1]) or type(length) is not int or length < 1:
+            raise pickle.UnpicklingError("a malformed HistoryBuffer")
+        return HistoryBuffer(arrays[0].tolist(), arrays[1].tolist(), length)
+
+
+def _history_method(owner: Any, name: Any) -> str:
     """Stands in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
 
     The real one would open every attribute of every allowed object to the file.
     """
-    if owner is not HistoryBuffer or name not in ("min", "max", "current", "mean"):
+    if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
-    return getattr(HistoryBuffer, name)
+    return f"HistoryBuffer.{name}"
 
 
-def _mmengine_globals() -> list:
-    """What a pickled HistoryBuffer consists of, and nothing else."""
-    return [
-        HistoryBuffer,
-        np.ndarray,
-        np.dtype,
-        type(np.dtype("float64")),
-        type(np.dtype("int64")),
-        np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
-        np._core.multiarray.scalar,  # type: ignore[attr-defined]
-        (_history_method, "builtins.getattr"),
-    ]
+#: Names in files of mmengine and what stands in for each: nothing here builds a real object.
+_MMENGINE_STAND_INS: list = [
+    (HistoryRecord, "mmengine.logging.history_buffer.HistoryBuffer"),
+    (_history_method, "builtins.getattr"),
+    *((stand_in, name) for name, stand_in in NUMPY_STAND_INS.items()),
+]
+_STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
+
+
+def _checked_leaf(value: Any) -> Any:
+    """What torch itself has read, and histories; a stand-in must not stay behind."""
+    if type(value) is HistoryRecord:
+        return value.buffer()
+    left_behind = isinstance(value, set | frozenset) and any(
+        isinstance(item, ArrayRecord | DtypeRecord | HistoryRecord) for item in value
+    )
+    if left_behind or (callable(value) and value in _STAND_INS):
+        raise pickle.UnpicklingError("a class or function in the place of data")
+    return value
 
 
 def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
@@ -66,8 +105,9 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or an old one: a pickle
             raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
-        with torch.serialization.safe_globals(_mmengine_globals()):
+        with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
+        checkpoint = convert(checkpoint, _checked_leaf)
     except pickle.UnpicklingError as error:
         # torch's own text advises weights_only=False, which is what must not be done.
         detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
@@ -75,8 +115,10 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
             f"{path} holds more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0]}"
         ) from None
-    except (RuntimeError, EOFError, OSError, KeyError) as error:
-        raise ValueError(f"{path} is not a readable checkpoint: {error}") from error
+    except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
+        raise ValueError(
+            f"{path} is not a readable checkpoint: {error or type(error).__name__}"
+        ) from error
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint

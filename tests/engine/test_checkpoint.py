@@ -5,6 +5,10 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import struct
+import subprocess
+import sys
+from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -64,6 +68,90 @@ def test_getattr_serves_history_buffers_only(tmp_path):
     torch.save({"state_dict": Escape()}, tmp_path / "escape.pth")
     with pytest.raises(ValueError, match="__init__"):
         load_checkpoint_file(tmp_path / "escape.pth")
+
+
+class FakeObjects:
+    """An object array over bytes of the file's choosing: each word a pointer to a "Python object".
+
+    With the real ``numpy.ndarray`` allow-listed this ends the process or runs code.
+    """
+
+    def __reduce__(self):
+        return np.ndarray, ((1,), ObjectDtype(), struct.pack("<Q", 0x4141414141414141))
+
+
+class ObjectDtype:
+    def __reduce__(self):
+        return np.dtype, ("O8", False, True)
+
+
+class OverHistory:
+    """The same inside what a HistoryBuffer is made of."""
+
+    def __reduce__(self):
+        return HistoryBuffer, (FakeObjects(), FakeObjects())
+
+
+class ByReconstruct:
+    """The same through ``_reconstruct`` and ``__setstate__`` of an array."""
+
+    def __reduce__(self):
+        state = (1, (1,), ObjectDtype(), False, struct.pack("<Q", 0x4141414141414141))
+        return np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), state
+
+
+@pytest.mark.parametrize("attack", [FakeObjects, OverHistory, ByReconstruct])
+@pytest.mark.parametrize("place", ["state_dict", "message_hub"])
+def test_no_array_of_objects_is_built_over_the_bytes_of_a_file(tmp_path, attack, place):
+    """In a process of its own: where the file has its way, that process dies."""
+    torch.save({place: {"log_scalars": {"train/loss": attack()}}}, tmp_path / "fake.pth")
+    script = (
+        "import sys; from sce_video.engine.checkpoint import load_checkpoint_file\n"
+        "try: print(repr(load_checkpoint_file(sys.argv[1])))\n"
+        "except ValueError as error: print('refused:', error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path / "fake.pth")], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+    assert "refused:" in done.stdout and "fake.pth" in done.stdout
+
+
+@pytest.mark.parametrize("value", [np.ndarray, np.dtype, HistoryBuffer, getattr, (np.ndarray,)])
+def test_no_stand_in_stays_behind(tmp_path, value):
+    torch.save({"state_dict": {"x": value}}, tmp_path / "names.pth")
+    with pytest.raises(ValueError, match=r"names\.pth"):
+        load_checkpoint_file(tmp_path / "names.pth")
+
+
+def test_numpy_numbers_and_arrays_of_mmengine_files_are_read(tmp_path):
+    meta = {"lr": np.float64(0.5), "steps": (np.arange(3), np.int64(7)), "seen": {1, 2}}
+    torch.save({"meta": meta, "state_dict": OrderedDict(w=torch.ones(2))}, tmp_path / "a.pth")
+    read = load_checkpoint_file(tmp_path / "a.pth")
+    assert read["meta"]["lr"] == 0.5 and read["meta"]["steps"][1] == 7
+    assert read["meta"]["steps"][0].tolist() == [0, 1, 2] and read["meta"]["seen"] == {1, 2}
+    assert torch.equal(read["state_dict"]["w"], torch.ones(2))
+
+
+def test_damaged_pickles_inside_a_checkpoint_never_do_more_than_raise(tmp_path):
+    """A seeded mutator over the pickle of an mmengine file, in its legacy (unzipped) form too."""
+    buffer = HistoryBuffer([1.0, 2.0], [1, 1])
+    content = {"message_hub": {"log_scalars": {"train/loss": buffer}}, "state_dict": {}}
+    rng = np.random.default_rng(0)
+    file, read = tmp_path / "m.pth", 0
+    torch.save(content, file, _use_new_zipfile_serialization=False)
+    good = file.read_bytes()
+    for _ in range(300):
+        text = bytearray(good)
+        for at in rng.integers(0, len(text), 3):
+            text[at] = rng.integers(0, 256)
+        file.write_bytes(text)
+        try:
+            load_checkpoint_file(file)
+            read += 1
+        except ValueError as error:
+            assert "m.pth" in str(error)
+    assert 0 < read < 300
 
 
 def test_our_message_hub_is_plain_and_comes_back(tmp_path):

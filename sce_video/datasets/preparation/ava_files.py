@@ -15,7 +15,7 @@ import numpy as np
 
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
 from sce_video.datasets.preparation.official import nearest
-from sce_video.datasets.preparation.plain_pickle import load_plain_pickle
+from sce_video.utils.plain_pickle import load_plain_pickle
 
 FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
 OVERSHOOT = 0.005  # shares of the frame that a box may stick out, and is cut by

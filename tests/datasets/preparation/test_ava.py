@@ -21,7 +21,7 @@ from sce_video.datasets.preparation.ava_files import (
     read_annotations,
     read_excluded,
 )
-from sce_video.datasets.preparation.plain_pickle import load_plain_pickle
+from sce_video.utils.plain_pickle import load_plain_pickle
 
 NAMES = {1: "bend", 12: "stand", 17: "carry", 80: "watch"}
 GOOD = "film,0902,0.1,0.2,0.3,0.4,12,0"

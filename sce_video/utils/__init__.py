@@ -1,0 +1,1 @@
+"""Helpers without a field of their own: atomic files, several processes, safe unpickling."""

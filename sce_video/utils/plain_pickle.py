@@ -1,0 +1,233 @@
+"""Reading pickles of plain data without calling anything that the file names.
+
+A pickle is a program that can call whatever its reader can import. Here each name it may use maps
+to a stand-in of this module. A stand-in *records* plain arguments (shapes, number types, raw bytes)
+and never builds a numpy object while the file is being read: ``numpy.ndarray`` called over bytes
+with an object dtype would give the file fake Python objects, and numpy's own ``__setstate__``
+trusts its arguments. :func:`convert` turns the records into arrays afterwards, with every dtype,
+shape and length checked.
+
+Used by :func:`load_plain_pickle` and, with torch's restricted unpickler, by
+:func:`sce_video.engine.checkpoint.load_checkpoint_file`.
+"""
+
+from __future__ import annotations
+
+import math
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_KINDS = frozenset("fiub")  # floats, integers, bools: no objects, no records, no dates
+_BYTE_ORDERS = ("<", ">", "|", "=")
+
+
+def _text(value: object) -> object:
+    """Byte strings of Python 2 as text, everything else as it is."""
+    return value.decode("latin1") if isinstance(value, bytes) else value
+
+
+class DtypeRecord:
+    """Stands in for ``numpy.dtype(spec, align, copy)`` and its state."""
+
+    def __init__(self, spec: object = None, *_: object) -> None:
+        self._spec = _text(spec)
+        self._order: object = "="
+
+    def __setstate__(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) < 5 or state[2:5] != (None, None, None):
+            raise pickle.UnpicklingError("an array of something else than numbers")
+        self._order = _text(state[1])
+
+    def dtype(self) -> np.dtype:
+        """The real type, of numbers only.
+
+        Raises:
+            pickle.UnpicklingError: an object, record or date type, or no type at all.
+        """
+        if not isinstance(self._spec, str) or len(self._spec) > 4:
+            raise pickle.UnpicklingError("an array of something else than numbers")
+        try:
+            dtype = np.dtype(self._spec)
+        except (TypeError, ValueError):
+            raise pickle.UnpicklingError(f"no type of numbers: {self._spec!r}") from None
+        if dtype.kind not in _KINDS or dtype.itemsize > 16 or self._order not in _BYTE_ORDERS:
+            raise pickle.UnpicklingError("an array of something else than numbers")
+        return dtype.newbyteorder(str(self._order))  # type: ignore[arg-type]
+
+
+class ArrayRecord:
+    """Stands in for an array: what it is to be made of.
+
+    Called by the file itself (as ``numpy.ndarray``) it takes no arguments: pickled arrays pass the
+    name on to ``_reconstruct`` and never call it.
+    """
+
+    def __init__(self) -> None:
+        self._parts: tuple[Any, ...] | None = None
+
+    def __setstate__(self, state: object) -> None:
+        if not isinstance(state, tuple) or len(state) < 4:
+            raise pickle.UnpicklingError("a malformed array")
+        shape, dtype, fortran, raw = state[-4:]
+        self._parts = (raw, dtype, shape, "F" if fortran is True or fortran == 1 else "C")
+
+    @classmethod
+    def of(cls, raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
+        """A record of these parts."""
+        record = cls()
+        record._parts = (raw, dtype, shape, order)
+        return record
+
+    def array(self) -> np.ndarray:
+        """A copy of the recorded bytes as an array, in this machine's byte order.
+
+        Raises:
+            pickle.UnpicklingError: the parts do not fit each other.
+        """
+        if self._parts is None:
+            raise pickle.UnpicklingError("a malformed array")
+        raw, dtype, shape, order = self._parts
+        if isinstance(raw, str):  # written by Python 2
+            raw = raw.encode("latin1")
+        if type(dtype) is not DtypeRecord:
+            raise pickle.UnpicklingError("a malformed array")
+        real = dtype.dtype()
+        plain_shape = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
+        if not isinstance(raw, bytes | bytearray) or not plain_shape or order not in ("C", "F"):
+            raise pickle.UnpicklingError("a malformed array")
+        if math.prod(shape) * real.itemsize != len(raw):
+            raise pickle.UnpicklingError(f"an array of shape {shape} with {len(raw)} bytes")
+        return (
+            np.frombuffer(raw, dtype=real)
+            .astype(real.newbyteorder("="))
+            .reshape(shape, order=order)
+        )
+
+
+def _reconstruct(*_: object) -> ArrayRecord:
+    return ArrayRecord()
+
+
+def _frombuffer(raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
+    return ArrayRecord.of(raw, dtype, shape, order)
+
+
+def _scalar(dtype: object, raw: object) -> float | int | bool:
+    return ArrayRecord.of(raw, dtype, (1,), "C").array()[0].item()
+
+
+def _encode(text: object, encoding: object = "latin1") -> bytes:
+    """How Python 3 writes bytes in old protocols."""
+    if not isinstance(text, str) or encoding != "latin1":
+        raise pickle.UnpicklingError("malformed bytes")
+    return text.encode("latin1")
+
+
+def _no_bytes(*given: object) -> bytes:
+    """How Python 3 writes empty bytes in old protocols: ``bytes()``."""
+    if given:
+        raise pickle.UnpicklingError("malformed bytes")
+    return b""
+
+
+#: Names of numpy's parts in a pickle and their stand-ins; ``core`` before numpy 2, ``_core`` since.
+NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
+    "numpy.ndarray": ArrayRecord,
+    "numpy.dtype": DtypeRecord,
+    **{
+        f"numpy.{core}.{name}": stand_in
+        for core in ("core", "_core")
+        for name, stand_in in (
+            ("multiarray._reconstruct", _reconstruct),
+            ("multiarray.scalar", _scalar),
+            ("numeric._frombuffer", _frombuffer),
+        )
+    },
+}
+_NAMES: dict[str, Callable[..., Any]] = {
+    **NUMPY_STAND_INS,
+    "_codecs.encode": _encode,
+    "builtins.bytes": _no_bytes,
+    "__builtin__.bytes": _no_bytes,
+}
+
+
+class _PlainUnpickler(pickle.Unpickler):
+    def find_class(self, module: str, name: str) -> Any:
+        full_name = f"{module}.{name}"
+        if full_name not in _NAMES:
+            raise pickle.UnpicklingError(f"it wants {full_name}")
+        return _NAMES[full_name]
+
+
+def load_plain_pickle(path: Path) -> Any:
+    """Read a pickle of dicts, lists, tuples, text, numbers and numpy arrays of numbers.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: It holds anything else, or is no pickle; names the file and what it wanted.
+    """
+    with open(path, "rb") as file:
+        try:
+            return convert(_PlainUnpickler(file, encoding="latin1").load(), _check_plain)
+        except Exception as error:  # a damaged pickle can raise anything
+            raise ValueError(
+                f"{path} is no pickle of plain data: {error or type(error).__name__}. Only dicts, "
+                "lists, text, numbers and numpy arrays of numbers are read, nothing is run"
+            ) from error
+
+
+def _check_plain(value: Any) -> Any:
+    if isinstance(value, str | bytes | int | float | None):
+        return value
+    raise pickle.UnpicklingError(f"it holds a {type(value).__name__}")
+
+
+def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """Replace the records in dicts, lists and tuples by arrays.
+
+    Dicts and lists are changed in place, so what a file shares stays shared and a file of a few
+    bytes that refers to one list a million times is not expanded.
+
+    Args:
+        value: What an unpickler returned.
+        leaf: Applied to everything that is neither a container nor a record; may raise.
+
+    Raises:
+        pickle.UnpicklingError: a record that gives no array of numbers, or one used as a key.
+    """
+    done: dict[int, Any] = {}
+    kept = []  # keeps what has been visited alive: ids of the dead are used again
+
+    def visit(node: Any) -> Any:
+        if id(node) in done:
+            return done[id(node)]
+        kept.append(node)
+        if isinstance(node, dict):
+            done[id(node)] = node
+            for key in list(node):
+                if visit(key) is not key:
+                    raise pickle.UnpicklingError("an array as a key")
+                node[key] = visit(node[key])
+            return node
+        if isinstance(node, list):
+            done[id(node)] = node
+            node[:] = [visit(item) for item in node]
+            return node
+        if isinstance(node, tuple):
+            items = [visit(item) for item in node]
+            same = all(new is old for new, old in zip(items, node, strict=True))
+            done[id(node)] = node if same else type(node)(items)
+        elif isinstance(node, ArrayRecord):
+            done[id(node)] = node.array()
+        elif isinstance(node, DtypeRecord):
+            raise pickle.UnpicklingError("a type of numbers without numbers")
+        else:
+            done[id(node)] = leaf(node)
+        return done[id(node)]
+
+    return visit(value)
