@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.models.augmentation import ViewParameters
-from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 
 VIEWS = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]
 

@@ -34,9 +34,9 @@ import numpy as np
 from matplotlib import colormaps
 from matplotlib.figure import Figure
 
+from sce_video.data_tools.repack import Settings
+from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.datasets import open_reader
-from sce_video.datasets.repack import Settings
-from sce_video.datasets.repack.work import Job, repack_file
 
 CLIP_DURATION, NUM_FRAMES, NUM_CLIPS = 2.56, 8, 2
 

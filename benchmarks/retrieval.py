@@ -32,7 +32,11 @@ import torch
 import torch.nn.functional as F
 
 from sce_video.evaluation import FeatureSet, load_features, save_features
-from sce_video.evaluation.neighbours import faiss_neighbours, feature_mean, nearest_neighbours
+from sce_video.evaluation.functional.neighbours import (
+    faiss_neighbours,
+    feature_mean,
+    nearest_neighbours,
+)
 
 K = 10
 

@@ -28,11 +28,11 @@ import cv2
 import numpy as np
 import torch
 
+from sce_video.data_tools.repack.settings import Settings
+from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.errors import FrameCountError
 from sce_video.datasets.readers import AvReader, av_file, av_reader
-from sce_video.datasets.repack.settings import Settings
-from sce_video.datasets.repack.work import Job, repack_file
 from sce_video.datasets.transforms import pending_view
 
 Sample = Callable[[str, int], Any]  # of a path and a seed
@@ -341,7 +341,7 @@ class Stages:
         self._wrap(av_file.AvFile, "__init__", "open")
         self._wrap(AvReader, "_lay_out_table", "index")
         self._wrap(AvReader, "decode", "seek+decode")
-        self._wrap(av_reader._AvPictures, "__getitem__", "convert")
+        self._wrap(av_reader._AvFrames, "__getitem__", "convert")
         self._wrap(pending_view, "_apply", "crop/resize")
         return self
 

@@ -52,14 +52,19 @@ class ChildRegistry(Registry):
                 yield registry
 
 
-def _child(name: str, parent: Registry, location: str | None = None) -> Registry:
-    locations = [] if location is None else [f"sce_video.{location}"]
-    return ChildRegistry(name, parent=parent, scope=_SCOPE, locations=locations)
+def _child(name: str, parent: Registry, *locations: str) -> Registry:
+    """A registry whose parts are in these packages of ``sce_video``."""
+    return ChildRegistry(
+        name,
+        parent=parent,
+        scope=_SCOPE,
+        locations=[f"sce_video.{location}" for location in locations],
+    )
 
 
 RUNNERS = _child("runner", mmaction_registry.RUNNERS, "engine")
-LOOPS = _child("loop", mmaction_registry.LOOPS, "engine")
-HOOKS = _child("hook", mmaction_registry.HOOKS, "engine")
+LOOPS = _child("loop", mmaction_registry.LOOPS, "engine", "evaluation")
+HOOKS = _child("hook", mmaction_registry.HOOKS, "engine", "evaluation")
 OPTIMIZERS = _child("optimizer", mmaction_registry.OPTIMIZERS, "engine")
 DATASETS = _child("dataset", mmaction_registry.DATASETS, "datasets")
 DATA_SAMPLERS = _child("data sampler", mmaction_registry.DATA_SAMPLERS, "datasets")

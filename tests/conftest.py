@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 REPO = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers.py
+sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers/videos.py
 
 
 @pytest.fixture(scope="session")

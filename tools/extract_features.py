@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from sce_video.engine import launch
+from sce_video.apis import launch
 from sce_video.engine.runner import RANDOM, leave_process_group
 
 

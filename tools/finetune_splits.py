@@ -18,9 +18,9 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 
-from sce_video.engine import launch
+from sce_video.apis import launch
+from sce_video.apis.splits import SUMMARY, StoppedError, format_splits, run_splits
 from sce_video.engine.runner import leave_process_group
-from sce_video.engine.splits import SUMMARY, StoppedError, format_splits, run_splits
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

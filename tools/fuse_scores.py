@@ -14,7 +14,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sce_video.engine.protocol import file_sha256
 from sce_video.evaluation import (
     ScoreSet,
     fuse_scores,
@@ -22,7 +21,8 @@ from sce_video.evaluation import (
     recognition_metrics,
     save_scores,
 )
-from sce_video.whole_file import write_json
+from sce_video.evaluation.provenance import file_sha256
+from sce_video.utils.atomic_file import write_json
 
 #: Columns of the table and the figures in them.
 _COLUMNS = {

@@ -15,10 +15,10 @@ import re
 import sys
 from pathlib import Path
 
-from sce_video.engine.feature_files import FeaturePair, load_feature_pair
-from sce_video.engine.test_loop import format_table
 from sce_video.evaluation import PROTOCOLS, group_ids, judge, resolve_protocols
-from sce_video.whole_file import write_json
+from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
+from sce_video.evaluation.representation_loop import format_table
+from sce_video.utils.atomic_file import write_json
 
 #: Options of the command line and the protocol that each belongs to.
 _OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from mmengine.config import Config
 
-from sce_video.datasets.toy_actions import generate_toy_actions
+from sce_video.data_tools.toy_actions import generate_toy_actions
 
 REPO = Path(__file__).resolve().parents[1]
 CONFIG = "configs/quickstart/sce_toy_actions.py"

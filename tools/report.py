@@ -17,14 +17,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.evaluation.result_files import collect_results
-from sce_video.visualization.report import (
+from sce_video.reporting.report import (
     Report,
     build_report,
     render_html,
     render_markdown,
     write_page,
 )
+from sce_video.reporting.result_files import collect_results
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -17,11 +17,11 @@ from pathlib import Path
 
 import numpy as np
 
-from sce_video.engine.feature_files import FeaturePair, load_feature_pair
 from sce_video.evaluation import Retrieval, retrieve
-from sce_video.evaluation.neighbours import ROW_BLOCK
+from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
+from sce_video.evaluation.functional.neighbours import ROW_BLOCK
 from sce_video.evaluation.npz_files import write_npz
-from sce_video.whole_file import write_json
+from sce_video.utils.atomic_file import write_json
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -28,9 +28,9 @@ from sce_video.apis.search import (
     rows_of_file,
 )
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.progress import Progress
+from sce_video.utils.atomic_file import write_json
+from sce_video.utils.progress import Progress
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
-from sce_video.whole_file import write_json
 
 _SHOWN_FAILURES = 20
 _GALLERY_LIMIT = 100

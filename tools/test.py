@@ -13,7 +13,7 @@ import argparse
 import os
 import sys
 
-from sce_video.engine import launch
+from sce_video.apis import launch
 from sce_video.engine.runner import RANDOM, leave_process_group
 
 

@@ -1,7 +1,7 @@
 # SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
 # Paper: none; its network, objective and views made small, so that two CPU cores show in minutes
 #        that the representation beats random initialisation. What moves and how it moves makes a
-#        class (sce_video/datasets/toy_actions.py); labels are used for judging only.
+#        class (sce_video/data_tools/toy_actions.py); labels are used for judging only.
 # Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, judging, table)
 #        or python tools/data/make_toy_actions.py data/toy_actions
 #           python tools/train.py configs/quickstart/sce_toy_actions.py
@@ -61,7 +61,7 @@ custom_hooks = [
         lr=dict(name="warmup_cosine", warmup_epochs=10),
         model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)),  # few steps: a quick target
     ),
-    dict(type="TargetUpdateHook"),
+    dict(type="OptimizerStepHook"),
 ]
 
 judge_pipeline = [
@@ -75,7 +75,7 @@ judge_pipeline = [
 default_hooks = dict(
     checkpoint=dict(interval=25, max_keep_ckpts=1),
     online_judge=dict(  # each training video among the others: labels are looked at, not learnt
-        type="OnlineJudgeHook",
+        type="OnlineEvaluationHook",
         interval=20,
         bank=dict(
             batch_size=16,

@@ -56,7 +56,7 @@ test_dataloader = dict(dataset=dict(pipeline=judge_pipeline))
 test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=judge_pipeline)))
 default_hooks = dict(
     online_judge=dict(
-        type="OnlineJudgeHook",
+        type="OnlineEvaluationHook",
         interval=10,
         bank=dict(
             batch_size=16,

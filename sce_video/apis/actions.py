@@ -15,7 +15,7 @@ from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config
-from sce_video.evaluation.weights import check_backbone_weights, check_classifier_weights
+from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.registry import MODELS, TRANSFORMS
 
 

@@ -14,7 +14,7 @@ from sce_video.apis.config_text import parse_config_text
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import load_config
-from sce_video.evaluation import check_backbone_weights
+from sce_video.engine.weights import check_backbone_weights
 from sce_video.registry import MODELS
 
 _PREFIX = "backbone."

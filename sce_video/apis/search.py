@@ -35,8 +35,8 @@ from sce_video.apis.model_settings import ModelSettings
 from sce_video.datasets import scan_folder
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation import FeatureSet, load_features, nearest_neighbours, save_features
-from sce_video.evaluation.neighbours import feature_mean
-from sce_video.whole_file import write_json
+from sce_video.evaluation.functional.neighbours import feature_mean
+from sce_video.utils.atomic_file import write_json
 
 FEATURES, DESCRIPTION, PARTS, _LOCK = "features.npz", "index.json", "parts", "lock"
 _VERSION = 1

@@ -2,10 +2,11 @@
 
 from sce_video.datasets import transforms
 from sce_video.datasets.ava_dataset import AVADataset, KeyFrame, read_key_frames
-from sce_video.datasets.bad_files import BadFileReport
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
+from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.datasets.loading.worker_crash import WorkerCrashError, report_worker_crashes
 from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
 from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import VideoDataset
@@ -15,7 +16,6 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
 )
-from sce_video.datasets.worker_death import WorkerDiedError, naming_dead_workers
 
 __all__ = [
     "VIDEO_EXTENSIONS",
@@ -31,15 +31,15 @@ __all__ = [
     "VideoDecodeError",
     "VideoList",
     "VideoReader",
-    "WorkerDiedError",
+    "WorkerCrashError",
     "backend_importable",
     "collate_boxes",
     "collate_views",
     "mix_seed",
-    "naming_dead_workers",
     "open_reader",
     "read_annotation_list",
     "read_key_frames",
+    "report_worker_crashes",
     "scan_folder",
     "transforms",
 ]

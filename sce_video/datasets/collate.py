@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sce_video.datasets.batch_places import joined
+from sce_video.datasets.loading.shared_batch import joined
 from sce_video.registry import FUNCTIONS
 
 _VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")

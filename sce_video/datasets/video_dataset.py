@@ -14,10 +14,11 @@ import cv2
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
-from sce_video.datasets.batch_places import BatchPlaces, Shapes, shapes_of
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.loading.time_limit import TimeLimitedCaller
+from sce_video.datasets.loading.worker_crash import CurrentFiles
 from sce_video.datasets.samplers import SampleRequest, mix_seed
-from sce_video.datasets.time_limit import TimeLimitedCaller
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
@@ -25,7 +26,6 @@ from sce_video.datasets.video_list import (
     read_annotation_list,
     scan_folder,
 )
-from sce_video.datasets.worker_death import FilesAtHand
 from sce_video.registry import DATASETS, TRANSFORMS
 
 Transform = Callable[[dict[str, Any]], dict[str, Any]]
@@ -87,11 +87,11 @@ class VideoDataset(Dataset):
         self.on_error = on_error
         self.timeout = timeout
         self.max_tries = max_tries
-        self.files_at_hand = FilesAtHand()
+        self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
         self._known_bad: dict[int, str] = {}
         self._view_shapes: Shapes | None = None
-        self._places = BatchPlaces(1, None)
+        self._places = SharedBatchBuffer(1, None)
         self._prepared_pid = 0
 
     def _find_list(self, ann_file: str) -> str:
@@ -188,7 +188,7 @@ class VideoDataset(Dataset):
         Their views are written where the batch will have them, if they have the shapes of the
         batch before; then collating copies nothing.
         """
-        self._places = BatchPlaces(len(requests), self._view_shapes)
+        self._places = SharedBatchBuffer(len(requests), self._view_shapes)
         samples = []
         try:
             for request in requests:
@@ -197,7 +197,7 @@ class VideoDataset(Dataset):
                 if sample.get("inputs") is not None:
                     self._view_shapes = shapes_of(sample)
         finally:
-            self._places = BatchPlaces(1, None)
+            self._places = SharedBatchBuffer(1, None)
         return samples
 
     def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
@@ -217,7 +217,7 @@ class VideoDataset(Dataset):
         given = {"path": path, "deadline": deadline, "targets": self._places.next()}
         work = partial(self._run_pipeline, index, seed, given)
         try:
-            with self.files_at_hand.holding(path):
+            with self.current_files.holding(path):
                 if self.timeout is None:
                     return work()
                 return self._caller.call(work, self.timeout + _GRACE)

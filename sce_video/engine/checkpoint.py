@@ -2,10 +2,10 @@
 
 A checkpoint holds tensors, numbers, strings and containers only, so every reader can use
 ``torch.load(..., weights_only=True)``, mmaction2's ``init_cfg=dict(type="Pretrained")`` included.
-mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. In files written by
-mmengine every name that such a buffer uses maps to a stand-in that records plain arguments; the
-buffers are built afterwards, from checked vectors of numbers. No class of numpy or mmengine is ever
-called by a file.
+mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. In files written
+by mmengine every name that such a buffer uses maps to a stand-in that records plain arguments; the
+buffers are built afterwards, from checked vectors of numbers. No class of numpy or mmengine is
+ever called by a file.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from sce_video.utils.atomic_file import atomic_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
-from sce_video.whole_file import whole_file
 
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 class HistoryRecord:
-    """Stands in for mmengine's ``HistoryBuffer`` while a file is read: its state, not yet looked at."""
+    """Stands in for mmengine's ``HistoryBuffer`` while a file is read: its unchecked state."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -150,7 +150,7 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
     """Write a checkpoint so that ``path`` is either the old file or the whole new one."""
-    with whole_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         with open(unfinished, "wb") as file:  # by its path torch would keep the name inside
             torch.save(checkpoint, file)
 

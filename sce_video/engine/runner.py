@@ -36,7 +36,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
-from sce_video.evaluation.weights import load_backbone
+from sce_video.engine.weights import load_backbone
 from sce_video.registry import RUNNERS
 
 #: The named hooks that mmengine's runner has by itself.

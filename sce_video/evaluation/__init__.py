@@ -1,7 +1,7 @@
 """Judging representations: features, kNN, linear probe, retrieval, collapse figures."""
 
-from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_accuracy, top_k_hits
-from sce_video.evaluation.collecting import evaluating
+from sce_video.evaluation.detection_loop import DetectionTestLoop
+from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
 from sce_video.evaluation.features import (
     FeatureSet,
     check_labelled,
@@ -10,12 +10,11 @@ from sce_video.evaluation.features import (
     load_features,
     save_features,
 )
-from sce_video.evaluation.judge import PROTOCOLS, group_ids, judge, resolve_protocols
-from sce_video.evaluation.knn import knn_scores
-from sce_video.evaluation.linear_probe import LinearProbe, fit_linear_probe
-from sce_video.evaluation.multi_view import central_view, view_chunks
-from sce_video.evaluation.neighbours import faiss_neighbours, nearest_neighbours
-from sce_video.evaluation.retrieval import (
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy, top_k_hits
+from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.functional.linear_probe import LinearProbe, fit_linear_probe
+from sce_video.evaluation.functional.neighbours import faiss_neighbours, nearest_neighbours
+from sce_video.evaluation.functional.retrieval import (
     Ranking,
     Retrieval,
     centre,
@@ -23,6 +22,12 @@ from sce_video.evaluation.retrieval import (
     retrieval_recall,
     retrieve,
 )
+from sce_video.evaluation.judge import PROTOCOLS, group_ids, judge, resolve_protocols
+from sce_video.evaluation.multi_view import central_view, view_chunks
+from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
+from sce_video.evaluation.recognition_loop import RecognitionTestLoop, RecognitionValLoop
+from sce_video.evaluation.representation_loop import RepresentationTestLoop
+from sce_video.evaluation.rows import evaluating
 from sce_video.evaluation.scores import (
     ScoreSet,
     fuse_scores,
@@ -30,19 +35,23 @@ from sce_video.evaluation.scores import (
     recognition_metrics,
     save_scores,
 )
-from sce_video.evaluation.weights import check_backbone_weights
-from sce_video.models.losses.health import effective_rank, feature_std
+from sce_video.models.losses.collapse import effective_rank, feature_std
 
 __all__ = [
     "PROTOCOLS",
+    "DetectionTestLoop",
+    "FeatureExtractionLoop",
     "FeatureSet",
     "LinearProbe",
+    "OnlineEvaluationHook",
     "Ranking",
+    "RecognitionTestLoop",
+    "RecognitionValLoop",
+    "RepresentationTestLoop",
     "Retrieval",
     "ScoreSet",
     "central_view",
     "centre",
-    "check_backbone_weights",
     "check_labelled",
     "check_same_size",
     "effective_rank",

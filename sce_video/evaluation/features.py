@@ -12,14 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sce_video.evaluation.collecting import (
-    BatchFunction,
-    VideoRows,
-    collect_rows,
-    video_paths,
-)
+from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.multi_view import rows_of_views
-from sce_video.evaluation.neighbours import count_not_finite
 from sce_video.evaluation.npz_files import (
     as_integers,
     as_matrix,
@@ -28,6 +22,7 @@ from sce_video.evaluation.npz_files import (
     read_npz,
     write_npz,
 )
+from sce_video.evaluation.rows import BatchFunction, VideoRows, collect_rows, video_paths
 
 
 @dataclass(frozen=True)
@@ -108,7 +103,7 @@ def extract_features(
     """Mean representation over the views of every video of a data set.
 
     A view goes through ``model(inputs=[view], mode="tensor")``, which gives (n, C). See
-    :func:`~sce_video.evaluation.collecting.collect_rows` for several processes and for errors.
+    :func:`~sce_video.evaluation.rows.collect_rows` for several processes and for errors.
 
     Args:
         model: A model of this package, bare or wrapped; its mode is restored.

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.features import FeatureSet
-from sce_video.evaluation.knn import knn_scores
-from sce_video.evaluation.linear_probe import L2_GRID, fit_linear_probe
-from sce_video.evaluation.retrieval import retrieval_hits
-from sce_video.models.losses.health import effective_rank, feature_std
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
+from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe
+from sce_video.evaluation.functional.retrieval import retrieval_hits
+from sce_video.models.losses.collapse import effective_rank, feature_std
 
 #: Every protocol with its options and their defaults.
 PROTOCOLS: dict[str, dict[str, Any]] = {

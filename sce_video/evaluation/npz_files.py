@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.whole_file import whole_file
+from sce_video.utils.atomic_file import atomic_file
 
 #: Array data starts at a multiple of this many bytes, so that it can be mapped and used as it is.
 _ALIGNMENT = 64
@@ -38,7 +38,7 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], protocol: dict
     if path.suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
     members = {**arrays, "protocol": np.array(json.dumps(protocol))}
-    with whole_file(path) as unfinished:
+    with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in members.items():
                 info = zipfile.ZipInfo(f"{name}.npy")

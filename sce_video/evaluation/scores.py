@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.accuracy import mean_class_accuracy, top_k_accuracy
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.npz_files import (
     as_integers,
     as_matrix,

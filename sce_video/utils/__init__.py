@@ -1,1 +1,1 @@
-"""Helpers without a field of their own: atomic files, several processes, safe unpickling."""
+"""Helpers that know nothing of video: atomic files, several processes, safe unpickling."""

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 from sce_video.datasets.clip_sampling import segment_positions
-from sce_video.whole_file import write_text
+from sce_video.utils.atomic_file import write_text
 
 _FRAMES = 4
 _FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # most pixels of a frame

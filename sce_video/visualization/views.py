@@ -1,4 +1,4 @@
-"""Pictures of augmented views: what the network sees, and what was done to it."""
+"""DecodedFrames of augmented views: what the network sees, and what was done to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from torch import Tensor
 
 from sce_video.models.augmentation import ViewParameters, plan
-from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 
 _CELL = 1.25  # width of a frame, inches; up to twice that where there are few
 _MARGIN = 0.15

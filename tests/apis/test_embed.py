@@ -8,8 +8,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from helpers import write_video
-from tiny_encoder import (
+from helpers.tiny_encoder import (
     CLIP_DURATION,
     CONFIG,
     CROP_SIZE,
@@ -23,6 +22,7 @@ from tiny_encoder import (
     tiny_backbone,
     write_lossless,
 )
+from helpers.videos import write_video
 
 from sce_video.apis import EmbedOptions, embed, embed_files, load_model
 from sce_video.apis.embed import iterate_embeddings

@@ -5,7 +5,7 @@ import json
 
 import pytest
 import torch
-from tiny_encoder import (
+from helpers.tiny_encoder import (
     CLIP_DURATION,
     CONFIG,
     CROP_SIZE,

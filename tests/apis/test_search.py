@@ -8,7 +8,7 @@ import shutil
 import numpy as np
 import pytest
 import torch
-from tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
+from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 import sce_video.datasets.transforms.decoding as decoding
 from sce_video.apis import EmbedOptions, embed, load_model

@@ -10,7 +10,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import numbered_frames, write_video
+from helpers.videos import numbered_frames, write_video
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import sys
 
 import av
 import pytest
-from helpers import numbered_frames, write_video
+from helpers.videos import numbered_frames, write_video
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 import torch
-from helpers import numbered_frames, read_number, write_video
+from helpers.videos import numbered_frames, read_number, write_video
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import (
@@ -21,7 +21,7 @@ from sce_video.datasets import (
     collate_views,
 )
 from sce_video.datasets import video_dataset as video_dataset_module
-from sce_video.datasets.time_limit import TimeLimitedCaller
+from sce_video.datasets.loading.time_limit import TimeLimitedCaller
 from sce_video.registry import DATASETS, TRANSFORMS
 
 PIPELINE = [

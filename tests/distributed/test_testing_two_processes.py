@@ -7,10 +7,10 @@ import os
 import subprocess
 import sys
 
-import ava_small
 import pytest
 import torch
-from recognition import FINETUNE, make_splits, small_options
+from helpers import ava_small
+from helpers.recognition import FINETUNE, make_splits, small_options
 
 from sce_video.evaluation import load_features
 from sce_video.evaluation.scores import load_scores

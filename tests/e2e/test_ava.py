@@ -9,7 +9,7 @@ import sys
 
 import cv2
 import pytest
-from official_trees import make_ava
+from helpers.official_trees import make_ava
 
 from sce_video.datasets import read_key_frames
 

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from training import make_videos
+from helpers.training import make_videos
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 

@@ -16,7 +16,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from official_trees import KINETICS_CLASSES, make_hmdb51, make_kinetics, make_ssv2, make_ucf101
+from helpers.official_trees import (
+    KINETICS_CLASSES,
+    make_hmdb51,
+    make_kinetics,
+    make_ssv2,
+    make_ucf101,
+)
 
 from sce_video.engine.config import load_config
 from sce_video.evaluation import load_features

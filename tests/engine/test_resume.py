@@ -7,8 +7,8 @@ import signal
 
 import pytest
 import torch
-import training
-from training import make_videos, small_config, train
+from helpers import training
+from helpers.training import make_videos, small_config, train
 
 from sce_video.datasets import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file

@@ -18,18 +18,18 @@ from types import SimpleNamespace
 import pytest
 import torch
 import torch.multiprocessing as mp
-import training
+from helpers import training
+from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
-from training import make_videos, small_config, train
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.hooks import OnlineJudgeHook
-from sce_video.engine.loops import (
+from sce_video.engine.train_loop import (
     ResumableTrainLoop,
     StopSignals,
     outlive_signals,
     outliving_workers,
 )
+from sce_video.evaluation import OnlineEvaluationHook
 
 
 @pytest.fixture(scope="module")
@@ -294,10 +294,10 @@ def outlives(loader) -> bool:
 def test_workers_of_judging_and_validation_outlive_signals_too(monkeypatch):
     loader, during = DataLoader(Pids()), []
     monkeypatch.setattr(
-        "sce_video.engine.hooks.online_judge.extract_features",
+        "sce_video.evaluation.online_evaluation_hook.extract_features",
         lambda model, given: during.append(outlives(given)),
     )
-    OnlineJudgeHook(bank=loader)._extract(SimpleNamespace(model=None), loader)
+    OnlineEvaluationHook(bank=loader)._extract(SimpleNamespace(model=None), loader)
     assert during == [True] and not outlives(loader)
     loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
     loop.dataloader = DataLoader(Pids())
@@ -365,7 +365,7 @@ def test_several_gpus_agree_only_now_and_then(monkeypatch):
 
     every = list(range(2, 47, 2))
     assert stops() == every
-    monkeypatch.setattr("sce_video.engine.loops.get_world_size", lambda: 2)
+    monkeypatch.setattr("sce_video.engine.train_loop.get_world_size", lambda: 2)
     assert stops() == [20, 40, 46]
     device = torch.device("cpu")
     assert stops() == every

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from training import make_videos, small_config, train
+from helpers.training import make_videos, small_config, train
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from judging_fakes import ColourVideos, TinyEncoder, collate, loader
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 from torch import nn
 
 from sce_video.evaluation import (

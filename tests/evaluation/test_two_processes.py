@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from judging_fakes import ColourVideos, TinyEncoder, loader
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 
 from sce_video.evaluation import (
     effective_rank,
@@ -33,9 +33,9 @@ from mmengine.model import MMDistributedDataParallel
 torch.set_num_threads(1)
 rank, out = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", rank=rank, world_size=2)
-from judging_fakes import ColourVideos, TinyEncoder, loader
-from sce_video.engine.hooks import OnlineJudgeHook
-from sce_video.evaluation import extract_features, save_features
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
+from sce_video.evaluation import (OnlineEvaluationHook)
+from sce_video.evaluation import (extract_features, save_features)
 
 torch.manual_seed(0)
 model = TinyEncoder()
@@ -69,7 +69,7 @@ def share(count):
 model.train()
 state, drawn = torch.get_rng_state(), torch.rand(1)
 torch.set_rng_state(state)
-OnlineJudgeHook(share(15), share(7), k=3, out=f"judge{rank}.jsonl").before_train(Runner)
+OnlineEvaluationHook(share(15), share(7), k=3, out=f"judge{rank}.jsonl").before_train(Runner)
 assert torch.equal(torch.rand(1), drawn)
 assert model.training and model.dropout.training
 try:

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import numpy as np
-import official_trees
 import pytest
+from helpers import official_trees
 
 from sce_video.datasets import open_reader, read_annotation_list
 
@@ -225,7 +225,7 @@ def test_strict(name, run, roots):
 
 def test_strict_with_the_published_counts(run, roots, monkeypatch):
     """The tree taken for the whole data set: the published counts are patched to its own."""
-    from sce_video.datasets.preparation import ssv2
+    from sce_video.data_tools.preparation import ssv2
 
     monkeypatch.setattr(ssv2, "PUBLISHED", {"train": 16, "validation": 8})
     monkeypatch.setattr(ssv2, "PUBLISHED_CLASSES", 4)

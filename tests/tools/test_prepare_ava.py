@@ -13,13 +13,13 @@ from pathlib import Path
 
 import cv2
 import numpy as np
-import official_trees
 import pytest
-from helpers import write_video
+from helpers import official_trees
+from helpers.videos import write_video
 
+from sce_video.data_tools.preparation import ava
 from sce_video.datasets import open_reader
 from sce_video.datasets.ava_actions import read_actions
-from sce_video.datasets.preparation import ava
 
 REPO = Path(__file__).resolve().parents[2]
 TRAIN, VAL = official_trees.AVA_MOVIES["train"], official_trees.AVA_MOVIES["val"]

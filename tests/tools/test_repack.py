@@ -17,11 +17,10 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from helpers import numbered_frames, read_number, write_video
-from repack_fakes import by_name
+from helpers.repack_fakes import by_name
+from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.datasets import read_annotation_list, scan_folder
-from sce_video.datasets.repack import (
+from sce_video.data_tools.repack import (
     Options,
     Settings,
     Shard,
@@ -30,11 +29,12 @@ from sce_video.datasets.repack import (
     make_plan,
     repack,
 )
-from sce_video.datasets.repack.journal import Journal
-from sce_video.datasets.repack.lock import run_lock
-from sce_video.datasets.repack.plan import name_outputs
-from sce_video.datasets.repack.report import summarize
-from sce_video.datasets.repack.temporaries import new_token, temporary_path
+from sce_video.data_tools.repack.journal import Journal
+from sce_video.data_tools.repack.lock import run_lock
+from sce_video.data_tools.repack.plan import name_outputs
+from sce_video.data_tools.repack.report import summarize
+from sce_video.data_tools.repack.temporaries import new_token, temporary_path
+from sce_video.datasets import read_annotation_list, scan_folder
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 

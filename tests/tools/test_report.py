@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from results_files import K400, results, write
+from helpers.results_files import K400, results, write
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
+from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.apis import embed, load_model
 from sce_video.apis.search import read_index

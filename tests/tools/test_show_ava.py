@@ -8,7 +8,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from ava_small import RECIPE, make_root, options, train_small
+from helpers.ava_small import RECIPE, make_root, options, train_small
 
 from sce_video.apis.actions import load_action_model, score_boxes
 from sce_video.datasets.ava_actions import Action

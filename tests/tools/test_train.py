@@ -6,7 +6,7 @@ import importlib.util
 
 import pytest
 
-from sce_video.engine.launch import training_config
+from sce_video.apis.launch import training_config
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import time
 
 import numpy as np
 import pytest
-from helpers import numbered_frames, write_video
+from helpers.videos import numbered_frames, write_video
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import cv2
 import numpy as np
 import pytest
-from helpers import numbered_frames, read_number, write_video
+from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.visualization.gallery import (

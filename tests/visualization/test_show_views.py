@@ -6,7 +6,7 @@ from types import ModuleType
 
 import cv2
 import pytest
-from helpers import numbered_frames, write_video
+from helpers.videos import numbered_frames, write_video
 
 RECIPE = """
 data_preprocessor = dict(

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sce_video.models.augmentation import draw_parameters, named_view
-from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.visualization.views import (
     ViewRow,
     denormalise,

@@ -18,7 +18,7 @@ from mmengine.config import Config
 
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.engine.config import load_config
-from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
 

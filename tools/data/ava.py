@@ -15,8 +15,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.datasets.preparation.ava import LAYOUT, AvaOptions, prepare_ava
-from sce_video.datasets.preparation.command import add_common_options
+from sce_video.data_tools.preparation.ava import LAYOUT, AvaOptions, prepare_ava
+from sce_video.data_tools.preparation.command import add_common_options
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -18,17 +18,17 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.datasets.preparation.command import add_common_options, run_command
-from sce_video.datasets.preparation.files import Located
-from sce_video.datasets.preparation.k200_classes import K200_CLASSES
-from sce_video.datasets.preparation.kinetics import (
+from sce_video.data_tools.preparation.command import add_common_options, run_command
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.k200_classes import K200_CLASSES
+from sce_video.data_tools.preparation.kinetics import (
     LAYOUT,
     add_k200,
     locate_kinetics,
     read_class_list,
     read_kinetics400,
 )
-from sce_video.datasets.preparation.official import OfficialLists
+from sce_video.data_tools.preparation.official import OfficialLists
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -4,7 +4,7 @@
     python tools/data/make_toy_actions.py data/toy_small --train 48 --val 24 --test 24 --seed 1
 
 gives data/toy_actions/{train,val,test}/CLASS/NUMBER.mp4, a folder per class. Repeating the command
-does nothing; a run that was broken off goes on. See sce_video/datasets/toy_actions.py.
+does nothing; a run that was broken off goes on. See sce_video/data_tools/toy_actions.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.datasets.toy_actions import CLASSES, generate_toy_actions
+from sce_video.data_tools.toy_actions import CLASSES, generate_toy_actions
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

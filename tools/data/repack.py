@@ -29,8 +29,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from sce_video.datasets.progress import Progress
-from sce_video.datasets.repack import (
+from sce_video.utils.progress import Progress
+from sce_video.data_tools.repack import (
     Options,
     Plan,
     Settings,
@@ -40,9 +40,9 @@ from sce_video.datasets.repack import (
     merge,
     repack,
 )
-from sce_video.datasets.repack.report import summarize
-from sce_video.datasets.repack.settings import CRF_RANGE, PRESETS
-from sce_video.datasets.verification import read_videos
+from sce_video.data_tools.repack.report import summarize
+from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS
+from sce_video.data_tools.verification import read_videos
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
 _SETTINGS, _OPTIONS = Settings(), Options()

@@ -12,10 +12,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sce_video.datasets.preparation.command import add_common_options, run_command
-from sce_video.datasets.preparation.files import Located
-from sce_video.datasets.preparation.official import OfficialLists
-from sce_video.datasets.preparation.ssv2 import LAYOUT, locate_ssv2, read_ssv2
+from sce_video.data_tools.preparation.command import add_common_options, run_command
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.official import OfficialLists
+from sce_video.data_tools.preparation.ssv2 import LAYOUT, locate_ssv2, read_ssv2
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

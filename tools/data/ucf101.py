@@ -12,10 +12,10 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from sce_video.datasets.preparation.command import add_common_options, run_command
-from sce_video.datasets.preparation.files import Located
-from sce_video.datasets.preparation.official import OfficialLists
-from sce_video.datasets.preparation.ucf101 import LAYOUT, locate_ucf101, read_ucf101
+from sce_video.data_tools.preparation.command import add_common_options, run_command
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.official import OfficialLists
+from sce_video.data_tools.preparation.ucf101 import LAYOUT, locate_ucf101, read_ucf101
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

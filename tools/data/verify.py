@@ -28,8 +28,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.datasets.progress import Progress
-from sce_video.datasets.verification import (
+from sce_video.utils.progress import Progress
+from sce_video.data_tools.verification import (
     Journal,
     Limits,
     find_problems,

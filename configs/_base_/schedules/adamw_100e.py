@@ -13,6 +13,6 @@ custom_hooks = [
         lr=dict(name="warmup_cosine", warmup_epochs=5),
         model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)),
     ),
-    dict(type="TargetUpdateHook"),
+    dict(type="OptimizerStepHook"),
 ]
 sync_bn = "torch"

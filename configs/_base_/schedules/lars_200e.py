@@ -14,6 +14,6 @@ custom_hooks = [
         lr=dict(name="warmup_cosine", warmup_epochs=35),
         model=dict(momentum=dict(name="cosine", start=0.99, end=1.0)),
     ),
-    dict(type="TargetUpdateHook"),
+    dict(type="OptimizerStepHook"),
 ]
 sync_bn = "torch"

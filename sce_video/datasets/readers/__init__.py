@@ -11,10 +11,10 @@ import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
+from sce_video.datasets.readers.backend_choice import choose_backend, remembered_choice
 from sce_video.datasets.readers.base import VideoReader
-from sce_video.datasets.readers.choice import choose_backend, remembered_choice
 from sce_video.datasets.readers.decord_reader import DecordReader
-from sce_video.datasets.readers.foreign import ForeignReader
+from sce_video.datasets.readers.fallback_reader import FallbackReader
 from sce_video.datasets.readers.torchcodec_reader import TorchcodecReader
 
 BACKENDS: dict[str, Callable[..., VideoReader]] = {
@@ -22,7 +22,7 @@ BACKENDS: dict[str, Callable[..., VideoReader]] = {
     "decord": DecordReader,
     "torchcodec": TorchcodecReader,
 }
-_OTHERS: dict[str, type[ForeignReader]] = {
+_OTHERS: dict[str, type[FallbackReader]] = {
     "torchcodec": TorchcodecReader,
     "decord": DecordReader,
 }
@@ -54,8 +54,8 @@ def open_reader(
         backend: ``av``, ``decord``, ``torchcodec``, or ``auto``: the fastest for files of this
             kind (container, codec, size, key-frame distance), measured in every process on the
             first of them, among those that give the same frames bit for bit, see
-            :func:`~sce_video.datasets.readers.choice.choose_backend`; where ``av`` cannot open the
-            file, the others that can be imported.
+            :func:`~sce_video.datasets.readers.backend_choice.choose_backend`; where ``av`` cannot
+            open the file, the others that can be imported.
         num_threads: Threads of the decoder.
         correction: ``FrameCountError.correction`` of an earlier attempt with the same backend.
         deadline: Value of ``time.monotonic()`` after which reading gives up.

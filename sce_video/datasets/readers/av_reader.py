@@ -13,7 +13,7 @@ from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
-    Pictures,
+    DecodedFrames,
     VideoReader,
     check_deadline,
     check_regular_file,
@@ -204,7 +204,7 @@ class AvReader(VideoReader):
     def interlaced(self) -> bool:
         """Whether the first frame says that it is made of two fields."""
         pictures = self.decode(np.zeros(1, dtype=np.int64))
-        return isinstance(pictures, _AvPictures) and pictures.interlaced
+        return isinstance(pictures, _AvFrames) and pictures.interlaced
 
     @property
     def extradata(self) -> bytes:
@@ -243,7 +243,7 @@ class AvReader(VideoReader):
             frame[...] = pictures[place]
         return frames
 
-    def decode(self, indices: np.ndarray) -> Pictures:
+    def decode(self, indices: np.ndarray) -> DecodedFrames:
         indices = self._check_indices(indices)
         if self._closed:
             raise ValueError(f"the reader of {self.path} is closed")
@@ -256,7 +256,7 @@ class AvReader(VideoReader):
         if self._size is None:
             height, width = frames[0].height, frames[0].width
             self._size = (width, height) if _quarter_turns(frames[0]) % 2 else (height, width)
-        return _AvPictures(frames, self._size, self._num_threads, self._count_conversion)
+        return _AvFrames(frames, self._size, self._num_threads, self._count_conversion)
 
     def _count_conversion(self) -> None:
         self.frames_converted += 1
@@ -426,7 +426,7 @@ class _WrongIndexError(Exception):
     """A packet is not the one the file's index speaks of."""
 
 
-class _AvPictures(Pictures):
+class _AvFrames(DecodedFrames):
     """Decoded frames of a reader; they live on when it is closed.
 
     Args:

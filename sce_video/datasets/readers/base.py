@@ -14,7 +14,7 @@ from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
 FALLBACK_FPS = 25.0
 
 
-class Pictures(ABC):
+class DecodedFrames(ABC):
     """Decoded frames, each converted to RGB when it is asked for.
 
     Attributes:
@@ -32,7 +32,7 @@ class Pictures(ABC):
         """uint8 (H, W, 3); not to be written to."""
 
 
-class ArrayPictures(Pictures):
+class ArrayFrames(DecodedFrames):
     """Frames that are RGB already.
 
     Args:
@@ -102,12 +102,12 @@ class VideoReader(ABC):
             VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) time is up.
         """
 
-    def decode(self, indices: np.ndarray) -> Pictures:
+    def decode(self, indices: np.ndarray) -> DecodedFrames:
         """As :meth:`read`, but each frame is converted to RGB only when it is looked at.
 
         What comes back can be used after :meth:`close`.
         """
-        return ArrayPictures(self.read(indices))
+        return ArrayFrames(self.read(indices))
 
     @abstractmethod
     def close(self) -> None:

@@ -8,10 +8,10 @@ import numpy as np
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.readers.foreign import ForeignReader
+from sce_video.datasets.readers.fallback_reader import FallbackReader
 
 
-class DecordReader(ForeignReader):
+class DecordReader(FallbackReader):
     """Reads a video with decord 0.6.0, where decord reads it rightly; elsewhere with PyAV.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those

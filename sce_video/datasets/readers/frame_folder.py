@@ -22,7 +22,7 @@ class FrameFolderReader(VideoReader):
 
     Args:
         path: The folder.
-        fps: Pictures a second.
+        fps: DecodedFrames a second.
         first: Number of the picture at 0 s; SlowFast and mmaction2 count AVA's from 1.
         deadline: Value of ``time.monotonic()`` after which reading gives up.
 

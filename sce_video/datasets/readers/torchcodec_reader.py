@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.readers.foreign import ForeignReader
+from sce_video.datasets.readers.fallback_reader import FallbackReader
 
 
-class TorchcodecReader(ForeignReader):
+class TorchcodecReader(FallbackReader):
     """Reads a video with torchcodec, where torchcodec reads it rightly; elsewhere with PyAV.
 
     Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files equal

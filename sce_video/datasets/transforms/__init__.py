@@ -13,8 +13,8 @@ from sce_video.datasets.transforms.decoding import (
     rgb_difference,
 )
 from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
+from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, cut_views
-from sce_video.datasets.transforms.pending_view import PendingView
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -40,12 +40,12 @@ __all__ = [
     "DecodeSharedFrames",
     "FlipWithBoxes",
     "KeyFrameClip",
+    "LazyView",
     "OpenFrameFolder",
     "OpenVideo",
     "PackBoxes",
     "PackClips",
     "PackVideo",
-    "PendingView",
     "RandomClips",
     "RandomCropClips",
     "RandomCropWithBoxes",

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
-from sce_video.datasets.readers.base import ArrayPictures, Pictures
-from sce_video.datasets.transforms.pending_view import PendingView, grey_difference
+from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
+from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference
 from sce_video.registry import TRANSFORMS
 
 
@@ -46,14 +46,14 @@ class OpenVideo:
 class DecodeClips:
     """Decode all frames of all clips in one ordered pass, and hand them out clip by clip.
 
-    Frames that several clips share are decoded once. The views are :class:`PendingView`: they
+    Frames that several clips share are decoded once. The views are :class:`LazyView`: they
     stand for uint8 (T, H, W, 3) and are made by the last transform. Where a clip asks for RGB
     differences, its pictures are ``(grey(frame) - grey(partner) + 255) / 2`` with grey =
     0.299 R + 0.587 G + 0.114 B, rounded, in three equal channels. Closes the reader.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, ``clips``; write ``views``: list of ``PendingView``."""
+        """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``."""
         reader = results.pop("reader")
         clips = results["clips"]
         with reader:
@@ -62,7 +62,7 @@ class DecodeClips:
             indices = np.unique(np.concatenate(needed))
             pictures = _decode(reader, indices)
         results["views"] = [
-            PendingView(
+            LazyView(
                 pictures,
                 np.searchsorted(indices, clip.frames),
                 None if clip.partners is None else np.searchsorted(indices, clip.partners),
@@ -83,7 +83,7 @@ class DecodeSharedFrames:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, ``clips``; write ``views`` and ``positions``.
 
-        ``views`` holds one ``PendingView`` of F frames; ``positions``, (K, T) int64, says which of
+        ``views`` holds one ``LazyView`` of F frames; ``positions``, (K, T) int64, says which of
         them clip k shows at time t.
         """
         reader = results.pop("reader")
@@ -92,7 +92,7 @@ class DecodeSharedFrames:
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
         with reader:
             indices, positions = np.unique(wanted, return_inverse=True)
-            results["views"] = [PendingView(_decode(reader, indices), np.arange(len(indices)))]
+            results["views"] = [LazyView(_decode(reader, indices), np.arange(len(indices)))]
         results["positions"] = positions.reshape(wanted.shape)
         return results
 
@@ -114,8 +114,8 @@ def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) ->
     return pictures
 
 
-def _decode(reader: VideoReader, indices: np.ndarray) -> Pictures:
+def _decode(reader: VideoReader, indices: np.ndarray) -> DecodedFrames:
     """Frames of a reader; one with nothing but ``read`` will do."""
     if isinstance(reader, VideoReader):
         return reader.decode(indices)
-    return ArrayPictures(reader.read(indices))
+    return ArrayFrames(reader.read(indices))

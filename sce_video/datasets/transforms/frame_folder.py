@@ -13,7 +13,7 @@ class OpenFrameFolder:
     """Open the folder of frames at ``path``; in the place of ``OpenVideo``.
 
     Args:
-        fps: Pictures a second: 30 for AVA's frames.
+        fps: DecodedFrames a second: 30 for AVA's frames.
         first: Number of the picture at 0 s.
     """
 

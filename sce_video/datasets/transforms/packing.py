@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.batch_places import empty_batch
-from sce_video.datasets.transforms.pending_view import PendingView, render_views
+from sce_video.datasets.loading.shared_batch import empty_batch
+from sce_video.datasets.transforms.lazy_view import LazyView, render_views
 from sce_video.datasets.transforms.spatial import View, crop_offsets
 from sce_video.registry import TRANSFORMS
 
@@ -41,9 +41,9 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
     outs = [target.numpy() for target in targets]
-    pending: list[tuple[PendingView, np.ndarray]] = []
+    pending: list[tuple[LazyView, np.ndarray]] = []
     for view, out in zip(views, outs, strict=True):
-        if isinstance(view, PendingView):
+        if isinstance(view, LazyView):
             pending.append((view, out))
         else:
             out[...] = view

@@ -8,11 +8,11 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sce_video.datasets.transforms.pending_view import Box, PendingView
+from sce_video.datasets.transforms.lazy_view import Box, LazyView
 from sce_video.registry import TRANSFORMS
 
 #: (T, H, W, 3) uint8, made or still to be made.
-View = np.ndarray | PendingView
+View = np.ndarray | LazyView
 
 
 def _check_size(size: int) -> int:
@@ -32,7 +32,7 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     Returns:
         (T, *size, 3) uint8; of a pending view another one, of which no pixel is touched yet.
     """
-    if isinstance(view, PendingView):
+    if isinstance(view, LazyView):
         return view.crop_and_resize(box, size)
     top, left, height, width = box
     window = view[:, top : top + height, left : left + width]

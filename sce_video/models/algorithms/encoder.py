@@ -21,7 +21,7 @@ class Encoder(BaseModel):
     Args:
         backbone: Config of a backbone (N, 3, T, H, W) -> (N, C, T', H', W').
         data_preprocessor: Config of the data preprocessor; by default a
-            :class:`~sce_video.models.data_preprocessor.VideoDataPreprocessor` that normalises.
+            :class:`~sce_video.models.data_preprocessors.VideoDataPreprocessor` that normalises.
     """
 
     def __init__(

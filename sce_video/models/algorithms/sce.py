@@ -150,6 +150,6 @@ class SCE(BaseModel):
         self.target.update(self.backbone, self.projector, self.momentum)
         self.queue.commit()
 
-    def drop_staged_keys(self) -> None:
+    def discard_step(self) -> None:
         """Forget this step's keys: the optimiser skipped the step."""
         self.queue.drop_staged()

@@ -1,6 +1,6 @@
 """Losses and measures of representations: pure functions of tensors and numbers."""
 
-from sce_video.models.losses.health import effective_rank, feature_std
+from sce_video.models.losses.collapse import effective_rank, feature_std
 from sce_video.models.losses.sce import SCETerms, sce_loss, sce_terms
 
 __all__ = ["SCETerms", "effective_rank", "feature_std", "sce_loss", "sce_terms"]

@@ -17,9 +17,9 @@ from sce_video.engine import (
     BadFileHook,
     LogReductionHook,
     MixedPrecisionOptimWrapper,
+    OptimizerStepHook,
     ProgressHook,
     ScheduleHook,
-    TargetUpdateHook,
 )
 from sce_video.engine.checkpoint import pack_message_hub, unpack_message_hub
 from sce_video.models import SCE
@@ -43,7 +43,7 @@ def algorithm() -> SCE:
 def run_steps(model, wrapper, batches):
     """What the training loop does with an algorithm, a wrapper and the target hook."""
     runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
-    hook = TargetUpdateHook()
+    hook = OptimizerStepHook()
     hook.before_train(runner)
     wrapper.initialize_count_status(model, 0, len(batches))
     for views in batches:
@@ -84,7 +84,7 @@ def test_target_and_queue_wait_for_the_last_micro_batch():
     queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
     wrapper = OptimWrapper(torch.optim.SGD(trainable(model), lr=0.05), accumulative_counts=3)
     runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
-    hook = TargetUpdateHook()
+    hook = OptimizerStepHook()
     hook.before_train(runner)
     wrapper.initialize_count_status(model, 0, 6)
     for i in range(3):
@@ -105,7 +105,7 @@ def test_an_fp16_overflow_moves_nothing():
     wrapper = MixedPrecisionOptimWrapper(optimizer, dtype="float16", init_scale=2.0**100)
     scale = wrapper.loss_scaler.get_scale()
     runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
-    hook = TargetUpdateHook()
+    hook = OptimizerStepHook()
     hook.before_train(runner)
     wrapper.initialize_count_status(model, 0, 2)
     wrapper.update_params(model(views(4, 0), mode="loss")["loss"] * 1e10)  # overflows fp32 too

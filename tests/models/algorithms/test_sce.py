@@ -100,7 +100,7 @@ def test_skipped_step_leaves_the_queue():
     model = build()
     queue = model.queue.keys.clone()
     model(views(), mode="loss")
-    model.drop_staged_keys()
+    model.discard_step()
     model.queue.commit()
     assert torch.equal(model.queue.keys, queue)
 

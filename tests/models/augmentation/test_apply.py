@@ -5,7 +5,7 @@ from dataclasses import fields, replace
 import numpy as np
 import pytest
 import torch
-from augmentation_oracle import clips
+from helpers.augmentation_oracle import clips
 
 from sce_video.models.augmentation import (
     ViewParameters,

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import augmentation_oracle as oracle
 import cv2
 import numpy as np
 import pytest
 import torch
-from augmentation_oracle import clips, per_frame
+from helpers import augmentation_oracle as oracle
+from helpers.augmentation_oracle import clips, per_frame
 
 from sce_video.models.augmentation import gaussian_blur
 

@@ -1,9 +1,9 @@
 from __future__ import annotations
 
-import augmentation_oracle as oracle
 import pytest
 import torch
-from augmentation_oracle import clips, per_frame
+from helpers import augmentation_oracle as oracle
+from helpers.augmentation_oracle import clips, per_frame
 
 from sce_video.models import augmentation
 

@@ -6,7 +6,7 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.models.augmentation import named_view
-from sce_video.models.data_preprocessor import VideoDataPreprocessor
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import MODELS
 
 EXPECTED = {

@@ -1,0 +1,317 @@
+"""From a command line's wishes to a config that can be run, and the run."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import re
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import init_dist, is_distributed
+from mmengine.logging import print_log
+
+from sce_video.datasets import VideoDecodeError, WorkerCrashError
+from sce_video.datasets.labels import check_same_classes
+from sce_video.datasets.loading.shared_batch import SharedMemoryError
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config import check_config, load_config, set_backend
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
+from sce_video.utils.distributed import unwrap_model
+
+#: Settings that testing does not need; custom hooks schedule and watch the training.
+_TRAINING_ONLY = (
+    "train_dataloader",
+    "train_cfg",
+    "optim_wrapper",
+    "param_scheduler",
+    "custom_hooks",
+    "val_dataloader",
+    "val_cfg",
+    "val_evaluator",
+)
+#: Errors of the file system that a wrong path or missing permission gives.
+_OF_FILES = (
+    FileNotFoundError | FileExistsError | NotADirectoryError | IsADirectoryError | PermissionError
+)
+#: Parts of a config's data that can be embedded.
+_PARTS = ("test", "bank", "train")
+
+
+def training_config(
+    config: str | Path,
+    *,
+    work_dir: str | Path | None = None,
+    resume: str | None = None,
+    amp: str | None = None,
+    seed: int | None = None,
+    pretrained: str | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config of a training, checked.
+
+    Args:
+        config: A config file.
+        work_dir: Folder of logs and checkpoints; by default the config's, or
+            ``work_dirs/<config name>``.
+        resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint.
+        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
+        seed: Of everything random.
+        pretrained: Checkpoint whose backbone the training starts from, or "random".
+        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; "auto" measures
+            which is the fastest on the files at hand; None: the config's.
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: unknown keys, nothing to train, no such checkpoint, or a checkpoint for a
+            config that starts from none.
+    """
+    cfg = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(cfg, backend)
+    cfg.launcher = launcher
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    if cfg.get("train_cfg") is None:
+        raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
+    if amp is None and _is_slow_here(cfg):
+        amp = "float32"
+        print_log(
+            f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
+            "(--amp float16 or bfloat16 insists)",
+            logger="current",
+            level=logging.WARNING,
+        )
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
+    if seed is not None:
+        cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
+    if pretrained is not None:
+        if "pretrained" not in cfg:
+            raise ValueError(
+                f"{config} trains from random weights and takes no --pretrained; to start it from "
+                "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+            )
+        cfg.pretrained = pretrained
+    checkpoint = cfg.get("pretrained")
+    if checkpoint not in (None, RANDOM) and not Path(checkpoint).is_file():
+        raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' trains without one)")
+    if resume:
+        cfg.resume = True
+        cfg.load_from = None if resume == "auto" else resume
+    check_config(cfg)
+    return cfg
+
+
+def _is_slow_here(cfg: Config) -> bool:
+    """Whether a recipe wants mixed precision and there is no GPU."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
+    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
+
+
+def testing_config(
+    config: str | Path,
+    checkpoint: str,
+    *,
+    work_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    dump: str | Path | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config of a test, checked.
+
+    Args:
+        config: A config file with ``test_dataloader`` and ``test_cfg``.
+        checkpoint: A file, or "random" to test random initialisation.
+        work_dir: Folder of logs; by default the config's, or ``work_dirs/<config name>``.
+        out: JSON file of results; by default ``results.json`` in the work dir.
+        dump: A .npz file of per-video scores (a classifier) or features.
+        backend: Decoder of all videos, as in :func:`training_config`.
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: nothing to test by, unknown keys, or no such checkpoint.
+    """
+    cfg = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(cfg, backend)
+    check_config(cfg)
+    if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
+        raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to judge by")
+    if cfg.get("test_evaluator") is None:
+        cfg.test_evaluator = {}
+    cfg.launcher = launcher
+    cfg.resume = False
+    cfg.load_from = None
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    cfg.pop("pretrained", None)  # the checkpoint, or chance, is all there is to test
+    if checkpoint != RANDOM:
+        if not Path(checkpoint).is_file():
+            raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' judges without one)")
+        cfg.load_from = str(Path(checkpoint).resolve())
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    if out is not None:
+        cfg.test_cfg.out = str(Path(out).resolve())
+    if dump is not None:
+        key = "dump" if cfg.test_cfg.type == "RecognitionTestLoop" else "features_out"
+        cfg.test_cfg[key] = str(Path(dump).resolve())
+    return cfg
+
+
+def extraction_config(
+    config: str | Path,
+    checkpoint: str,
+    out: str | Path,
+    *,
+    part: str = "test",
+    data_root: str | None = None,
+    ann_file: str | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] = (),
+    launcher: str = "none",
+) -> Config:
+    """The config that embeds a data set with the backbone of a checkpoint.
+
+    Args:
+        config: Of a pretraining, a linear evaluation, a finetuning or a retrieval: its backbone,
+            normalisation and test pipeline are taken.
+        checkpoint: A file with that backbone, or "random".
+        out: The .npz file.
+        part: "test", "bank" (what a retrieval recipe compares with) or "train" (the training list
+            with the test pipeline).
+        data_root: Another folder than the config's, for videos of one's own; without ``ann_file``
+            all videos below it.
+        ann_file: Another list.
+        backend: Decoder of all videos, as in :func:`training_config`.
+        cfg_options: ``KEY=VALUE`` each.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: as :func:`testing_config`, or the config has no such part.
+    """
+    cfg = testing_config(config, checkpoint, cfg_options=cfg_options, launcher=launcher)
+    original = load_config(config, cfg_options)
+    if backend is not None:
+        set_backend(original, backend)
+    if part not in _PARTS:
+        raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
+    found = {
+        "test": original.test_dataloader,
+        "bank": original.test_cfg.get("bank_dataloader"),
+        "train": original.get("train_dataloader"),
+    }[part]
+    if found is None:
+        raise ValueError(f"{config} has no {part} data to embed; it has a test part")
+    loader = copy.deepcopy(original.test_dataloader)
+    for key in ("data_root", "ann_file"):
+        loader.dataset[key] = found.dataset.get(key)
+    if data_root is not None:
+        loader.dataset.data_root, loader.dataset.ann_file = data_root, ann_file
+    elif ann_file is not None:
+        loader.dataset.ann_file = ann_file
+    if data_root is not None or ann_file is not None:  # no longer the data of the recipe
+        cfg.benchmark, cfg.split = None, None
+    loader.dataset.on_error = "skip"  # counted and listed with the features
+    cfg.test_dataloader = loader
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
+    cfg.data_preprocessor = None
+    cfg.model = {
+        "type": "Encoder",
+        "backbone": cfg.model.backbone,
+        "data_preprocessor": {"type": "VideoDataPreprocessor", **kept},
+    }
+    out = Path(out).resolve()
+    cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out)}
+    cfg.work_dir = str(out.parent / f"{out.stem}_logs")
+    return cfg
+
+
+def train(cfg: Config) -> VideoRunner:
+    """Train as a config of :func:`training_config` says."""
+    runner = VideoRunner.from_cfg(cfg)
+    _check_channels(runner.model)
+    runner.train()
+    return runner
+
+
+def _check_channels(model: torch.nn.Module) -> None:
+    """Raise ValueError if a classifier does not take what its backbone gives."""
+    model = unwrap_model(model)
+    given = getattr(getattr(model, "backbone", None), "out_channels", None)
+    wanted = getattr(getattr(model, "cls_head", None), "in_channels", None)
+    if isinstance(given, int) and isinstance(wanted, int) and given != wanted:
+        raise ValueError(
+            f"the backbone gives {given} channels, the classifier takes {wanted}: set "
+            f"model.cls_head.in_channels={given}"
+        )
+
+
+def test(cfg: Config) -> dict[str, float]:
+    """Test as a config of :func:`testing_config` says.
+
+    Raises:
+        ValueError: the checkpoint lacks weights of the network that is to be tested.
+    """
+    runner = VideoRunner.from_cfg(cfg)
+    if cfg.load_from is not None:
+        checkpoint = load_checkpoint_file(cfg.load_from)
+        check_backbone_weights(runner.model, checkpoint, cfg.load_from)
+        check_classifier_weights(runner.model, checkpoint, cfg.load_from)
+        if hasattr(unwrap_model(runner.model), "cls_head"):
+            classes = checkpoint.get("meta", {}).get("classes", ())
+            check_same_classes(
+                SimpleNamespace(metainfo={"classes": classes}),
+                runner.test_dataloader.dataset,
+                ("the training had", "the test has"),
+            )
+    return runner.test()
+
+
+def warn_of_slow_amp(amp: str | None) -> str | None:
+    """What to tell a user who asks for mixed precision without a GPU."""
+    if amp not in (None, "float32") and not torch.cuda.is_available():
+        return "--amp without a GPU is mostly slower, often many times"
+    return None
+
+
+def explain(error: Exception) -> str | None:
+    """What to tell the user of an error of their making; None where the traceback matters.
+
+    Wrong values, missing and unreadable files; not what happens in the midst of a training. A
+    loader's worker hands on its errors as text, below a traceback.
+    """
+    if isinstance(error, VideoDecodeError | WorkerCrashError):
+        return str(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    if isinstance(error, ValueError | _OF_FILES):
+        return None if any(frame.name == "run_iter" for frame in frames) else str(error)
+    told = f"{VideoDecodeError.__name__}|{SharedMemoryError.__name__}"
+    found = re.findall(rf"(?:{told}): (.+)", str(error))
+    return found[-1] if found else None
+
+
+def join_processes(launcher: str) -> None:
+    """Join the other processes before the first runner does; over gloo where there is no GPU."""
+    if launcher == "none" or is_distributed():
+        return
+    if torch.cuda.is_available():
+        init_dist(launcher)
+    else:
+        torch.distributed.init_process_group("gloo")

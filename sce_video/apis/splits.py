@@ -1,0 +1,238 @@
+"""All splits of a data set in one go: train, test, report each and the mean."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.dist import barrier, broadcast_object_list, is_main_process
+
+from sce_video.apis import launch
+from sce_video.utils.atomic_file import write_json
+
+RESULTS = "results.json"
+SETTINGS = "split_settings.json"
+SUMMARY = "splits.json"
+#: Settings that may differ between a run and its continuation.
+_FREE = (
+    "work_dir",
+    "launcher",
+    "resume",
+    "load_from",
+    "experiment_name",
+    "log_level",
+    "visualizer",
+)
+
+
+def for_split(cfg: Config, split: int | str) -> Config:
+    """The config with the lists of another split.
+
+    In every ``ann_file`` the word ``split<N>`` of the config's own split takes the other's number:
+    ``data/ucf101/train_split1.txt`` becomes ``data/ucf101/train_split2.txt``.
+
+    Args:
+        cfg: A config with ``split``, the number of the split that its lists are of.
+        split: The split wanted.
+
+    Raises:
+        ValueError: the config has no ``split``, or no list's name holds it.
+    """
+    own = cfg.get("split")
+    if own is None:
+        raise ValueError(
+            f"{cfg.filename} has no splits: it needs split = 1 and lists named like "
+            "train_split1.txt"
+        )
+    cfg = copy.deepcopy(cfg)
+    # split1 but not split10
+    pattern = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])")
+    if not _rename_lists(cfg._cfg_dict, pattern, f"split{split}"):
+        raise ValueError(
+            f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
+        )
+    cfg.split = int(split) if str(split).isdecimal() else str(split)
+    return cfg
+
+
+def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
+    """Put ``name`` in the place of the pattern in every ``ann_file`` below; how many have it."""
+    if isinstance(node, list | tuple):
+        return sum(_rename_lists(item, pattern, name) for item in node)
+    if not isinstance(node, dict):
+        return 0
+    count = 0
+    for key, value in node.items():
+        if key == "ann_file" and isinstance(value, str):
+            node[key], found = pattern.subn(name, value)
+            count += found
+        else:
+            count += _rename_lists(value, pattern, name)
+    return count
+
+
+class StoppedError(Exception):
+    """A signal has stopped the training of a split, which has a checkpoint to go on from."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(f"stopped by {by.name}; the same command goes on from here")
+        self.by = by
+
+
+def run_splits(
+    training: Config, testing: Callable[[str, Path], Config], splits: Sequence[int | str]
+) -> dict[str, Any]:
+    """Train and test every split; what is finished is kept, what was broken off goes on.
+
+    Each split has its folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``;
+    ``splits.json`` in the work dir has the figures of each and their mean. Called by all processes
+    of a distributed run alike.
+
+    Args:
+        training: The config of :func:`sce_video.apis.launch.training_config`, of any split.
+        testing: From a checkpoint and a folder to the config of
+            :func:`sce_video.apis.launch.testing_config`.
+        splits: For example ``[1, 2, 3]``.
+
+    Returns:
+        What is in ``splits.json``.
+
+    Raises:
+        ValueError: no or repeated splits, no lists of a split, or results of other settings in the
+            folder.
+        StoppedError: a training was stopped by a signal.
+    """
+    if not splits or len(set(map(str, splits))) != len(splits):
+        raise ValueError(f"splits must be given once each, got {list(splits)}")
+    root = Path(training.work_dir)
+    configs = {str(split): for_split(training, split) for split in splits}
+    for split, cfg in configs.items():
+        _check_lists(cfg)
+        _claim(root / f"split{split}", _fingerprint(cfg))
+    results = {}
+    for split, cfg in configs.items():
+        folder = root / f"split{split}"
+        if not _on_main((folder / RESULTS).is_file):
+            _run_split(cfg, testing, folder)
+        results[split] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
+    summary = summarise(results, root)
+    if is_main_process():
+        write_json(root / SUMMARY, summary)
+    return summary
+
+
+def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
+    """Train, or go on training, and test the last epoch."""
+    cfg = copy.deepcopy(cfg)
+    cfg.work_dir = str(folder)
+    cfg.resume, cfg.load_from = True, None
+    cfg.experiment_name = _unique_name(cfg, folder)
+    stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
+    if stopped_by is not None:
+        raise StoppedError(stopped_by)
+    test = for_split(
+        testing(str(folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"), folder), cfg.split
+    )
+    test.experiment_name = _unique_name(test, folder)
+    launch.test(test)
+    barrier()
+
+
+def _unique_name(cfg: Config, folder: Path) -> str:
+    """mmengine shares logs and counters between runs of one name; its own changes every second."""
+    name = [f"{Path(cfg.filename).stem}_{folder.name}_{time.time_ns()}"]
+    broadcast_object_list(name, src=0)
+    return name[0]
+
+
+def _on_main(question: Callable[[], Any]) -> Any:
+    """The first process's answer, on all processes."""
+    answer = [question() if is_main_process() else None]
+    broadcast_object_list(answer, src=0)
+    return answer[0]
+
+
+def _check_lists(cfg: Config) -> None:
+    """Before hours of training: are the lists of the split there?"""
+    for name in ("train_dataloader", "test_dataloader"):
+        dataset = cfg[name]["dataset"]
+        candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
+        if not any(path.is_file() for path in candidates):
+            raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
+
+
+def _fingerprint(cfg: Config) -> str:
+    kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
+    text = json.dumps(kept, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _claim(folder: Path, fingerprint: str) -> None:
+    """Mark the folder as of these settings; refuse one of others.
+
+    Raises:
+        ValueError: on all processes alike.
+    """
+
+    def claim() -> bool:
+        path = folder / SETTINGS
+        if path.is_file():
+            return json.loads(path.read_text(encoding="utf-8"))["sha256"] == fingerprint
+        write_json(path, {"sha256": fingerprint})
+        return True
+
+    if not _on_main(claim):
+        raise ValueError(
+            f"{folder} holds a run with other settings: give another --work-dir, or remove it"
+        )
+
+
+def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
+    """Each split's metrics, their mean and standard deviation.
+
+    Args:
+        results: Contents of ``results.json`` by split.
+        root: Folder of the ``split<N>`` folders.
+    """
+    names = list(next(iter(results.values()))["metrics"])
+    values = {n: [r["metrics"][n] for r in results.values()] for n in names}
+    protocol = dict(next(iter(results.values()))["protocol"])
+    protocol["split"] = list(results)
+    protocol["videos"] = [r["protocol"]["videos"] for r in results.values()]
+    protocol["failures"] = sum(r["protocol"]["failures"] for r in results.values())
+    protocol["checkpoint"] = [r["protocol"]["checkpoint"] for r in results.values()]
+    return {
+        "kind": "splits",
+        "splits": {
+            split: {
+                "metrics": r["metrics"],
+                "videos": r["protocol"]["videos"],
+                "results": str(Path(f"split{split}") / RESULTS),
+            }
+            for split, r in results.items()
+        },
+        "mean": {n: float(np.mean(v)) for n, v in values.items()},
+        "std": {n: float(np.std(v)) for n, v in values.items()},
+        "protocol": protocol,
+    }
+
+
+def format_splits(summary: dict[str, Any]) -> str:
+    """A row per split and their mean, in percent."""
+    columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
+    columns.append(("one_view_top1", "1 view top-1"))
+    rows = [(f"split {split}", entry["metrics"]) for split, entry in summary["splits"].items()]
+    rows.append(("mean", summary["mean"]))
+    lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
+    for name, metrics in rows:
+        lines.append(f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key, _ in columns))
+    return "\n".join(lines)

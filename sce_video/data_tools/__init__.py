@@ -1,0 +1,1 @@
+"""What is done to a data set before training: preparation, verification, repacking, toy videos."""

@@ -1,0 +1,42 @@
+"""From official downloads to annotation lists: UCF101, HMDB51, Kinetics, SSv2, AVA.
+
+``ucf101``, ``hmdb51``, ``kinetics`` and ``ssv2`` read the official files and find the videos;
+``prepare`` checks them against the disk and the published counts, and writes the lists. ``ava``
+does all of it for AVA, whose lists hold key frames with boxes. The commands are
+tools/data/{ucf101,hmdb51,kinetics,ssv2,ava}.py.
+"""
+
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.hmdb51 import locate_hmdb51, read_hmdb51
+from sce_video.data_tools.preparation.k200_classes import K200_CLASSES
+from sce_video.data_tools.preparation.kinetics import (
+    add_k200,
+    locate_kinetics,
+    read_class_list,
+    read_kinetics400,
+)
+from sce_video.data_tools.preparation.official import ClassMap, Entry, OfficialLists, Split
+from sce_video.data_tools.preparation.prepare import Options, prepare
+from sce_video.data_tools.preparation.ssv2 import locate_ssv2, read_ssv2
+from sce_video.data_tools.preparation.ucf101 import locate_ucf101, read_ucf101
+
+__all__ = [
+    "K200_CLASSES",
+    "ClassMap",
+    "Entry",
+    "Located",
+    "OfficialLists",
+    "Options",
+    "Split",
+    "add_k200",
+    "locate_hmdb51",
+    "locate_kinetics",
+    "locate_ssv2",
+    "locate_ucf101",
+    "prepare",
+    "read_class_list",
+    "read_hmdb51",
+    "read_kinetics400",
+    "read_ssv2",
+    "read_ucf101",
+]

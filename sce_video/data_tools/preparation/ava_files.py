@@ -1,0 +1,343 @@
+"""AVA's official files and person detections, read line by line and checked."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.data_tools.preparation.official import nearest
+from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
+from sce_video.utils.plain_pickle import load_plain_pickle
+
+FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
+OVERSHOOT = 0.005  # shares of the frame that a box may stick out, and is cut by
+
+Key = tuple[str, int]
+Corners = tuple[float, float, float, float]
+
+_BLOCK = re.compile(r"\b(?:item|label)\s*\{((?:[^{}\"]|\"(?:[^\"\\]|\\.)*\")*)\}")
+_FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\"|[\w.+-]+)")
+
+
+@dataclass
+class KeyFrame:
+    """Ground truth of a key frame.
+
+    Attributes:
+        line: Where the csv file speaks of it first.
+        boxes: Action ids in the order of the file, by corners and person.
+    """
+
+    line: int
+    boxes: dict[tuple[Corners, int], list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Annotations:
+    """What ``ava_{train,val}_v2.2.csv`` says.
+
+    Attributes:
+        path: The file.
+        frames: By video and second.
+        remarks: How often something unusual was met, by what it is.
+    """
+
+    path: Path
+    frames: dict[Key, KeyFrame] = field(default_factory=dict)
+    remarks: Counter[str] = field(default_factory=Counter)
+
+    def videos(self) -> dict[str, int]:
+        """The videos and the line of each one's first key frame, in the order of the file."""
+        lines: dict[str, int] = {}
+        for (video, _), frame in self.frames.items():
+            lines.setdefault(video, frame.line)
+        return lines
+
+
+def read_action_list(path: Path) -> dict[int, str]:
+    """Ids and names of an action list.
+
+    ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
+    ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
+
+    Raises:
+        ValueError: No such blocks, one without name or id, an id twice or not of 1 to 80; names
+            file and line.
+    """
+    text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    names: dict[int, str] = {}
+    for block in _BLOCK.finditer(text):
+        place = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
+        fields: dict[str, str] = dict(_FIELD.findall(block[1]))
+        name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
+        if not name.startswith('"') or not number.isdecimal():
+            raise ValueError(f'{place}: the block has no name: "..." with id: or label_id: NUMBER')
+        if not 1 <= int(number) <= NUM_ACTIONS:
+            raise ValueError(f"{place}: id {number} is not one of 1 to {NUM_ACTIONS}")
+        if int(number) in names:
+            raise ValueError(f"{place}: id {number} is there twice")
+        names[int(number)] = re.sub(r"\\(.)", r"\1", name[1:-1])
+    if not names:
+        raise ValueError(
+            f'{path} is no action list: no block item {{ name: "..." id: 1 }} and no '
+            'label { name: "..." label_id: 1 }'
+        )
+    return names
+
+
+def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
+    """All actions by id; without a full list those that are not scored are called by their id.
+
+    Raises:
+        ValueError: A scored action is not in the full list.
+    """
+    if every is None:
+        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
+    missing = sorted(set(scored) - set(every))
+    if missing:
+        raise ValueError(
+            f"action {missing[0]} ({scored[missing[0]]}) is in the list of scored actions, but not "
+            "in the list of all: take both from the official download"
+        )
+    return [Action(number, every[number], number in scored) for number in sorted(every)]
+
+
+def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
+    """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, a row an action.
+
+    Rows of one box of one person are joined. A row that ends after the time stamp, or is empty
+    from there on, is a key frame without a person, as in the official evaluation. The person may
+    be left out.
+
+    Args:
+        path: The csv file.
+        actions: Names by id.
+
+    Raises:
+        ValueError: Another number of cells, no number where one should be, a time stamp outside
+            902 to 1798, a box outside the frame or with inverted corners, an unknown action; names
+            file and line.
+    """
+    found = Annotations(path)
+    for line, cells in _rows(path):
+        place = f"{path}, line {line}"
+        if len(cells) < 2 or not cells[0]:
+            raise ValueError(f"{place}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
+        frame = found.frames.setdefault(
+            (cells[0], _second(cells[1], place)),
+            KeyFrame(line),
+        )
+        if not any(cells[2:]):
+            continue
+        if len(cells) not in (7, 8):
+            raise ValueError(
+                f"{place}: {len(cells)} cells, not 8: video_id,middle_frame_timestamp,"
+                "x1,y1,x2,y2,action_id,person_id"
+            )
+        corners = check_box([_number(cell, place) for cell in cells[2:6]], place, found.remarks)
+        action = _whole(cells[6], place, "action_id")
+        if action not in actions:
+            raise ValueError(
+                f"{place}: action {action} is not in the action list, ids "
+                f"{min(actions)} to {max(actions)}"
+            )
+        person = _whole(cells[7], place, "person_id") if len(cells) == 8 and cells[7] else -1
+        if corners is None:
+            continue
+        own = frame.boxes.setdefault((corners, person), [])
+        if action in own:
+            found.remarks["rows that say again what a row before said"] += 1
+        else:
+            own.append(action)
+    if not found.frames:
+        raise ValueError(f"{path} is empty: unpack it again from the official download")
+    return found
+
+
+def check_box(numbers: list[float], place: str, remarks: Counter[str]) -> Corners | None:
+    """Corners within the frame; None, counted, for a box of no width or height.
+
+    Raises:
+        ValueError: Corners outside the frame by more than a trifle, or inverted.
+    """
+    x1, y1, x2, y2 = numbers
+    shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError(f"{place}: {shown} has a coordinate that is no number")
+    if min(numbers) < -OVERSHOOT or max(numbers) > 1 + OVERSHOOT:
+        raise ValueError(
+            f"{place}: {shown} is outside the frame: coordinates are shares of width and height, "
+            "0 to 1 (pixels would have to be divided by them)"
+        )
+    if x1 > x2 or y1 > y2:
+        raise ValueError(f"{place}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 must hold")
+    if min(numbers) < 0 or max(numbers) > 1:
+        remarks[f"boxes that stuck out of the frame by up to {OVERSHOOT:g}, cut to it"] += 1
+        x1, y1, x2, y2 = (min(max(number, 0.0), 1.0) for number in numbers)
+    if x1 == x2 or y1 == y2:
+        remarks["boxes without width or height, left out"] += 1
+        return None
+    return x1, y1, x2, y2
+
+
+def read_excluded(path: Path) -> set[Key]:
+    """Read ``video_id,timestamp``: key frames that are used neither in training nor in testing.
+
+    Raises:
+        ValueError: A row of another form; names file and line.
+    """
+    excluded = set()
+    for line, cells in _rows(path):
+        if len(cells) != 2 or not cells[0] or not cells[1].isdecimal():
+            raise ValueError(f"{path}, line {line}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
+        excluded.add((cells[0], int(cells[1])))
+    return excluded
+
+
+@dataclass
+class Detections:
+    """Person detections of some files.
+
+    Attributes:
+        boxes: Best score by corners, by video and second.
+        remarks: As of :class:`Annotations`.
+        low: Detections with too low a score.
+        files: How many rows each file has.
+    """
+
+    boxes: dict[Key, dict[Corners, float]] = field(default_factory=dict)
+    remarks: Counter[str] = field(default_factory=Counter)
+    low: int = 0
+    files: Counter[Path] = field(default_factory=Counter)
+
+    def add_file(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """Read a file: SlowFast's csv, or mmaction2's pickle where the name ends in ``.pkl``.
+
+        Args:
+            path: The file.
+            videos: The known ones.
+            min_score: Detections with a lower score are left out.
+
+        Raises:
+            ValueError: An unknown video, a box or score that can be none, another kind of file;
+                names file and line or key.
+        """
+        if path.suffix.lower() in (".pkl", ".pickle"):
+            self._add_pickle(path, videos, min_score)
+        else:
+            self._add_csv(path, videos, min_score)
+
+    def _add_csv(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
+        for line, cells in _rows(path):
+            place = f"{path}, line {line}"
+            if len(cells) != 8:
+                raise ValueError(
+                    f"{place}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
+                    "action_id (may be empty),score"
+                )
+            key = self._key(cells[0], cells[1], place, videos)
+            score = _number(cells[7], place)
+            if not 0 <= score <= 1:
+                raise ValueError(
+                    f"{place}: score {cells[7]} is not from 0 to 1: is this a file of detections? "
+                    "(the annotations end in person_id, detections in a score)"
+                )
+            corners = check_box([_number(cell, place) for cell in cells[2:6]], place, self.remarks)
+            self._add(key, corners, score, min_score)
+            self.files[path] += 1
+
+    def _add_pickle(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """``{"video_id,0902": array (n, 5) of x1, y1, x2, y2, score}``."""
+        content = load_plain_pickle(path)
+        if not isinstance(content, dict) or not content:
+            raise ValueError(
+                f"{path} holds a {type(content).__name__}, not a dict of proposals: "
+                '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
+            )
+        for name, value in content.items():
+            place = f"{path}, key {name!r}"
+            video, comma, second = name.rpartition(",") if isinstance(name, str) else ("", "", "")
+            if not comma:
+                raise ValueError(f"{place} is not VIDEO,TIMESTAMP")
+            key = self._key(video, second, place, videos)
+            for row, numbers in enumerate(_proposals(value, place).tolist()):
+                corners = check_box(numbers[:4], f"{place}, row {row}", self.remarks)
+                self._add(key, corners, numbers[4], min_score)
+                self.files[path] += 1
+
+    def _key(self, video: str, second: str, place: str, videos: Mapping[str, object]) -> Key:
+        if video not in videos:
+            raise ValueError(
+                f"{place}: video {video!r} is in no annotation file; {nearest(video, videos)}"
+            )
+        return video, _second(second, place)
+
+    def _add(self, key: Key, corners: Corners | None, score: float, min_score: float) -> None:
+        if score < min_score:
+            self.low += 1
+        elif corners is not None:
+            own = self.boxes.setdefault(key, {})
+            own[corners] = max(score, own.get(corners, 0.0))
+
+
+def _proposals(value: Any, place: str) -> np.ndarray:
+    """(n, 5) float64 of one key frame."""
+    try:
+        table = np.asarray(value, dtype=np.float64)
+    except (ValueError, TypeError):  # rows of several lengths, text
+        table = np.array(math.nan)
+    if isinstance(value, np.ndarray | list) and table.size == 0:
+        return np.zeros((0, 5))
+    if table.ndim != 2 or table.shape[1] != 5:
+        shape = table.shape if isinstance(value, np.ndarray) else type(value).__name__
+        raise ValueError(f"{place}: {shape}, not an array (n, 5) of x1, y1, x2, y2, score")
+    wrong = ~((table[:, 4] >= 0) & (table[:, 4] <= 1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{place}, row {row}: score {table[row, 4]:g} is not from 0 to 1")
+    return table
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line number from 1 and cells, without blanks around them; empty lines are passed over."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            for cells in reader:
+                cells = [cell.strip() for cell in cells]
+                if any(cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: no csv file: {error}") from error
+
+
+def _second(text: str, place: str) -> int:
+    second = _whole(text, place, "time stamp")
+    if not FIRST_SECOND <= second <= LAST_SECOND:
+        raise ValueError(
+            f"{place}: time stamp {second} is not one of the annotated seconds "
+            f"{FIRST_SECOND} to {LAST_SECOND}"
+        )
+    return second
+
+
+def _whole(text: str, place: str, what: str) -> int:
+    if not text.isdecimal():
+        raise ValueError(f"{place}: {what} {text!r} is no whole number")
+    return int(text)
+
+
+def _number(text: str, place: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{place}: {text!r} is no number") from None

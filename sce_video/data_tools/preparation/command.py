@@ -1,0 +1,109 @@
+"""What the commands tools/data/{kinetics,ucf101,hmdb51,ssv2}.py have in common."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.official import OfficialLists
+from sce_video.data_tools.preparation.prepare import Options, prepare
+
+Read = Callable[[], tuple[OfficialLists, dict[str, Located]]]
+
+
+def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
+    """Add the folder of the data set and the options that all data sets share."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = f"ROOT holds the official downloads as they unpack:\n{layout}"
+    parser.add_argument("root", type=Path, metavar="ROOT", help="folder of the data set")
+    parser.add_argument("--videos", type=Path, metavar="DIR", help="folder of the videos")
+    parser.add_argument(
+        "--annotations", type=Path, metavar="DIR", help="folder of the official lists"
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="write the lists here and not to ROOT; paths in them stay relative to ROOT",
+    )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=usable_cores(),
+        help="processes that check files (default: one a core, here %(default)s)",
+    )
+    parser.add_argument(
+        "--time-limit",
+        type=float,
+        default=60.0,
+        metavar="SECONDS",
+        help="a file that takes longer counts as unreadable (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--no-check",
+        action="store_true",
+        help="only look whether files exist, do not decode their first frame",
+    )
+    parser.add_argument(
+        "--keep-missing",
+        action="store_true",
+        help="keep missing and unreadable files in the lists",
+    )
+    parser.add_argument(
+        "--strict",
+        action="store_true",
+        help="exit status 1 when a count differs from the published one",
+    )
+    parser.add_argument("--force", action="store_true", help="replace existing lists that differ")
+
+
+def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
+    """Read, prepare, and turn errors of the user's making into messages.
+
+    Args:
+        tool: Name of the command, for messages.
+        args: Of a parser with :func:`add_common_options`.
+        read: Gives the official lists and where the videos are.
+
+    Returns:
+        The exit status: 0, or 1 after an error or, with ``--strict``, when a count differs.
+    """
+    try:
+        official, located = read()
+        agrees = prepare(
+            official,
+            located,
+            Options(
+                root=args.root,
+                out=args.out,
+                workers=args.workers,
+                time_limit=args.time_limit,
+                check=not args.no_check,
+                keep_missing=args.keep_missing,
+                force=args.force,
+            ),
+        )
+    except (ValueError, OSError) as error:
+        print(f"{tool}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"{tool}: interrupted", file=sys.stderr)
+        return 130
+    if not agrees:
+        print(
+            f"{tool}: counts differ from the published ones, see the table"
+            + ("" if args.strict else " (an error with --strict only)"),
+            file=sys.stderr,
+        )
+    return 1 if args.strict and not agrees else 0
+
+
+def usable_cores() -> int:
+    """Cores this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

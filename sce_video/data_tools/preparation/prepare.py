@@ -1,0 +1,183 @@
+"""From official lists and files on disk to annotation lists: the part all data sets share."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from sce_video.data_tools.preparation.check import check_files
+from sce_video.data_tools.preparation.counts import count_rows, format_table
+from sce_video.data_tools.preparation.files import Located
+from sce_video.data_tools.preparation.official import OfficialLists
+from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.utils.progress import Progress
+
+_SHOWN = 5  # examples of missing and unreadable files on the screen
+
+
+@dataclass(frozen=True)
+class Options:
+    """How to prepare.
+
+    Attributes:
+        root: Folder of the data set; paths in the lists are relative to it.
+        out: Folder of the lists, ``root`` when None.
+        workers: Processes that look whether files can be read.
+        time_limit: Seconds a file may take.
+        check: Decode the first frame of every file; else only look whether it exists.
+        keep_missing: Keep missing and unreadable files in the lists.
+        force: Replace lists that differ.
+    """
+
+    root: Path
+    out: Path | None = None
+    workers: int = 1
+    time_limit: float = 60.0
+    check: bool = True
+    keep_missing: bool = False
+    force: bool = False
+
+
+def prepare(
+    official: OfficialLists,
+    located: Mapping[str, Located],
+    options: Options,
+    stream: TextIO | None = None,
+) -> bool:
+    """Check the files, show the counts, write lists, class maps and reports.
+
+    Args:
+        official: What the official lists say.
+        located: Where its videos are, by name.
+        options: How.
+        stream: Where the counts go, stdout unless given.
+
+    Returns:
+        Whether all counts agree with the published ones.
+
+    Raises:
+        ValueError: Two names are one file, a split is left with no video, or existing lists differ.
+    """
+    stream = stream if stream is not None else sys.stdout
+    _check_distinct(located)
+    missing = {name: place.missing for name, place in located.items() if place.missing}
+    unreadable = _unreadable(located, options, missing)
+    rows = count_rows(official, missing, unreadable, options.check)
+    _say(format_table(rows), stream)
+    for note in _notes(official, located, missing, unreadable, options):
+        _say(note, stream)
+    left_out = set() if options.keep_missing else {*missing, *unreadable}
+    contents = _lists(official, located, left_out)
+    contents |= {
+        f"missing_{official.name}.txt": _report(located, missing),
+        f"unreadable_{official.name}.txt": _report(located, unreadable),
+    }
+    folder = options.out or options.root
+    for name, action in write_outputs(folder, contents, force=options.force).items():
+        _say(f"{folder / name}: {action}", stream)
+    return all(row.agrees is not False for row in rows)
+
+
+def _say(text: str, stream: TextIO) -> None:
+    """Print; what the stream cannot show of a file name is shown as its code."""
+    encoding = stream.encoding or "utf-8"
+    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+
+
+def _check_distinct(located: Mapping[str, Located]) -> None:
+    """Two names may not lead to one file, or a video could be in train and test."""
+    name_of: dict[str, str] = {}
+    for name, place in located.items():
+        other = name_of.setdefault(place.path, name)
+        if other != name:
+            raise ValueError(f"{other!r} and {name!r} of the lists are one file, {place.path}")
+
+
+def _unreadable(
+    located: Mapping[str, Located], options: Options, missing: dict[str, str]
+) -> dict[str, str]:
+    """What is wrong with the files that are there; links to nothing are added to ``missing``."""
+    full = {
+        os.path.join(options.root, place.path): name
+        for name, place in located.items()
+        if name not in missing
+    }
+    if not options.check:
+        missing |= {name: "no such file" for path, name in full.items() if not os.path.isfile(path)}
+        return {}
+    progress = Progress(len(full), "checking")
+    found = check_files(
+        list(full),
+        workers=options.workers,
+        time_limit=options.time_limit,
+        advance=progress.advance,
+    )
+    progress.finish()
+    return {full[path]: reason for path, reason in found.items()}
+
+
+def _notes(
+    official: OfficialLists,
+    located: Mapping[str, Located],
+    missing: Mapping[str, str],
+    unreadable: Mapping[str, str],
+    options: Options,
+) -> list[str]:
+    """Sentences for the user, below the table."""
+    notes = [f"note: {note}" for note in official.notes]
+    remarks: dict[str, list[str]] = {}
+    for name, place in located.items():
+        if place.remark is not None:
+            remarks.setdefault(place.remark, []).append(name)
+    for remark, names in remarks.items():
+        example = f"{names[0]}: {located[names[0]].path}"
+        notes.append(f"note: {len(names):,} files {remark}, for example {example}")
+    fate = "kept in the lists (--keep-missing)" if options.keep_missing else "left out of the lists"
+    for what, reasons in (("missing", missing), ("unreadable", unreadable)):
+        if reasons:
+            report = f"{what}_{official.name}.txt"
+            notes.append(f"{what} ({report}): {len(reasons):,} files, {fate}")
+            for name in sorted(reasons)[:_SHOWN]:
+                notes.append(f"  {located[name].path}: {reasons[name]}")
+            if len(reasons) > _SHOWN:
+                notes.append(f"  and {len(reasons) - _SHOWN:,} more")
+    return notes
+
+
+def _lists(
+    official: OfficialLists, located: Mapping[str, Located], left_out: set[str]
+) -> dict[str, str | None]:
+    """Content of the annotation lists and class maps, by file name."""
+    contents: dict[str, str | None] = {}
+    for split in official.splits:
+        lines = [
+            _line(located[entry.name].path, entry.label)
+            for entry in split.entries
+            if entry.name not in left_out
+        ]
+        if not lines:
+            raise ValueError(
+                f"none of the {len(split.entries):,} videos of {split.list_name} is on disk and "
+                "readable; nothing was written"
+            )
+        contents[split.list_name] = "".join(lines)
+    for class_map in official.class_maps:
+        contents[class_map.file_name] = "".join(f"{name}\n" for name in class_map.names)
+    return contents
+
+
+def _line(path: str, label: int) -> str:
+    """A line of an annotation list; a path with a tab in it is set off by a tab."""
+    return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
+
+
+def _report(located: Mapping[str, Located], reasons: Mapping[str, str]) -> str | None:
+    """``path<TAB>reason`` a line, sorted; None when there is nothing to report."""
+    lines = sorted(
+        f"{located[name].path}\t{' '.join(reason.split())}\n" for name, reason in reasons.items()
+    )
+    return "".join(lines) or None

@@ -1,0 +1,61 @@
+"""Do the labels of a data set go with a classifier, and with those of another data set?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+def check_same_classes(
+    queries: Any, bank: Any, names: tuple[str, str] = ("the queries have", "the bank has")
+) -> None:
+    """Raise ValueError if two data sets number their classes by different sub-folders.
+
+    The folders are numbered in their sorted order, so a class that only one of the two has would
+    shift the labels after it, and the figures would be wrong without a word.
+
+    Args:
+        queries: A data set; only a non-empty ``metainfo["classes"]`` is looked at.
+        bank: Another one.
+        names: What the two are called.
+    """
+    first, second = (
+        tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, bank)
+    )
+    if first and second and first != second:
+        only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]
+        raise ValueError(
+            f"the sub-folders of the two data sets differ, so their labels do not agree: only "
+            f"{names[0]} {only[0]}, only {names[1]} {only[1]}; give both the same classes "
+            "or annotation lists"
+        )
+
+
+def check_labels(dataset: Any, num_classes: int) -> None:
+    """Raise ValueError unless every video has a label that the classifier has an output for.
+
+    Args:
+        dataset: With ``labels`` (N,), as :class:`~sce_video.datasets.VideoDataset`; data sets
+            without are not looked at.
+        num_classes: Outputs of the classifier.
+    """
+    labels = getattr(dataset, "labels", None)
+    if labels is None:
+        return
+    labels = np.asarray(labels)
+    wrong = np.flatnonzero((labels < 0) | (labels >= num_classes))
+    if len(wrong) == 0:
+        return
+    first = int(wrong[0])
+    where = dataset.place(first) if hasattr(dataset, "place") else f"video {first}"
+    if labels[first] < 0:
+        raise ValueError(
+            f"{where} has no label ({len(wrong)} of {len(labels)} videos have none or a wrong "
+            "one): recognition needs 'path label' on every line, or a sub-folder per class"
+        )
+    raise ValueError(
+        f"{where} has label {labels[first]}, the classifier has {num_classes} classes, 0 to "
+        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong): is "
+        "model.cls_head.num_classes that of the data set?"
+    )

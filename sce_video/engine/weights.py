@@ -1,0 +1,129 @@
+"""Does a checkpoint really hold the backbone that is about to be judged?"""
+
+from __future__ import annotations
+
+from torch import nn
+
+from sce_video.utils.distributed import unwrap_model
+
+_PREFIX = "backbone."
+_HEADS = ("cls_head.", "roi_head.")
+#: A counter of BN that no forward pass in eval mode reads; old files lack it.
+_IGNORED = "num_batches_tracked"
+
+
+def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int:
+    """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
+
+    Loading that passes over what does not fit would judge a partly random network without a
+    word. Weights of the checkpoint that the model lacks (projector, optimiser, a head) are fine,
+    unless they belong to a backbone too: then it is a deeper one.
+
+    Args:
+        model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
+            all of its weights count as the backbone.
+        checkpoint: What the file holds: a ``state_dict`` under that key, or the weights at once.
+        name: The file's name, for the message.
+
+    Returns:
+        Number of backbone tensors that fit.
+
+    Raises:
+        ValueError: none, or not all, of them fit; the message names the first of both sides.
+    """
+    inner = unwrap_model(model)
+    weights = checkpoint.get("state_dict", checkpoint)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    own = {key: value for key, value in inner.state_dict().items() if not key.endswith(_IGNORED)}
+    backbone = {key: value for key, value in own.items() if key.startswith(_PREFIX)}
+    prefix = _PREFIX if backbone else ""
+    backbone = backbone or own
+    missing = [key for key in backbone if key not in weights]
+    wrong = [k for k in backbone if k in weights and weights[k].shape != backbone[k].shape]
+    extra = [
+        key
+        for key in weights
+        if _belongs(key, own, prefix) and key not in own and not key.endswith(_IGNORED)
+    ]
+    if len(missing) == len(backbone):
+        raise ValueError(
+            f"no backbone weight of the model is in {name}: the model has {list(backbone)[:3]}..., "
+            f"the file {list(weights)[:3]}...; convert it first (tools/convert) or name the "
+            "file that holds this backbone"
+        )
+    if missing or wrong or extra:
+        shapes = [
+            f"{k} {tuple(weights[k].shape)} instead of {tuple(backbone[k].shape)}" for k in wrong
+        ]
+        parts = [
+            f"{len(found)} {what}, first {found[:2]}"
+            for what, found in (
+                ("missing", missing),
+                ("of another shape", shapes),
+                ("too many", extra),
+            )
+            if found
+        ]
+        raise ValueError(
+            f"{name} is of another backbone than the model ({'; '.join(parts)}): is the depth or "
+            "width of the config right?"
+        )
+    return len(backbone)
+
+
+def _belongs(key: str, own: dict, prefix: str) -> bool:
+    """Whether a weight of a file is a backbone's; without a prefix, if a part of the name is."""
+    if prefix:
+        return key.startswith(prefix)
+    return key.split(".")[0] in {name.split(".")[0] for name in own}
+
+
+def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
+    """Take the backbone's weights from a checkpoint and nothing else.
+
+    Args:
+        model: See :func:`check_backbone_weights`.
+        checkpoint: What the file holds.
+        name: The file's name, for the message.
+
+    Returns:
+        Number of tensors loaded.
+
+    Raises:
+        ValueError: as :func:`check_backbone_weights`.
+    """
+    count = check_backbone_weights(model, checkpoint, name)
+    inner = unwrap_model(model)
+    own = {key for key in inner.state_dict() if key.startswith(_PREFIX)}
+    weights = checkpoint.get("state_dict", checkpoint)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    inner.load_state_dict({k: v for k, v in weights.items() if k in own}, strict=False)
+    return count
+
+
+def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
+    """Raise unless the weights of the model's classifier are in the checkpoint, in their shape.
+
+    Args:
+        model: With a ``cls_head`` or a ``roi_head``, bare or wrapped; others pass.
+        checkpoint: What the file holds.
+        name: The file's name, for the message.
+
+    Raises:
+        ValueError: there is no classifier in the file, or one of another number of classes.
+    """
+    weights = checkpoint.get("state_dict", checkpoint)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
+    missing = [key for key in own if key not in weights]
+    if missing:
+        raise ValueError(
+            f"{name} has no classifier (no {missing[0]}): it is not a checkpoint of this recipe; "
+            "train it first: python tools/train.py CONFIG --pretrained CHECKPOINT"
+        )
+    for key, value in own.items():
+        if weights[key].shape != value.shape:
+            raise ValueError(
+                f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
+                f"{tuple(value.shape)}: another number of classes or another backbone"
+            )

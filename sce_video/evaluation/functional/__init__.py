@@ -1,0 +1,1 @@
+"""Evaluation protocols as pure functions of tensors."""

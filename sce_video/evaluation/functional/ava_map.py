@@ -1,0 +1,378 @@
+"""AVA's measure: mean average precision of actions in key frames, boxes matched at IoU 0.5.
+
+The rules are those of the official evaluation (activitynet/ActivityNet, Evaluation/
+get_ava_performance.py with Evaluation/ava/{object_detection_evaluation,per_image_evaluation,
+metrics}.py). Of one action:
+
+- In a key frame a detection belongs to the ground-truth box **of that action** that it overlaps
+  most, and is a hit when their IoU is 0.5 or more and no detection with a higher score is that
+  box's hit. Everything else is a false alarm: also a second detection whose best box is taken and
+  that overlaps another, free one by 0.5 or more.
+- The detections of all key frames, best score first, give precision and recall after each. The
+  average precision is the area under the precision, made monotone from the right.
+- An action without ground truth has no average precision (NaN) and does not count in the mean; one
+  with ground truth and without detections has 0.
+- Detections of no width or height, at a key frame that is not in the ground truth, or at an
+  excluded one are left out; so is the ground truth of an excluded one. A key frame that is in the
+  ground truth without any box counts: each of its detections is a false alarm.
+
+Where the public programs differ from this: SlowFast counts detections at key frames that the ground
+truth does not list as false alarms (list these key frames, without boxes, to get its figure), and
+mmaction2 leaves actions without any detection out of the mean, and key frames without a scored
+action. Of equal scores, the programs' order is that of an unstable sort. Here the key frames are
+taken sorted, and of equal scores the later in that order ranks first (what the programs do as long
+as their sort is stable); which of two equal detections of one box is its hit: the first as given.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
+from sce_video.utils.atomic_file import atomic_file
+
+Key = tuple[str, int]
+"""Video id and second of the film."""
+GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]
+Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]
+
+_COLUMNS = "video,timestamp,x1,y1,x2,y2,action,score"
+
+
+@dataclass(frozen=True)
+class AvaResult:
+    """Average precisions.
+
+    Attributes:
+        mAP: Mean over the scored actions that have ground truth, 0 to 1; NaN when none has.
+        per_class: Average precision by action id, scored actions alone; NaN without ground truth.
+        num_boxes: Ground-truth boxes by action id, scored actions alone.
+        key_frames: Key frames of the ground truth that are not excluded.
+        detections: Boxes of detections that were looked at.
+        ignored: Boxes left out: at excluded key frames, at those that the ground truth does not
+            list, or without width or height.
+        names: Name of the action by id.
+    """
+
+    mAP: float  # noqa: N815 - the field's word
+    per_class: dict[int, float]
+    num_boxes: dict[int, int]
+    key_frames: int
+    detections: int
+    ignored: int
+    names: dict[int, str] = field(default_factory=dict)
+
+    def table(self) -> str:
+        """A line an action, best first, those without ground truth last; then the mean."""
+        order = sorted(
+            self.per_class,
+            key=lambda i: (math.isnan(self.per_class[i]), -self.per_class[i], i),
+        )
+        rows = [("id", "action", "AP", "boxes")]
+        rows += [
+            (str(i), self.names.get(i, ""), _percent(self.per_class[i]), f"{self.num_boxes[i]:,}")
+            for i in order
+        ]
+        counted = sum(not math.isnan(value) for value in self.per_class.values())
+        mean = f"mean of {counted} of {len(order)} actions"
+        rows.append(("", mean, _percent(self.mAP), f"{sum(self.num_boxes.values()):,}"))
+        widths = [max(len(row[i]) for row in rows) for i in range(4)]
+        return "\n".join(
+            f"{a:>{widths[0]}}  {b:<{widths[1]}}  {c:>{widths[2]}}  {d:>{widths[3]}}"
+            for a, b, c, d in rows
+        )
+
+
+def _percent(value: float) -> str:
+    return "-" if math.isnan(value) else f"{100 * value:.2f}"
+
+
+class _Flat(NamedTuple):
+    """All key frames behind each other; M detections, G ground-truth boxes, F key frames."""
+
+    found: np.ndarray  # (M, 4) float64
+    scores: np.ndarray  # (M, number of actions); -inf: no detection of that action
+    found_ends: np.ndarray  # (F,) where the detections of a key frame end
+    true: np.ndarray  # (G, 4) float64
+    true_ends: np.ndarray  # (F,)
+    labels: list[Sequence[int]]  # G lists of action ids
+
+
+def evaluate_ava(
+    ground_truth: GroundTruth,
+    detections: Detections,
+    actions: Sequence[Action],
+    iou: float = 0.5,
+    excluded: Collection[Key] = (),
+) -> AvaResult:
+    """Average precision of every scored action.
+
+    Args:
+        ground_truth: By (video, second): boxes (n, 4), x1 y1 x2 y2 in any one unit, and n lists of
+            action ids. Actions that are not scored are passed over.
+        detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80), column
+            ``id - 1`` for an action; -inf where the box is no detection of that action.
+        actions: What is known of the actions; those with ``scored`` are judged.
+        iou: Overlap from which a detection is of a box.
+        excluded: Key frames to leave out.
+
+    Raises:
+        ValueError: No scored action, shapes that do not fit, a ground-truth box with inverted
+            corners, numbers that are none; names the key frame.
+    """
+    scored = [action for action in actions if action.scored]
+    if not scored:
+        raise ValueError("none of the actions is scored: there is nothing to evaluate")
+    if not 0 < iou <= 1:
+        raise ValueError(f"iou must be above 0 and at most 1, got {iou}")
+    width = max(action.id for action in scored)
+    excluded = frozenset(excluded)
+    keys = sorted(key for key in ground_truth if key not in excluded)
+    flat = _flatten(keys, ground_truth, detections, width)
+    pairs = _overlapping(flat, iou)
+    per_class, num_boxes = {}, {}
+    action_of = np.array([a for own in flat.labels for a in own], dtype=np.int64)
+    box_of = np.repeat(np.arange(len(flat.labels)), [len(own) for own in flat.labels])
+    for action in scored:
+        labelled = box_of[action_of == action.id]
+        of_action = np.zeros(len(flat.true), dtype=bool)
+        of_action[labelled] = True
+        scores = flat.scores[:, action.id - 1]
+        hits = _hits(pairs, of_action, scores)
+        count = len(labelled)  # a box with an action twice counts twice, as it does officially
+        per_class[action.id] = average_precision(scores, hits, count)
+        num_boxes[action.id] = count
+    values = [value for value in per_class.values() if not math.isnan(value)]
+    return AvaResult(
+        mAP=sum(values) / len(values) if values else math.nan,
+        per_class=per_class,
+        num_boxes=num_boxes,
+        key_frames=len(keys),
+        detections=len(flat.found),
+        ignored=sum(len(boxes) for boxes, _ in detections.values()) - len(flat.found),
+        names={action.id: action.name for action in scored},
+    )
+
+
+def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float:
+    """Area under the monotone precision over recall.
+
+    Args:
+        scores: (M,); of equal ones the later ranks first.
+        hits: (M,) bool.
+        count: Ground-truth boxes; NaN comes out for 0.
+    """
+    if count == 0:
+        return math.nan
+    ranked = hits[np.argsort(scores, kind="stable")[::-1]]
+    precision = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or any higher
+    return float(best[ranked].sum() / count)  # every hit raises recall by 1 / count
+
+
+def _flatten(
+    keys: Sequence[Key], ground_truth: GroundTruth, detections: Detections, width: int
+) -> _Flat:
+    found, scores, found_ends = [np.zeros((0, 4))], [np.zeros((0, NUM_ACTIONS))], []
+    true, true_ends = [np.zeros((0, 4))], []
+    labels: list[Sequence[int]] = []
+    num_found = 0
+    for key in keys:
+        boxes, own = ground_truth[key]
+        boxes = _check_boxes(boxes, "ground-truth", key)
+        if len(own) != len(boxes):
+            raise ValueError(f"{_name(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
+        if (boxes[:, :2] > boxes[:, 2:]).any():
+            raise ValueError(f"{_name(key)}: a ground-truth box has inverted corners")
+        true.append(boxes)
+        labels += own
+        true_ends.append(len(labels))
+        if key in detections:
+            boxes = _check_boxes(detections[key][0], "detected", key)
+            table = _check_scores(detections[key][1], len(boxes), width, key)
+            solid = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
+            found.append(boxes[solid])
+            scores.append(table[solid, :width])
+            num_found += int(solid.sum())
+        found_ends.append(num_found)
+    scores[0] = np.zeros((0, width))
+    return _Flat(
+        np.concatenate(found),
+        np.concatenate(scores),
+        np.array(found_ends, dtype=np.int64),
+        np.concatenate(true),
+        np.array(true_ends, dtype=np.int64),
+        labels,
+    )
+
+
+def _check_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
+    boxes = np.asarray(boxes, dtype=np.float64)
+    if boxes.size == 0:
+        return np.zeros((0, 4))
+    if boxes.ndim != 2 or boxes.shape[1] != 4:
+        raise ValueError(f"{_name(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
+    if not np.isfinite(boxes).all():
+        raise ValueError(f"{_name(key)}: a coordinate of the {what} boxes is no number")
+    return boxes
+
+
+def _check_scores(scores: np.ndarray, count: int, width: int, key: Key) -> np.ndarray:
+    scores = np.asarray(scores)
+    if scores.size == 0 and count == 0:
+        return np.zeros((0, width))
+    if scores.ndim != 2 or scores.shape[0] != count or scores.shape[1] < width:
+        raise ValueError(
+            f"{_name(key)}: scores must be ({count}, {width} or more), a row a box and a column "
+            f"an action, got {scores.shape}"
+        )
+    if np.isnan(scores).any() or np.isposinf(scores).any():
+        raise ValueError(f"{_name(key)}: a score is no number")
+    return scores
+
+
+def _name(key: Key) -> str:
+    return f"video {key[0]}, second {key[1]}"
+
+
+def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs of one key frame with IoU of at least ``iou``: detection and ground truth, each (P,).
+
+    Sorted by detection, the most overlapping first, of equal ones the first ground-truth box.
+    """
+    found_counts = np.diff(flat.found_ends, prepend=0)
+    true_counts = np.diff(flat.true_ends, prepend=0)
+    partners = np.repeat(true_counts, found_counts)  # boxes of its key frame, for each detection
+    first = np.repeat(flat.true_ends - true_counts, found_counts)
+    found = np.repeat(np.arange(len(flat.found)), partners)
+    within = np.arange(len(found)) - np.repeat(np.cumsum(partners) - partners, partners)
+    true = np.repeat(first, partners) + within
+    a, b = flat.found[found], flat.true[true]
+    sides = np.minimum(a[:, 2:], b[:, 2:]) - np.maximum(a[:, :2], b[:, :2])
+    common = np.prod(np.maximum(sides, 0), axis=1)
+    areas = np.prod(a[:, 2:] - a[:, :2], axis=1) + np.prod(b[:, 2:] - b[:, :2], axis=1)
+    overlap = common / (areas - common)
+    near = overlap >= iou
+    found, true, overlap = found[near], true[near], overlap[near]
+    order = np.lexsort((true, -overlap, found))
+    return found[order], true[order]
+
+
+def _hits(
+    pairs: tuple[np.ndarray, np.ndarray], of_action: np.ndarray, scores: np.ndarray
+) -> np.ndarray:
+    """Which detections of an action are hits, (M,) bool.
+
+    A detection that overlaps no box of the action by enough has its best box below the threshold
+    as well, so the pairs above it are all that matters; and as a detection has one box only that it
+    can hit, the best detection of each box is the hit, in whatever order they are looked at.
+
+    Args:
+        pairs: Of :func:`_overlapping`.
+        of_action: (G,) bool, the ground-truth boxes of the action.
+        scores: (M,) of the action; -inf: no detection (behind all others it changes no precision).
+    """
+    hits = np.zeros(len(scores), dtype=bool)
+    chosen = of_action[pairs[1]] & (scores[pairs[0]] > -np.inf)
+    found, true = pairs[0][chosen], pairs[1][chosen]
+    found, best = np.unique(found, return_index=True)  # the first pair is the most overlapping
+    true = true[best]
+    order = np.lexsort((found, -scores[found], true))
+    _, winners = np.unique(true[order], return_index=True)
+    hits[found[order][winners]] = True
+    return hits
+
+
+def write_result_csv(
+    path: str | Path,
+    detections: Detections,
+    actions: Sequence[Action],
+    min_score: float = -math.inf,
+) -> int:
+    """Write the official form of results, ``video,timestamp,x1,y1,x2,y2,action,score`` a line.
+
+    Numbers are written so that float32 comes back exactly. The file appears whole or not at all.
+
+    Args:
+        path: The file.
+        detections: As for :func:`evaluate_ava`, sorted here by video and second.
+        actions: The scored ones are written.
+        min_score: Lower scores are left out; each one left out can lower the figures a little.
+
+    Returns:
+        Lines written.
+    """
+    lines = 0
+    with atomic_file(path) as unfinished:
+        with open(unfinished, "w", encoding="utf-8", newline="") as file:
+            for line in _result_lines(detections, actions, min_score):
+                file.write(line)
+                lines += 1
+    return lines
+
+
+def _result_lines(
+    detections: Detections, actions: Sequence[Action], min_score: float
+) -> Iterator[str]:
+    ids = sorted(action.id for action in actions if action.scored)
+    for key in sorted(detections):
+        boxes = _check_boxes(detections[key][0], "detected", key)
+        scores = _check_scores(detections[key][1], len(boxes), max(ids), key)
+        for box, own in zip(boxes, scores, strict=True):
+            place = ",".join(f"{value:.9g}" for value in box)
+            for action in ids:
+                score = own[action - 1]
+                if score >= min_score and score > -math.inf:
+                    yield f"{key[0]},{key[1]:04d},{place},{action},{score:.9g}\n"
+
+
+def read_result_csv(path: str | Path) -> dict[Key, tuple[np.ndarray, np.ndarray]]:
+    """Read results in the official form.
+
+    Rows of one box are joined; a second row of a box and an action is a box of its own.
+
+    Returns:
+        By (video, second): boxes (m, 4) and scores (m, 80), -inf where there is no row.
+
+    Raises:
+        ValueError: A row of another form, an action that is not of 1 to 80; names file and line.
+    """
+    rows: dict[Key, list[tuple[tuple[float, ...], dict[int, float]]]] = {}
+    with open(path, encoding="utf-8", newline="") as file:
+        reader = csv.reader(file)
+        for cells in reader:
+            if not cells:
+                continue
+            try:
+                video, second, *numbers, action_text, score_text = cells
+                box = tuple(float(text) for text in numbers)
+                key, action, score = (video, int(second)), int(action_text), float(score_text)
+            except ValueError:
+                box, action = (), 0
+            values = (*box, score) if box else (math.nan,)
+            if len(box) != 4 or not 1 <= action <= NUM_ACTIONS or not np.isfinite(values).all():
+                raise ValueError(f"{path}, line {reader.line_num}: {cells} is not {_COLUMNS}")
+            own = rows.setdefault(key, [])
+            place = next((table for b, table in own if b == box and action not in table), None)
+            if place is None:
+                place = {}
+                own.append((box, place))
+            place[action] = score
+    return {key: _tables(own) for key, own in rows.items()}
+
+
+def _tables(
+    own: Sequence[tuple[tuple[float, ...], dict[int, float]]],
+) -> tuple[np.ndarray, np.ndarray]:
+    scores = np.full((len(own), NUM_ACTIONS), -np.inf)
+    for row, (_, table) in zip(scores, own, strict=True):
+        for action, score in table.items():
+            row[action - 1] = score
+    return np.array([box for box, _ in own]), scores

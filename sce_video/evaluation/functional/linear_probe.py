@@ -1,0 +1,193 @@
+"""Linear probe: multinomial logistic regression on frozen features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.evaluation.functional.accuracy import check_labels, top_k_accuracy
+from sce_video.evaluation.functional.neighbours import check_features
+
+#: Weight decays tried by default, on standardised features and the mean cross-entropy.
+L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
+#: A dimension that varies less than this share of the features' root mean square is constant.
+_CONSTANT = 1e-6
+
+
+class LinearProbe(NamedTuple):
+    """A fitted probe.
+
+    Attributes:
+        mean: (C,) float64, taken off the features.
+        scale: (C,) float64, divides them.
+        weight: (C, number of training classes) float64.
+        bias: (number of training classes,) float64.
+        classes: Labels of the columns, ascending.
+        l2: Weight decay chosen.
+        validation: Accuracy (0 to 1) on the validation split of the training features for every
+            weight decay tried; empty when nothing was to be chosen.
+    """
+
+    mean: Tensor
+    scale: Tensor
+    weight: Tensor
+    bias: Tensor
+    classes: Tensor
+    l2: float
+    validation: dict[float, float]
+
+    def scores(self, features: Tensor, num_classes: int | None = None) -> Tensor:
+        """Logits (N, num_classes) float64 of features (N, C); -inf for classes never trained."""
+        check_features(features, "features")
+        if features.shape[1] != len(self.mean):
+            raise ValueError(
+                f"the probe was fitted on {len(self.mean)} dimensions, got {features.shape[1]}"
+            )
+        if num_classes is None:
+            num_classes = int(self.classes[-1]) + 1
+        x = (features.cpu().double() - self.mean) / self.scale
+        scores = x.new_full((len(x), num_classes), float("-inf"))
+        scores[:, self.classes] = x @ self.weight + self.bias
+        return scores
+
+
+def fit_logistic(
+    x: Tensor,
+    y: Tensor,
+    num_classes: int,
+    l2: float,
+    *,
+    start: tuple[Tensor, Tensor] | None = None,
+    max_iter: int = 1000,
+) -> tuple[Tensor, Tensor]:
+    """Minimise ``mean cross-entropy + l2/2 * |weight|^2`` by L-BFGS with line search.
+
+    Args:
+        x: (N, C) float64.
+        y: (N,) integers in [0, num_classes).
+        num_classes: Columns of the weight.
+        l2: Positive: the minimum is then unique. The bias is not penalised.
+        start: Weight and bias to start at; zeros by default.
+        max_iter: Upper bound of iterations.
+
+    Returns:
+        Weight (C, num_classes) and bias (num_classes,), float64.
+    """
+    if l2 <= 0:
+        raise ValueError(f"l2 must be positive, got {l2}")
+    first = start or (x.new_zeros((x.shape[1], num_classes)), x.new_zeros(num_classes))
+    weight, bias = (t.clone().requires_grad_() for t in first)
+    optimizer = torch.optim.LBFGS(
+        [weight, bias],
+        max_iter=max_iter,
+        tolerance_grad=1e-6,
+        tolerance_change=1e-10,
+        history_size=20,
+        line_search_fn="strong_wolfe",
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = F.cross_entropy(x @ weight + bias, y) + 0.5 * l2 * weight.square().sum()
+        loss.backward()
+        return loss
+
+    with torch.enable_grad():
+        optimizer.step(closure)
+    return weight.detach(), bias.detach()
+
+
+def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
+    """Indices of a training and a validation part, every class shared out alike.
+
+    Every class gives ``round(fraction * its size)`` samples to validation, at least one if it
+    has two, and always keeps one. The same ``seed`` gives the same split, whatever the global
+    random state, and leaves that state alone.
+
+    Returns:
+        Training and validation indices, ascending; validation is empty if all classes have one.
+    """
+    if not 0.0 < fraction < 1.0:
+        raise ValueError(f"the validation share must be between 0 and 1, got {fraction}")
+    generator = torch.Generator().manual_seed(seed)
+    held = torch.zeros(len(labels), dtype=torch.bool)
+    for c in labels.unique():
+        members = torch.nonzero(labels == c).flatten()
+        count = min(max(round(fraction * len(members)), 1), len(members) - 1)
+        held[members[torch.randperm(len(members), generator=generator)[:count]]] = True
+    return torch.nonzero(~held).flatten(), torch.nonzero(held).flatten()
+
+
+def fit_linear_probe(
+    features: Tensor,
+    labels: Tensor,
+    *,
+    l2_grid: Sequence[float] = L2_GRID,
+    val_fraction: float = 0.2,
+    seed: int = 0,
+    max_iter: int = 1000,
+) -> LinearProbe:
+    """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
+
+    Every dimension is standardised by its mean and standard deviation over ``features``. The
+    weight decay with the best accuracy on a stratified validation split of ``features`` is kept
+    (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test features
+    have no part in it. Deterministic, float64 on the CPU. When no class has two samples there is
+    no split to choose by, and the middle of the grid is taken.
+
+    Args:
+        features: (N, C).
+        labels: (N,) integers from 0; at least two classes.
+        l2_grid: Weight decays to choose from.
+        val_fraction: Share of the training features held out for the choice.
+        seed: Of that split.
+        max_iter: L-BFGS iterations at most, per fit.
+
+    Raises:
+        ValueError: bad labels, features that are not finite, fewer than two classes, empty grid.
+    """
+    grid = sorted(set(l2_grid), reverse=True)
+    if not grid or grid[-1] <= 0:
+        raise ValueError(f"l2_grid must hold positive weight decays, got {tuple(l2_grid)}")
+    check_features(features, "features")
+    check_labels(labels, len(features), "labels")
+    classes, targets = labels.cpu().unique(return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"a probe tells classes apart; all labels are {classes.tolist()}")
+    x = features.cpu().double()
+    mean, scale = _standardiser(x)
+    x = (x - mean) / scale
+    validation: dict[float, float] = {}
+    best = grid[len(grid) // 2]
+    train, held = stratified_split(targets, val_fraction, seed)
+    if len(grid) > 1 and len(held) > 0:
+        best, validation = _choose_l2(x, targets, train, held, grid, max_iter)
+    weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)
+    return LinearProbe(mean, scale, weight, bias, classes, best, validation)
+
+
+def _standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Mean and standard deviation per dimension; 1 where a dimension is constant."""
+    mean = x.mean(dim=0)
+    std = x.std(dim=0, correction=0)
+    floor = _CONSTANT * x.square().mean().sqrt()
+    return mean, torch.where(std > floor, std, torch.ones_like(std))
+
+
+def _choose_l2(
+    x: Tensor, y: Tensor, train: Tensor, held: Tensor, grid: Sequence[float], max_iter: int
+) -> tuple[float, dict[float, float]]:
+    """The best weight decay on the held-out part; each fit starts at the one before it."""
+    num_classes = int(y.max()) + 1
+    start = None
+    ranked, accuracy = [], {}
+    for l2 in grid:
+        start = fit_logistic(x[train], y[train], num_classes, l2, start=start, max_iter=max_iter)
+        logits = x[held] @ start[0] + start[1]
+        accuracy[l2] = top_k_accuracy(logits, y[held], (1,))[1]
+        ranked.append((-accuracy[l2], float(F.cross_entropy(logits, y[held])), -l2))
+    return -min(ranked)[2], accuracy

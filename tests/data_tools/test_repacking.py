@@ -1,0 +1,500 @@
+"""Repacking one file: frames, times, sizes, key frames, PSNR; against plain decoding and numpy."""
+
+from __future__ import annotations
+
+import os
+import resource
+from fractions import Fraction
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+from helpers.videos import numbered_frames, read_number, write_video
+
+from sce_video.data_tools.repack import Settings, source, work
+from sce_video.data_tools.repack.encoding import CRF_RANGE, Psnr
+from sce_video.data_tools.repack.timing import make_schedule
+from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
+
+av.logging.set_libav_level(av.logging.FATAL)
+
+
+def repacked(path, tmp_path, min_psnr=20.0, **settings):
+    """(facts, path of the output)."""
+    output = tmp_path / "out.mp4"
+    facts = repack_file(Job(str(path), str(output), Settings(**settings), min_psnr))
+    return facts, output
+
+
+def decode(path):
+    """Frames as (n, H, W, 3), seconds (n,), and which packets are key frames."""
+    frames, times, keys = [], [], []
+    with av.open(str(path)) as container:
+        for packet in container.demux(video=0):
+            if packet.size:
+                keys.append(packet.is_keyframe)
+            for frame in packet.decode():
+                frames.append(frame.to_ndarray(format="rgb24"))
+                times.append(float(frame.pts * frame.time_base))
+    return np.stack(frames), np.array(times), keys
+
+
+def noise(count, height=64, width=80, seed=0):
+    """Smoothed noise, so that there is something to lose."""
+    frames = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
+    return np.stack([cv2.GaussianBlur(frame, (0, 0), 2) for frame in frames])
+
+
+# -- time ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("keyint", [1, 4])
+def test_constant_rate_keeps_every_frame_and_time(tmp_path, keyint):
+    path = write_video(tmp_path / "in.mkv", numbered_frames(23), fps=30)
+    facts, output = repacked(path, tmp_path, keyint=keyint)
+    frames, times, keys = decode(output)
+    assert [read_number(frame) for frame in frames] == list(range(23))
+    assert np.allclose(times, np.arange(23) / 30, atol=1e-9)
+    assert keys == [number % keyint == 0 for number in range(23)]
+    assert facts["status"] == "done" and facts["constant"] and facts["rate"] == "30"
+    assert facts["frames"] == facts["source_frames"] == 23
+
+
+def test_an_odd_rate_is_kept_exactly(tmp_path):
+    path = write_video(tmp_path / "in.mp4", numbered_frames(40), fps=Fraction(30000, 1001))
+    facts, output = repacked(path, tmp_path)
+    with av.open(str(output)) as container:
+        assert container.streams.video[0].average_rate == Fraction(30000, 1001)
+    assert facts["rate"] == "30000/1001" and facts["frames"] == 40
+
+
+def test_variable_rate_is_right_in_seconds(tmp_path):
+    """At every output time stands the frame that the source shows then, by its own time stamps."""
+    gaps = [40] * 20 + [120] * 5 + [40] * 10 + [500, 40, 40, 80, 200]
+    stamps = np.concatenate([[0], np.cumsum(gaps)]).tolist()
+    path = write_video(tmp_path / "in.mkv", numbered_frames(len(stamps)), pts=stamps)
+    facts, output = repacked(path, tmp_path)
+    frames, times, _ = decode(output)
+    assert not facts["constant"] and facts["rate"] == "25"
+    for frame, time in zip(frames, times, strict=True):
+        shown = max(i for i, stamp in enumerate(stamps) if stamp / 1000 <= time + 1e-6)
+        assert read_number(frame) == shown
+    with open_reader(str(path)) as reader:
+        assert abs(len(frames) / 25 - reader.duration) <= 1 / 25
+
+
+def schedule(times, duration, stated=(), tick=0.001):
+    return make_schedule(np.asarray(times, float), duration, list(stated), tick)
+
+
+def test_rounded_time_stamps_are_a_constant_rate():
+    times = np.round(np.arange(500) / (30000 / 1001), 3)  # as Matroska has them
+    made = schedule(times, times[-1] + 0.033)
+    assert made.constant and made.rate == Fraction(30000, 1001)
+    assert made.shown.tolist() == list(range(500))
+
+
+def test_a_missing_frame_is_no_rounding_though_ticks_are_long():
+    """In an AVI the tick is the frame."""
+    times = np.delete(np.arange(20) / 25, 7)
+    made = schedule(times, 20 / 25, [Fraction(25)], tick=1 / 25)
+    assert not made.constant and made.rate == 25
+    assert made.shown.tolist() == [*range(7), 6, *range(7, 19)]
+
+
+def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
+    """After a damaged packet nothing is taken until the next key frame, as in the reader."""
+    options = {"crf": "20", "x264-params": "keyint=10:scenecut=0:bframes=0"}
+    path = write_video(tmp_path / "in.mkv", numbered_frames(40), options=options)
+    with av.open(str(path)) as container:
+        packet = [bytes(packet) for packet in container.demux(video=0)][13]
+    data = path.read_bytes()
+    assert data.count(packet) == 1
+    path.write_bytes(data.replace(packet, b"\xff" * len(packet)))
+    facts, output = repacked(path, tmp_path)
+    shown = [read_number(frame) for frame in decode(output)[0]]
+    assert shown == [*range(13), *[12] * 7, *range(20, 40)]
+    assert (facts["source_frames"], facts["source_promised"]) == (33, 40)
+
+
+def test_a_long_last_frame_is_held():
+    made = schedule(np.arange(10) / 10, 1.5, [Fraction(10)])
+    assert made.rate == 10 and made.shown.tolist() == [*range(10)] + [9] * 5
+
+
+def test_the_rate_makes_at_most_eight_times_the_frames():
+    times = np.concatenate([np.arange(60) / 1000, 0.05 + np.arange(1, 40)])
+    made = schedule(times, times[-1] + 1)
+    assert 7.9 * len(times) <= len(made.shown) <= 8 * len(times)
+    assert abs(made.duration - (times[-1] + 1)) <= 1 / made.rate
+    assert made.never_shown(len(times)) == len(set(range(99)) - set(made.shown.tolist())) > 50
+    slow = schedule([0, 0.04, 40_000], 80_000)  # less than a frame in a thousand seconds
+    assert 20 <= len(slow.shown) <= 24 and abs(slow.duration - 80_000) <= 1 / slow.rate
+
+
+@pytest.mark.parametrize(("still", "rate"), [(6, "30"), (10, "124/5")])
+def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
+    """30 frames in a second; what cannot be shown within the bound is counted."""
+    stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
+    path = write_video(tmp_path / "in.mkv", numbered_frames(31), pts=stamps)
+    facts, output = repacked(path, tmp_path)
+    frames, times, _ = decode(output)
+    shown = [read_number(frame) for frame in frames]
+    for number, time in zip(shown, times, strict=True):
+        assert number == max(i for i, stamp in enumerate(stamps) if stamp / 1000 <= time + 2e-3)
+    assert facts["frames_not_shown"] == 31 - len(set(shown)) <= 6
+    assert len(shown) <= 8 * 31 and (facts["frames_not_shown"] == 0) == (still == 6)
+    assert abs(Fraction(facts["rate"]) - Fraction(rate)) < 0.1
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_very_short_videos(tmp_path, count):
+    path = write_video(tmp_path / "in.mp4", numbered_frames(count), fps=25)
+    facts, output = repacked(path, tmp_path)
+    assert facts["frames"] == len(decode(output)[0]) == count
+
+
+def test_random_schedules_against_a_loop():
+    rng = np.random.default_rng(0)
+    for _ in range(200):
+        count = int(rng.integers(1, 60))
+        gaps = rng.integers(5, 200, count)
+        times = np.concatenate([[0], np.cumsum(gaps)[:-1]]) / 1000
+        duration = float(times[-1] + gaps[-1] / 1000)
+        made = schedule(times, duration, [Fraction(25)])
+        frame = float(1 / made.rate)
+        assert abs(made.duration - duration) <= frame + 1e-9
+        slack = 0 if made.constant else min(0.001, 0.1 * frame)
+        for number, shown in enumerate(made.shown):
+            time = number * frame
+            if made.constant:  # moved by less than a tenth of a frame
+                assert shown == number and abs(times[shown] - time) <= 0.1 * frame + 1e-3
+            else:
+                assert shown == max(i for i in range(count) if times[i] <= time + slack + 1e-9)
+
+
+# -- pictures ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("size", "options", "expected"),
+    [
+        ((480, 854), {}, (256, 456)),
+        ((854, 480), {}, (456, 256)),
+        ((120, 160), {}, (120, 160)),
+        ((120, 160), {"enlarge": True}, (256, 342)),
+        ((480, 640), {"short_side": None}, (480, 640)),
+        ((480, 853), {"short_side": None}, (480, 852)),
+        ((255, 333), {}, (254, 332)),
+        ((1, 1), {"short_side": None}, (2, 2)),
+        ((1080, 1920), {"short_side": 112}, (112, 200)),
+    ],
+)
+def test_sizes(size, options, expected):
+    assert Settings(**options).target_size(*size) == expected
+
+
+def test_an_odd_size_is_cropped_not_scaled(tmp_path):
+    frames = noise(4, 65, 81)
+    path = write_odd(tmp_path / "in.mkv", frames)
+    facts, output = repacked(path, tmp_path, crf=4)
+    made, _, _ = decode(output)
+    assert made.shape[1:3] == (64, 80) and not facts["scaled"]
+    source_frames, _, _ = decode(path)
+    assert psnr(made, source_frames[:, :64, :80]) > 35
+
+
+def write_odd(path, frames):
+    """FFV1 takes odd sizes, and loses nothing."""
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("ffv1", rate=25)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "bgr0"
+        for array in frames:
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24").reformat(format="bgr0")
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    return path
+
+
+def psnr(one, other):
+    error = np.mean((one.astype(float) - other.astype(float)) ** 2)
+    return 10 * np.log10(255**2 / max(error, 1e-9))
+
+
+@pytest.mark.parametrize("turn", [90, 180, 270])
+def test_rotation_is_applied(shared_videos, tmp_path, turn):
+    path = shared_videos / "formats" / f"decord__video_{turn}.mov"
+    _, output = repacked(path, tmp_path, short_side=None)
+    with open_reader(str(path)) as one, open_reader(str(output)) as other:
+        indices = np.arange(len(one.timestamps))
+        upright, made = one.read(indices), other.read(indices)
+    assert upright.shape == made.shape == ((3, 568, 320, 3) if turn != 180 else (3, 320, 568, 3))
+    assert psnr(upright, made) > 30
+    with av.open(str(output)) as container:
+        assert next(container.decode(video=0)).rotation == 0
+
+
+def test_full_range_and_colour_matrix(shared_videos, tmp_path):
+    path = shared_videos / "formats" / "torchcodec__bt709_full_range.mp4"
+    _, output = repacked(path, tmp_path, short_side=None, crf=10)
+    with open_reader(str(path)) as one, open_reader(str(output)) as other:
+        first, made = one.read(np.array([0, 9])), other.read(np.array([0, 9]))
+    difference = made.astype(int) - first
+    assert abs(difference.mean()) < 0.5 and psnr(first, made) > 33
+    with av.open(str(path)) as container, av.open(str(output)) as result:
+        before, after = container.streams.video[0].codec_context, result.streams.video[0]
+        assert after.codec_context.colorspace == before.colorspace
+        assert after.codec_context.pix_fmt == "yuv420p"
+
+
+def test_sound_is_dropped_and_the_index_is_in_front(shared_videos, tmp_path):
+    facts, output = repacked(shared_videos / "formats" / "mmaction2__demo.mp4", tmp_path)
+    with av.open(str(output)) as container:
+        assert [stream.type for stream in container.streams] == ["video"]
+    data = output.read_bytes()
+    assert 0 < data.find(b"moov") < data.find(b"mdat")
+    assert facts["psnr_luma"] >= 36 and facts["video_bytes"] <= 3 * facts["source_video_bytes"]
+
+
+# -- PSNR ----------------------------------------------------------------------------------
+
+
+def yuv(path):
+    """(n, 3 H / 2, W) float: Y, U, V as they are decoded."""
+    with av.open(str(path)) as container:
+        frames = [frame.to_ndarray() for frame in container.decode(video=0)]
+    return np.stack(frames).astype(float)
+
+
+def test_psnr_against_numpy(tmp_path):
+    path = write_video(tmp_path / "in.mp4", noise(12), options={"crf": "2"})
+    facts, output = repacked(path, tmp_path, crf=27)
+    error = (yuv(path) - yuv(output)) ** 2
+    assert facts["psnr"] == pytest.approx(10 * np.log10(255**2 / error.mean()), abs=1e-3)
+    luma = 10 * np.log10(255**2 / error[:, :64].mean())
+    assert facts["psnr_luma"] == pytest.approx(luma, abs=1e-3)
+    assert facts["psnr_frames"] == 12 and facts["crf"] == 27
+
+
+def test_equal_frames_have_a_finite_psnr():
+    frame = np.zeros((6, 4), np.uint8)
+    measure = Psnr()
+    measure.add(frame, frame)
+    assert measure.luma == measure.all_planes == measure.worse == 100
+
+
+def test_psnr_of_luma_and_planes_by_hand():
+    measure = Psnr()
+    one, other = np.zeros((6, 4), np.uint8), np.zeros((6, 4), np.uint8)
+    other[:4] = 200  # 200**2 does not fit in a byte
+    measure.add(one, other)
+    assert measure.luma == pytest.approx(20 * np.log10(255 / 200))
+    assert measure.all_planes == pytest.approx(10 * np.log10(255**2 / (200**2 * 16 / 24)))
+    assert measure.worse == measure.luma
+
+
+@pytest.mark.parametrize("keyint", [1, 8])
+def test_the_quality_is_chosen_to_reach_the_aim(tmp_path, keyint):
+    path = write_video(tmp_path / "in.mp4", noise(40), options={"crf": "2"})
+    found = {}
+    for aim in (39.0, 42.0):
+        facts, output = repacked(path, tmp_path, psnr=aim, keyint=keyint)
+        error = (yuv(path) - yuv(output)) ** 2
+        worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise is the harder part
+        assert aim <= 10 * np.log10(255**2 / worse) < aim + 1
+        found[aim] = facts["crf"]
+    assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
+
+
+def test_a_pilot_that_promises_too_much_is_corrected(tmp_path, monkeypatch):
+    path = write_video(tmp_path / "in.mp4", noise(20), options={"crf": "2"})
+    monkeypatch.setattr(work, "choose_crf", lambda *_: 30.0)
+    facts, _ = repacked(path, tmp_path, psnr=38.0)
+    assert facts["crf"] < 30 and min(facts["psnr"], facts["psnr_luma"]) >= 38
+
+
+def test_min_psnr_refuses_and_leaves_nothing(tmp_path):
+    path = write_video(tmp_path / "in.mp4", noise(5), options={"crf": "2"})
+    facts, output = repacked(path, tmp_path, min_psnr=60, crf=30)
+    assert facts["status"] == "failed" and facts["kind"] == "quality"
+    assert "60" in facts["reason"] and not output.exists()
+
+
+def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
+    monkeypatch.setattr(source, "HELD_BYTES", 100_000)
+    monkeypatch.setattr(source, "SAMPLE_BYTES", 64 * 80 * 3 // 2 * 8)
+    path = write_video(tmp_path / "in.mp4", numbered_frames(60), fps=25)
+    facts, output = repacked(path, tmp_path, keyint=2)
+    assert facts["psnr_frames"] == 8 and facts["frames"] == 60
+    assert [read_number(frame) for frame in decode(output)[0]] == list(range(60))
+    stamps = np.concatenate([np.arange(30) * 40, 1200 + np.arange(30) * 120]).tolist()
+    path = write_video(tmp_path / "vfr.mkv", numbered_frames(60), pts=stamps)
+    facts, output = repacked(path, tmp_path)
+    shown = [read_number(frame) for frame in decode(output)[0]]
+    assert shown == [*range(30), *np.repeat(np.arange(30, 59), 3), 59]
+
+
+@pytest.mark.parametrize("run", [1, 8, 250, 100_000])
+def test_the_sample_of_a_long_video_stays_small(run):
+    frame_bytes = 1920 * 1080 * 3 // 2
+    keep = source._choose(20_000, frame_bytes, run)
+    kept = [number for number in range(20_000) if keep(number)]
+    assert 0 < len(kept) * frame_bytes <= source.SAMPLE_BYTES
+    if run > 1:  # whole runs, as far as they fit
+        assert kept[: min(run, len(kept))] == list(range(min(run, len(kept))))
+
+
+# -- verification --------------------------------------------------------------------------
+
+
+def spoiled(change):
+    """``encode`` with other arguments than it was asked for."""
+    encode = work.encode
+
+    def spoil(frames, path, **options):
+        encode(*change(list(frames), path, options)[:2], **options)
+
+    return spoil
+
+
+def test_wrong_outputs_are_refused(tmp_path, monkeypatch):
+    path = write_video(tmp_path / "in.mp4", numbered_frames(20), fps=25)
+
+    def without_last(frames, name, options):
+        return frames[:-1], name
+
+    def other_rate(frames, name, options):
+        options["rate"] = Fraction(24)
+        return frames, name
+
+    def other_keys(frames, name, options):
+        options["options"]["x264-params"] = "keyint=5:scenecut=0"
+        return frames, name
+
+    def shifted(frames, name, options):
+        return [*frames[1:], frames[-1]], name
+
+    for change, words in (
+        (without_last, "frame count (19 of 20)"),
+        (other_rate, "time stamp"),
+        (other_keys, "key frames"),
+        (shifted, "PSNR"),
+    ):
+        monkeypatch.setattr(work, "encode", spoiled(change))
+        facts, output = repacked(path, tmp_path, min_psnr=30)
+        assert facts["status"] == "failed" and words in facts["reason"], change.__name__
+        assert not output.exists()
+        monkeypatch.undo()
+
+
+def test_bad_sources_say_why(tmp_path):
+    (tmp_path / "no.mp4").write_bytes(b"this is no video" * 100)
+    (tmp_path / "empty.mp4").touch()
+    for name, kind, words in (
+        ("no.mp4", "bad", "cannot be opened"),
+        ("empty.mp4", "bad", "empty"),
+        ("gone.mp4", "missing", "No such file"),
+    ):
+        facts, output = repacked(tmp_path / name, tmp_path)
+        assert facts["status"] == "failed" and facts["kind"] == kind and words in facts["reason"]
+        assert not output.exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
+def test_a_source_without_permission_is_no_bad_video(tmp_path):
+    path = write_video(tmp_path / "in.mp4", numbered_frames(5))
+    path.chmod(0)
+    assert repacked(path, tmp_path)[0]["kind"] == "denied"
+
+
+def test_no_room_is_no_fault_of_the_video(tmp_path):
+    path = write_video(tmp_path / "in.mp4", noise(30), options={"crf": "2"})
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000, limits[1]))
+    try:
+        facts, output = repacked(path, tmp_path, crf=10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert facts["status"] == "storage" and str(output) in facts["reason"]
+    assert not output.exists()
+    facts = repack_file(Job(str(path), str(tmp_path / "no/out.mp4"), Settings(), 20))
+    assert facts["status"] == "storage"
+
+
+# -- real files ----------------------------------------------------------------------------
+
+
+def reader_of(path):
+    """An open reader of the frames that really are there."""
+    reader = open_reader(str(path))
+    try:
+        reader.read(np.array([len(reader.timestamps) - 1]))
+    except FrameCountError as error:
+        reader.close()
+        return open_reader(str(path), correction=error.correction)
+    return reader
+
+
+FORMATS = [
+    "decord__corrupted.mp4",
+    "decord__flipping_a_pancake.mkv",
+    "decord__unordered.mov",
+    "decord__video_270.mov",
+    "derived__mpeg2video.mpg",
+    "derived__truncated50_pancake.mkv",
+    "derived__truncated50_test.avi",
+    "derived__vfr_test.mp4",
+    "derived__vpx-vp9.webm",
+    "derived__wmv2.wmv",
+    "mae_st__demo.avi",
+    "mae_st__mr-95-demo-vid-0.gif",
+    "mmaction2__S001C001P001R001A001_rgb.avi",
+    "mmaction2__demo_skeleton.mp4",
+    "mmaction2__part_0.mp4",
+    "torchcodec__av1_video.mkv",
+    "torchcodec__h264_10bits.mp4",
+    "torchcodec__nasa_13013.mp4",
+]
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_output_and_source_show_the_same_at_the_same_time(shared_videos, tmp_path, name):
+    """Through the package's reader: upright, in colour, at six times of each."""
+    path = shared_videos / "formats" / name
+    facts, output = repacked(path, tmp_path, preset="veryfast")
+    assert facts["status"] == "done", facts
+    with reader_of(path) as one, open_reader(str(output)) as other:
+        assert facts["source_frames"] == len(one.timestamps)
+        frame = float(1 / Fraction(facts["rate"]))
+        assert abs(one.duration - other.duration) <= frame + 1e-6
+        if facts["constant"]:
+            assert len(one.timestamps) == len(other.timestamps)
+        seconds = np.unique(np.linspace(0, len(other.timestamps) - 1, 6).astype(int))
+        made = other.read(seconds)
+        shown = np.searchsorted(one.timestamps, seconds * frame + 0.1 * frame, side="right") - 1
+        wanted = one.read(np.unique(shown))[np.unique(shown, return_inverse=True)[1]]
+    for picture, reference in zip(made, wanted, strict=True):
+        assert min(picture.shape[:2]) <= 256
+        scaled = cv2.resize(reference, picture.shape[1::-1], interpolation=cv2.INTER_AREA)
+        assert psnr(picture, scaled) > 24, psnr(picture, scaled)
+
+
+def test_every_other_format_is_done_or_says_why(shared_videos, tmp_path):
+    failed = set()
+    for path in sorted(Path(shared_videos / "formats").iterdir()):
+        if path.name in FORMATS or path.suffix == ".md":
+            continue
+        facts, _ = repacked(path, tmp_path, crf=30, preset="ultrafast", min_psnr=25)
+        if facts["status"] == "failed":
+            assert facts["kind"] == "bad"
+            failed.add(path.name)
+    assert failed == {"derived__empty.mp4", "derived__truncated50_test.mp4"}
+
+
+def test_read_source_agrees_with_plain_decoding(tmp_path):
+    with pytest.raises(VideoDecodeError, match=r"gone\.mp4"):
+        source.read_source(str(tmp_path / "gone.mp4"), Settings())

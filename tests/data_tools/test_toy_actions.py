@@ -1,0 +1,177 @@
+"""The generated videos: real files, disjoint parts, repeatable, and classes that can be told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+
+from sce_video.data_tools import toy_actions
+from sce_video.data_tools.toy_actions import CLASSES, HOWS, WHATS, generate_toy_actions
+from sce_video.data_tools.toy_actions import render_toy_action as render
+
+SMALL = {"size": 32, "num_frames": 12, "fps": 10}
+
+
+def contents(root: Path) -> dict[str, bytes]:
+    return {str(p.relative_to(root)): p.read_bytes() for p in sorted(root.rglob("*.mp4"))}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("toy") / "videos"
+    return generate_toy_actions(root, {"train": 14, "val": 12, "test": 3}, seed=5, **SMALL)
+
+
+def test_files_are_h264_of_the_asked_shape_in_a_folder_per_class(made: Path) -> None:
+    counts = {part: len(list(made.glob(f"{part}/*/*.mp4"))) for part in ("train", "val", "test")}
+    assert counts == {"train": 14, "val": 12, "test": 3}
+    assert {p.name for p in (made / "train").iterdir()} == set(CLASSES)
+    assert {p.name for p in (made / "val").iterdir()} == set(CLASSES)
+    video = next(made.glob("train/*/*.mp4"))
+    with av.open(str(video)) as container:
+        stream = container.streams.video[0]
+        assert (stream.codec_context.name, stream.average_rate) == ("h264", 10)
+        frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(stream)]
+    assert [frame.shape for frame in frames] == [(32, 32, 3)] * 12
+
+
+def test_every_video_is_another_draw(made: Path) -> None:
+    files = contents(made)
+    assert len(set(files.values())) == len(files) == 29
+
+
+def test_equal_seeds_give_equal_files_whatever_the_workers(made: Path, tmp_path: Path) -> None:
+    again = generate_toy_actions(tmp_path / "a", {"train": 14}, seed=5, workers=1, **SMALL)
+    assert contents(again) == {k: v for k, v in contents(made).items() if k.startswith("train/")}
+    other = generate_toy_actions(tmp_path / "b", {"train": 2}, seed=6, **SMALL)
+    assert not set(contents(other).values()) & set(contents(made).values())
+
+
+def test_repeating_writes_nothing_and_a_broken_off_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
+    before = contents(tmp_path / "v")
+    lost = next(iter(before))
+    (tmp_path / "v" / lost).unlink()
+    written = []
+    write = toy_actions._write_video
+    monkeypatch.setattr(
+        toy_actions, "_write_video", lambda path, *rest: (written.append(path), write(path, *rest))
+    )
+    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
+    assert written == [tmp_path / "v" / lost]
+    assert contents(tmp_path / "v") == before
+    generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
+    assert len(written) == 1
+
+
+def test_a_failed_write_leaves_no_half_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    monkeypatch.setattr(toy_actions.os, "replace", fail)
+    with pytest.raises(OSError, match="disk full"):
+        generate_toy_actions(tmp_path / "v", {"val": 1}, **SMALL)
+    assert not list((tmp_path / "v").rglob("*.mp4"))
+
+
+def test_other_parameters_are_refused_unless_told_to_overwrite(tmp_path: Path) -> None:
+    root = tmp_path / "v"
+    generate_toy_actions(root, {"val": 13}, seed=1, **SMALL)
+    before = contents(root)
+    with pytest.raises(ValueError, match="seed.*overwrite=True"):
+        generate_toy_actions(root, {"val": 13}, seed=2, **SMALL)
+    assert contents(root) == before
+    generate_toy_actions(root, {"val": 1}, seed=2, overwrite=True, **SMALL)
+    assert len(contents(root)) == 1
+    assert not set(contents(root).values()) & set(before.values())
+    assert json.loads((root / "manifest.json").read_text())["seed"] == 2
+
+
+def test_a_part_is_added_but_never_changed_in_size(tmp_path: Path) -> None:
+    root = tmp_path / "v"
+    generate_toy_actions(root, {"train": 3}, **SMALL)
+    before = contents(root)
+    generate_toy_actions(root, {"train": 3, "val": 2}, **SMALL)
+    generate_toy_actions(root, {"val": 2}, **SMALL)
+    assert {k: v for k, v in contents(root).items() if k in before} == before
+    assert len(contents(root)) == 5
+    with pytest.raises(ValueError, match="another number of train videos"):
+        generate_toy_actions(root, {"train": 2}, **SMALL)  # a third would stay in the folder
+    assert len(contents(root)) == 5
+
+
+def test_a_folder_of_other_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("keep")
+    with pytest.raises(ValueError, match="not empty"):
+        generate_toy_actions(tmp_path, {"val": 1}, overwrite=True, **SMALL)
+    assert [p.name for p in tmp_path.iterdir()] == ["mine.txt"]
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"num_videos": {"trian": 3}}, "trian"),
+        ({"num_videos": {"train": 0}}, "at least 1, got 0"),
+        ({"num_videos": {}}, "must name parts"),
+        ({"size": 33}, "even.*got 33"),
+        ({"seed": -1}, "seed.*-1"),
+        ({"num_frames": 0}, "num_frames"),
+        ({"workers": 0}, "workers"),
+    ],
+)
+def test_bad_parameters_are_named(tmp_path: Path, change: dict, message: str) -> None:
+    arguments = {"num_videos": {"val": 1}, **SMALL, **change}
+    with pytest.raises(ValueError, match=message):
+        generate_toy_actions(tmp_path / "v", **arguments)
+    assert not (tmp_path / "v").exists()
+
+
+def test_unknown_classes_are_named() -> None:
+    with pytest.raises(ValueError, match="wobble"):
+        render("stripes", "wobble", np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("what", WHATS)
+@pytest.mark.parametrize("how", HOWS)
+def test_colours_are_muted_and_the_disc_moves(what: str, how: str) -> None:
+    frames = render(what, how, np.random.default_rng(3)).astype(float)
+    saturation = frames.max(axis=-1) - frames.min(axis=-1)
+    assert saturation.mean() < 12
+    assert np.abs(frames[7] - frames[0]).mean() > 4
+    assert frames.std() > 8
+
+
+def path_of(how: str, seed: int) -> toy_actions.Motion:
+    seconds = np.arange(90, dtype=np.float32) / 30
+    return toy_actions._draw_motion(how, np.random.default_rng(seed), seconds)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_motions_are_what_they_are_called(seed: int) -> None:
+    bounce, circle, shake, pulse = (path_of(how, seed) for how in HOWS)
+
+    velocity = np.hypot(np.diff(bounce.x), np.diff(bounce.y))
+    assert np.isclose(velocity, np.median(velocity), rtol=1e-3).mean() > 0.8  # but at the walls
+    assert min(bounce.x.min(), bounce.y.min()) >= 0.15 - 1e-6
+    assert max(bounce.x.max(), bounce.y.max()) <= 0.85 + 1e-6
+
+    centre_x = (circle.x.max() + circle.x.min()) / 2
+    centre_y = (circle.y.max() + circle.y.min()) / 2
+    reach = np.hypot(circle.x - centre_x, circle.y - centre_y)
+    assert reach.max() - reach.min() < 0.01 < reach.min()
+
+    assert np.ptp(shake.x) < 0.5 and np.ptp(shake.y) < 0.5
+    steps = np.diff(shake.x) if np.ptp(shake.x) > np.ptp(shake.y) else np.diff(shake.y)
+    assert (np.diff(np.sign(steps)) != 0).sum() >= 6  # turns in 3 s
+
+    assert pulse.radius.max() / pulse.radius.min() > 1.6
+    for motion in (bounce, circle, shake):
+        assert np.ptp(motion.radius) == 0

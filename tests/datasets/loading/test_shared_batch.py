@@ -1,0 +1,199 @@
+"""Samples are written to their places in a batch that equals one of samples on their own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+from helpers.videos import numbered_frames, write_video
+from torch.utils.data import DataLoader
+
+from sce_video.apis.launch import explain
+from sce_video.datasets import SampleRequest, VideoDataset, collate_views
+from sce_video.datasets.loading.shared_batch import (
+    SharedBatchBuffer,
+    SharedMemoryError,
+    joined,
+)
+
+PIPELINE = [
+    {"type": "OpenVideo"},
+    {"type": "RandomClips", "clip_duration": 0.5, "num_frames": 4},
+    {"type": "DecodeClips"},
+    {"type": "RandomResizedCropClips", "size": 16},
+    {"type": "PackClips"},
+]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    root = tmp_path_factory.mktemp("videos")
+    for i in range(6):
+        write_video(root / f"{i}.mp4", numbered_frames(20 + i, 32, 40), fps=10)
+    (root / "3_bad.mp4").write_text("no video " * 500)
+    return root
+
+
+class Spy:
+    """Collates; adds whether the views of the samples lie where the batch has them."""
+
+    def __call__(self, samples):
+        kept = [sample for sample in samples if sample["inputs"] is not None]
+        batch = collate_views(samples)
+        batch["in_place"] = all(
+            sample["inputs"][v].data_ptr() == batch["inputs"][v][i].data_ptr()
+            for i, sample in enumerate(kept)
+            for v in range(len(batch["inputs"]))
+        )
+        batch["shared"] = [view.is_shared() for view in batch["inputs"]]
+        return batch
+
+
+def requests(count=20):
+    return [SampleRequest(i % 7, 100 + i) for i in range(count)]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("on_error", ["replace", "skip"])
+def test_batches_equal_those_of_single_samples(folder, workers, on_error):
+    """Bad files among them: their place goes to the next sample."""
+    dataset = VideoDataset(str(folder), pipeline=PIPELINE, on_error=on_error)
+    loader = DataLoader(dataset, 4, sampler=requests(), num_workers=workers, collate_fn=Spy())
+    alone = VideoDataset(str(folder), pipeline=PIPELINE, on_error=on_error)
+    batches = list(loader)
+    assert len(batches) == 5
+    for number, batch in enumerate(batches):
+        own = [alone[request] for request in requests()[4 * number : 4 * number + 4]]
+        kept = [sample for sample in own if sample["inputs"] is not None]
+        assert batch["index"].tolist() == [sample["index"] for sample in kept]
+        for v in range(2):
+            assert torch.equal(batch["inputs"][v], torch.stack([s["inputs"][v] for s in kept]))
+        assert batch["shared"] == [workers > 0] * 2
+    first = max(1, workers)  # of each worker: it does not know the shapes yet
+    assert [batch["in_place"] for batch in batches] == [False] * first + [True] * (5 - first)
+
+
+def test_batches_do_not_share_memory(folder):
+    loader = DataLoader(
+        VideoDataset(str(folder), pipeline=PIPELINE), 4, sampler=requests(), collate_fn=Spy()
+    )
+    places = [batch["inputs"][0].untyped_storage().data_ptr() for batch in list(loader)]
+    assert len(set(places)) == 5
+
+
+def test_who_is_left_behind_by_a_time_limit_cannot_spoil_the_batch(folder):
+    """A decoder that comes back after its time writes to a place nobody reads."""
+    collated, written = threading.Event(), threading.Event()
+
+    class Slow:
+        def __call__(self, results):
+            if results["path"].endswith("2.mp4") and results["targets"] is not None:
+                collated.wait(60)
+                for target in results["targets"]:
+                    target.fill_(77)
+                written.set()
+            return results
+
+    dataset = VideoDataset(
+        str(folder), pipeline=[*PIPELINE[:3], Slow(), *PIPELINE[3:]], timeout=0.2, max_tries=50
+    )
+    alone = VideoDataset(str(folder), pipeline=PIPELINE)
+    wanted = [SampleRequest(i, 5 + i) for i in (0, 1, 2, 4)]
+    dataset.__getitems__([SampleRequest(0, 1)])  # now the shapes are known
+    batch = collate_views(dataset.__getitems__(wanted))
+    assert batch["failures"][0] == (str(folder / "2.mp4"), "timed out after 0.2 s")
+    collated.set()
+    assert written.wait(60)
+    for place, index in enumerate(batch["index"].tolist()):
+        single = alone[SampleRequest(index, wanted[place].seed)]
+        for v in range(2):
+            assert torch.equal(batch["inputs"][v][place], single["inputs"][v]), place
+
+
+def test_a_data_set_that_makes_a_sample_of_two_keeps_them_apart(folder):
+    class Average(VideoDataset):
+        def __getitem__(self, request):
+            first, second = (
+                super(Average, self).__getitem__(request._replace(index=i)) for i in (0, 5)
+            )
+            first["inputs"] = [
+                x // 2 + y // 2 for x, y in zip(first["inputs"], second["inputs"], strict=True)
+            ]
+            return first
+
+    dataset = Average(str(folder), pipeline=PIPELINE)
+    single = [dataset[SampleRequest(0, seed)]["inputs"][0] for seed in range(3)]
+    dataset.__getitems__([SampleRequest(0, 9)])  # now the shapes are known
+    batch = collate_views(dataset.__getitems__([SampleRequest(0, seed) for seed in range(3)]))
+    assert torch.equal(batch["inputs"][0], torch.stack(single))
+
+
+def test_shapes_may_change_between_and_within_batches(folder):
+    class Growing:
+        sizes = iter([8, 8, 8, 8, 12, 12, 12, 12, 12, 8])
+
+        def __call__(self, results):
+            size = next(self.sizes)
+            results["views"] = [view[:, :size, :size] for view in results["views"]]
+            return results
+
+    dataset = VideoDataset(str(folder), pipeline=[*PIPELINE[:3], Growing(), PIPELINE[4]])
+    for size in (8, 8, 12, 12):
+        batch = collate_views(dataset.__getitems__([SampleRequest(0, 1), SampleRequest(1, 2)]))
+        assert batch["inputs"][0].shape == (2, 4, size, size, 3)
+    with pytest.raises(ValueError, match="different shapes"):
+        collate_views(dataset.__getitems__([SampleRequest(0, 1), SampleRequest(1, 2)]))
+
+
+def test_a_place_is_offered_until_it_is_taken():
+    places = SharedBatchBuffer(2, ((3, 2), (4,)))
+    first = places.next()
+    assert [tuple(view.shape) for view in first] == [(3, 2), (4,)]
+    assert places.next()[0].data_ptr() == first[0].data_ptr()
+    places.take()
+    second = places.next()
+    assert second[0].data_ptr() == first[0].data_ptr() + 6
+    places.take()
+    assert places.next() is None
+    places = SharedBatchBuffer(2, ((4,),))
+    places.abandon()
+    assert places.next() is None and SharedBatchBuffer(2, None).next() is None
+
+
+def test_joined_is_a_stack_whatever_lies_where():
+    places = SharedBatchBuffer(4, ((2, 3),))
+    rows = []
+    for _ in range(4):
+        rows += places.next()
+        places.take()
+    batch = rows[0].batch.copy_(torch.arange(24).view(4, 2, 3))
+    assert joined(rows).data_ptr() == batch.data_ptr()
+    assert torch.equal(joined(rows), batch)
+    assert joined(rows[1:3]).data_ptr() == batch[1].data_ptr()
+    for tensors in (
+        [rows[0], rows[2]],  # a gap
+        [rows[1], rows[0]],  # the wrong order
+        [rows[0], rows[1].clone()],  # other memory
+        [rows[0].t(), rows[1].t()],  # not what was handed out
+        list(batch),  # a user's own tensors, which must stay the user's
+    ):
+        result = joined(tensors)
+        assert torch.equal(result, torch.stack(tensors))
+        assert result.data_ptr() != batch.data_ptr()
+
+
+def test_too_little_shared_memory_is_said_to_be_that(folder, monkeypatch):
+    """As in a container with its default of 64 MiB."""
+
+    def full(storage, size):
+        raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
+
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
+    dataset = VideoDataset(str(folder), pipeline=PIPELINE)
+    assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
+    with pytest.raises(SharedMemoryError) as raised:
+        list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views, num_workers=1))
+    told = explain(raised.value)
+    assert told.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
+    assert "(28); /dev/shm has" in told and "--shm-size" in told and "\n" not in told

@@ -1,0 +1,119 @@
+"""A worker that dies says which file it had at hand."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Subset
+
+from sce_video.datasets import (
+    VideoDataset,
+    WorkerCrashError,
+    collate_views,
+    report_worker_crashes,
+)
+
+
+def view(results):
+    return {
+        "inputs": [torch.zeros(2, 4, 4, 3, dtype=torch.uint8)],
+        **{key: results[key] for key in ("label", "index", "seed")},
+    }
+
+
+class Deadly:
+    """Kills its process at one of the videos, as a crashing decoder would."""
+
+    def __init__(self, number: int, how: int) -> None:
+        self.number, self.how = number, how
+
+    def __call__(self, results):
+        if results["index"] == self.number:
+            os.kill(os.getpid(), self.how)
+        return view(results)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for i in range(6):
+        (tmp_path / f"väg {i}.mp4").write_bytes(b"")
+    return tmp_path
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGSEGV])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_the_file_at_hand_is_named(folder, how, workers):
+    dataset = VideoDataset(str(folder), pipeline=[Deadly(3, how)])
+    loader = DataLoader(Subset(dataset, range(6)), 2, num_workers=workers, collate_fn=collate_views)
+    with pytest.raises(WorkerCrashError, match=r"while working on .*väg 3\.mp4") as raised:
+        with report_worker_crashes(loader):
+            for _ in loader:
+                pass
+    assert "väg 2.mp4" not in str(raised.value) and "verify.py" in str(raised.value)
+
+
+def test_a_worker_that_dies_idle_blames_no_file(folder):
+    class KillsWhileCollating:
+        def __call__(self, samples):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    dataset = VideoDataset(str(folder), pipeline=[view])
+    loader = DataLoader(dataset, 2, num_workers=1, collate_fn=KillsWhileCollating())
+    with pytest.raises(WorkerCrashError, match="with no file at hand") as raised:
+        with report_worker_crashes(loader):
+            list(loader)
+    assert "want of memory" in str(raised.value)
+
+
+def test_other_errors_pass_unchanged(folder):
+    loader = DataLoader(VideoDataset(str(folder), pipeline=[view]))
+    with pytest.raises(RuntimeError, match="^something else$"), report_worker_crashes(loader):
+        raise RuntimeError("something else")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_batches_are_stacked_in_shared_memory(folder, workers):
+    """Shipped as they are: a worker's batch lies in shared memory before it is sent."""
+
+    class Spy:
+        def __call__(self, samples):
+            batch = collate_views(samples)
+            batch["shared"] = batch["inputs"][0].is_shared()
+            return batch
+
+    def numbered(results):
+        sample = view(results)
+        sample["inputs"][0] += results["index"]
+        return sample
+
+    loader = DataLoader(
+        VideoDataset(str(folder), pipeline=[numbered]), 4, num_workers=workers, collate_fn=Spy()
+    )
+    batches = list(loader)
+    assert [b["shared"] for b in batches] == [workers > 0] * 2
+    assert [b["inputs"][0][:, 0, 0, 0, 0].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5]]
+    assert batches[1]["inputs"][0].shape == (2, 2, 4, 4, 3)
+
+
+def test_a_worker_that_dies_handing_on_a_batch_is_named_too(folder, monkeypatch):
+    """Then torch sees a broken connection, not a death."""
+    dataset = VideoDataset(str(folder), pipeline=[view])
+    both = ConcatDataset([Subset(dataset, [0]), dataset])
+    loader = DataLoader(both, 2, num_workers=1, collate_fn=collate_views)
+    pid = os.fork()
+    if pid == 0:
+        os._exit(0)
+    row = dataset.current_files._table[3].numpy()
+    row[:8] = list(pid.to_bytes(8, "little"))
+    row[8:13] = list(b"a.mp4")
+    with pytest.raises(WorkerCrashError, match=f"process {pid}.*working on a.mp4: ConnectionReset"):
+        with report_worker_crashes(loader):
+            raise ConnectionResetError(104, "Connection reset by peer")
+    os.waitpid(pid, 0)
+    row[:8] = list(os.getpid().to_bytes(8, "little"))  # one that lives is not blamed
+    monkeypatch.setattr("sce_video.datasets.loading.worker_crash._PATIENCE", 0.1)
+    with pytest.raises(ConnectionResetError), report_worker_crashes(loader):
+        raise ConnectionResetError(104, "Connection reset by peer")

@@ -1,0 +1,154 @@
+"""Crops and scaling that are done last give the pixels of doing them one after the other."""
+
+from __future__ import annotations
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from sce_video.datasets.readers.base import ArrayFrames
+from sce_video.datasets.transforms import (
+    LazyView,
+    PackClips,
+    PackVideo,
+    crop_and_resize,
+    cut_views,
+    rgb_difference,
+)
+from sce_video.datasets.transforms.lazy_view import render_views
+from sce_video.evaluation import view_chunks
+from sce_video.registry import TRANSFORMS
+
+FRAMES = np.random.default_rng(0).integers(0, 256, (9, 40, 57, 3), dtype=np.uint8)
+ORDER = np.array([8, 0, 3, 3, 1])
+PARTNERS = np.array([7, 1, 4, 2, 1])
+
+
+class Counting(ArrayFrames):
+    """Frames that know how often each was looked at."""
+
+    def __init__(self, frames):
+        super().__init__(frames)
+        self.looks = [0] * len(frames)
+
+    def __getitem__(self, place):
+        self.looks[place] += 1
+        return super().__getitem__(place)
+
+
+def eager(view, steps):
+    """The plain way: slice, then resize frame by frame, one step after the other."""
+    for (top, left, height, width), size in steps:
+        view = view[:, top : top + height, left : left + width]
+        view = np.stack([cv2.resize(f, size[::-1], interpolation=cv2.INTER_LINEAR) for f in view])
+    return view
+
+
+STEPS = {
+    "nothing": [],
+    "crop": [((3, 5, 20, 30), (20, 30))],
+    "crop_of_crop": [((3, 5, 20, 30), (20, 30)), ((1, 2, 10, 11), (10, 11))],
+    "resized_crop": [((3, 5, 20, 30), (16, 17))],
+    "crop_then_resize_of_a_part": [((3, 5, 20, 30), (20, 30)), ((4, 1, 9, 8), (32, 32))],
+    "resize_then_crop": [((0, 0, 40, 57), (64, 91)), ((7, 11, 48, 48), (48, 48))],
+    "smaller_then_crop": [((0, 0, 40, 57), (16, 22)), ((0, 3, 16, 16), (16, 16))],
+    "resize_crop_resize": [((0, 0, 40, 57), (64, 91)), ((7, 11, 48, 48), (12, 13))],
+    "same_size": [((0, 0, 40, 57), (40, 57))],
+}
+
+
+@pytest.mark.parametrize("name", STEPS)
+@pytest.mark.parametrize("difference", [False, True])
+def test_pending_is_eager(name, difference):
+    base = rgb_difference(FRAMES, ORDER, PARTNERS) if difference else FRAMES[ORDER]
+    expected = eager(base, STEPS[name])
+    view = LazyView(ArrayFrames(FRAMES), ORDER, PARTNERS if difference else None)
+    for box, size in STEPS[name]:
+        view = crop_and_resize(view, box, size)
+    assert view.shape == expected.shape and view.dtype == np.uint8 and len(view) == 5
+    assert (view.render() == expected).all()
+    assert (np.asarray(view) == expected).all() and (view[1:3] == expected[1:3]).all()
+    assert (view == expected).all()
+    out = np.zeros((7, *expected.shape[1:]), dtype=np.uint8)  # a place in something larger
+    assert view.render(out[1:6]) is not None
+    assert (out[1:6] == expected).all() and not out[0].any() and not out[6].any()
+
+
+@pytest.mark.parametrize(
+    "pipeline",
+    [
+        [dict(type="RandomResizedCropClips", size=24)],
+        [dict(type="ResizeShortSide", size=(24, 48)), dict(type="RandomCropClips", size=20)],
+        [dict(type="ResizeShortSide", size=24), dict(type="CenterCropClips", size=24)],
+        [dict(type="ResizeShortSide", size=40), dict(type="ThreeCrops", size=32)],
+    ],
+    ids=lambda pipeline: pipeline[-1]["type"],
+)
+@pytest.mark.parametrize("seed", range(5))
+def test_transforms_draw_and_cut_alike(pipeline, seed):
+    """The same seeds give the same pixels, whether the views are arrays or still to be made."""
+    other = np.array([5, 5, 2])
+    packed = []
+    for views in (
+        [FRAMES[ORDER], FRAMES[other]],
+        [LazyView(ArrayFrames(FRAMES), order) for order in (ORDER, other)],
+    ):
+        results = {"views": views, "rng": np.random.default_rng(seed)}
+        for config in pipeline:
+            results = TRANSFORMS.build(config)(results)
+        state = dict(results, label=1, index=2, seed=3)
+        packed.append(PackClips()(state)["inputs"])
+        packed.append(results["rng"].random())
+    assert packed[1] == packed[3]
+    for one, two in zip(packed[0], packed[2], strict=True):
+        assert one.dtype == two.dtype == torch.uint8 and torch.equal(one, two)
+
+
+def test_nothing_is_converted_before_the_last_step_and_then_once():
+    pictures = Counting(FRAMES)
+    views = [LazyView(pictures, order) for order in (ORDER, ORDER[::-1], np.array([3]))]
+    views = [crop_and_resize(view, (0, 0, 20, 20), (8, 8)) for view in views]
+    assert views[0].shape == (5, 8, 8, 3) and not any(pictures.looks)
+    outs = [np.empty(view.shape, np.uint8) for view in views]
+    render_views(views, outs)
+    assert pictures.looks == [1, 1, 0, 1, 0, 0, 0, 0, 1]
+    assert (outs[1] == outs[0][::-1]).all()
+
+
+def test_views_go_straight_to_their_places():
+    batch = torch.zeros(2, 4, 5, 40, 57, 3, dtype=torch.uint8)  # views, samples
+    targets = [batch[0, 2], batch[1, 2]]
+    state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER), FRAMES[ORDER[::-1]]],
+             "targets": targets, "label": 0, "index": 0, "seed": 0}  # fmt: skip
+    sample = PackClips()(state)
+    assert [t.data_ptr() for t in sample["inputs"]] == [t.data_ptr() for t in targets]
+    assert (batch[0, 2].numpy() == FRAMES[ORDER]).all()
+    assert (batch[1, 2].numpy() == FRAMES[ORDER[::-1]]).all()
+    assert not batch[:, [0, 1, 3]].any()
+
+
+def test_targets_of_another_shape_are_left_alone():
+    target = torch.zeros(5, 8, 8, 3, dtype=torch.uint8)
+    state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER)], "targets": [target],
+             "label": 0, "index": 0, "seed": 0}  # fmt: skip
+    (made,) = PackClips()(state)["inputs"]
+    assert (made.numpy() == FRAMES[ORDER]).all() and not target.any()
+
+
+def test_an_array_cannot_be_had_without_a_copy():
+    view = LazyView(ArrayFrames(FRAMES), ORDER)
+    assert np.asarray(view, dtype=np.float32).dtype == np.float32
+    with pytest.raises(ValueError, match="copy"):
+        np.array(view, copy=False)
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, None), (0, 6), (2, 5), (5, 6)])
+def test_views_cut_here_are_those_cut_on_the_device(first, last):
+    state = {"views": [LazyView(ArrayFrames(FRAMES), np.arange(9))],
+             "positions": np.array([[0, 2, 4], [3, 3, 8]]),
+             "label": 0, "index": 0, "seed": 0}  # fmt: skip
+    video = PackVideo(32, 3)(state)
+    expected = torch.cat(list(view_chunks(video, "cpu", 4)))
+    assert expected.shape == (6, 3, 32, 32, 3)
+    assert torch.equal(cut_views(video, first, last), expected[first:last])

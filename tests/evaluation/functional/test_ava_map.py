@@ -1,0 +1,533 @@
+"""AVA's mAP against values worked out by hand, a plain loop, and mmaction2's evaluation.
+
+Boxes of the hand-made cases are 10 wide and 10 high unless said. ``at(x)`` begins at ``x``: two of
+them ``d`` apart overlap by ``(10 - d) / (10 + d)``, so 3 apart is 7/13 = 0.54, 4 apart 6/14 = 0.43.
+"""
+
+import math
+import multiprocessing
+import re
+
+import numpy as np
+import pytest
+from mmaction.evaluation.functional import ava_utils
+from mmaction.evaluation.functional.ava_evaluation import metrics
+
+from sce_video.datasets.ava_actions import Action, format_actions, read_actions
+from sce_video.evaluation.functional.ava_map import (
+    average_precision,
+    evaluate_ava,
+    read_result_csv,
+    write_result_csv,
+)
+
+ACTIONS = (Action(1, "bend"), Action(2, "crawl", False), Action(3, "kneel"), Action(80, "watch"))
+
+
+def at(x, y=0.0, width=10.0, height=10.0):
+    return [x, y, x + width, y + height]
+
+
+def scores(*columns, width=80):
+    """(n, 80) of ``{action: score}`` a box; -inf elsewhere."""
+    table = np.full((len(columns), width), -np.inf)
+    for row, given in zip(table, columns, strict=True):
+        for action, score in given.items():
+            row[action - 1] = score
+    return table
+
+
+def truth(*boxes):
+    """Ground truth of a key frame: (box, actions), ..."""
+    return np.array([box for box, _ in boxes]).reshape(-1, 4), [actions for _, actions in boxes]
+
+
+def found(*boxes):
+    """Detections of a key frame: (box, {action: score}), ..."""
+    return np.array([box for box, _ in boxes]).reshape(-1, 4), scores(*(s for _, s in boxes))
+
+
+def ap_of_bend(ground_truth, detections, **options):
+    return evaluate_ava(ground_truth, detections, ACTIONS, **options).per_class[1]
+
+
+# -- by hand ----------------------------------------------------------------------------------
+
+
+def test_hits_and_false_alarms_over_two_key_frames():
+    """Four boxes; ranked: .9 hit, .8 miss, .7 hit, .6 miss, .5 hit; one box is never found.
+
+    recall     1/4   1/4   2/4   2/4   3/4
+    precision  1     1/2   2/3   1/2   3/5
+    monotone   1     2/3   2/3   3/5   3/5      AP = (1 + 2/3 + 3/5) / 4
+    """
+    ground_truth = {
+        ("film", 902): truth((at(0), [1]), (at(100), [1])),
+        ("film", 903): truth((at(0), [1]), (at(100), [1])),
+    }
+    detections = {
+        ("film", 902): found((at(1), {1: 0.9}), (at(50), {1: 0.8}), (at(99), {1: 0.5})),
+        ("film", 903): found((at(200), {1: 0.6}), (at(2), {1: 0.7})),
+    }
+    assert ap_of_bend(ground_truth, detections) == pytest.approx((1 + 2 / 3 + 3 / 5) / 4, abs=1e-12)
+
+
+def test_precision_is_made_monotone_from_the_right():
+    """Ranked: miss, hit, hit, hit: precision 0, 1/2, 2/3, 3/4, so 3/4 at every recall."""
+    ground_truth = {("film", 902): truth(*((at(20 * i), [1]) for i in range(3)))}
+    detections = {
+        ("film", 902): found(
+            (at(500), {1: 0.9}), *((at(20 * i), {1: 0.8 - 0.1 * i}) for i in range(3))
+        )
+    }
+    assert ap_of_bend(ground_truth, detections) == pytest.approx(3 / 4, abs=1e-12)
+
+
+def test_the_second_detection_of_a_box_is_a_false_alarm():
+    """One box of two is found twice, then the other: hit, miss, hit: (1 + 2/3) / 2.
+
+    The worse of the two lies better on the box; the score decides all the same.
+    """
+    ground_truth = {("film", 902): truth((at(0), [1]), (at(100), [1]))}
+    detections = {("film", 902): found((at(0), {1: 0.8}), (at(3), {1: 0.9}), (at(100), {1: 0.7}))}
+    assert ap_of_bend(ground_truth, detections) == pytest.approx((1 + 2 / 3) / 2, abs=1e-12)
+
+
+def test_a_detection_is_of_the_box_it_overlaps_most_and_of_no_other():
+    """Two boxes 2 apart, both best overlapped by the first (0 and 0.5 away: 1.5 from the second).
+
+    The second detection overlaps the second box by 8.5 / 11.5 = 0.74, but the first by 0.90: it is
+    a false alarm. hit, miss of two boxes: 1/2. Matching to what is still free would give 1.
+    """
+    ground_truth = {("film", 902): truth((at(0), [1]), (at(2), [1]))}
+    detections = {("film", 902): found((at(0), {1: 0.9}), (at(0.5), {1: 0.8}))}
+    assert ap_of_bend(ground_truth, detections) == pytest.approx(1 / 2, abs=1e-12)
+
+
+def test_the_most_overlapped_box_not_just_one_of_them():
+    """Boxes at 0 and 3. The detection at 0 is of the first (the second: 0.54), that at 4 of the
+    second (the first: 0.43): both hit. Were the first one of the second box, only one would.
+
+    Boxes at 0 and 2, detections at 1, as near to either (9/11), and at 3 (the second: 9/11, the
+    first: 7/13): of equal overlaps the first box counts, so again both hit.
+    """
+    ground_truth = {("film", 902): truth((at(0), [1]), (at(3), [1]))}
+    detections = {("film", 902): found((at(0), {1: 0.9}), (at(4), {1: 0.8}))}
+    assert ap_of_bend(ground_truth, detections) == 1.0
+    ground_truth = {("film", 902): truth((at(0), [1]), (at(2), [1]))}
+    detections = {("film", 902): found((at(1), {1: 0.9}), (at(3), {1: 0.8}))}
+    assert ap_of_bend(ground_truth, detections) == 1.0
+
+
+def test_boxes_of_other_actions_do_not_take_a_detection():
+    """The box right under the detection is of action 3; the one of action 1 is 3 away: IoU 0.54."""
+    ground_truth = {("film", 902): truth((at(0), [3]), (at(3), [1]))}
+    detections = {("film", 902): found((at(0), {1: 0.9}))}
+    assert ap_of_bend(ground_truth, detections) == 1.0
+
+
+@pytest.mark.parametrize(("height", "expected"), [(5.0, 1.0), (4.9, 0.0)])
+def test_an_overlap_of_exactly_one_half_is_enough(height, expected):
+    """A detection of the box's lower half: IoU 50 / 100."""
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    detections = {("film", 902): found((at(0, height=height), {1: 0.9}))}
+    assert ap_of_bend(ground_truth, detections) == expected
+
+
+def test_of_equal_scores_the_later_ranks_first():
+    """.5 hit, .5 miss as given; ranked miss, hit: precision 0, 1/2: 1/2. Turned round: 1."""
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    hit, miss = (at(0), {1: 0.5}), (at(100), {1: 0.5})
+    assert ap_of_bend(ground_truth, {("film", 902): found(hit, miss)}) == 0.5
+    assert ap_of_bend(ground_truth, {("film", 902): found(miss, hit)}) == 1.0
+    # over key frames: sorted by video and second, however they are given
+    both = {("film", 902): truth((at(0), [1])), ("film", 903): truth()}
+    one, other = found(hit), found(miss)
+    assert ap_of_bend(both, {("film", 902): one, ("film", 903): other}) == 0.5
+    assert ap_of_bend(both, {("film", 903): other, ("film", 902): one}) == 0.5
+
+
+def test_of_equal_detections_of_one_box_the_first_is_the_hit():
+    """Both score .5; the first is the hit, and being the earlier ranks behind the other: 1/2."""
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    detections = {("film", 902): found((at(1), {1: 0.5}), (at(0), {1: 0.5}))}
+    assert ap_of_bend(ground_truth, detections) == 0.5
+
+
+def test_many_equal_scores_in_many_key_frames():
+    """99 key frames, every score equal: the order is from the last to the first.
+
+    Every third is a hit, from the first on (0, 3, ..., 96): from behind miss, miss, hit, ...; each
+    precision at a hit is 1/3, of 33 boxes: AP 1/3.
+    """
+    ground_truth = {("film", 902 + i): truth((at(0), [1])) for i in range(0, 99, 3)}
+    ground_truth |= {("film", 902 + i): truth((at(0), [3])) for i in range(99) if i % 3}
+    detections = {("film", 902 + i): found((at(0), {1: 0.25})) for i in range(99)}
+    assert ap_of_bend(ground_truth, detections) == pytest.approx(1 / 3, abs=1e-12)
+
+
+def test_mean_is_over_scored_actions_with_ground_truth():
+    """Bend 1, kneel without detections 0, watch without ground truth NaN, crawl not scored."""
+    ground_truth = {("film", 902): truth((at(0), [1, 2]), (at(50), [3]))}
+    detections = {("film", 902): found((at(0), {1: 0.9, 80: 0.9}), (at(100), {2: 0.9}))}
+    result = evaluate_ava(ground_truth, detections, ACTIONS)
+    assert result.per_class[1] == 1.0 and result.per_class[3] == 0.0
+    assert math.isnan(result.per_class[80]) and 2 not in result.per_class
+    assert result.mAP == 0.5
+    assert result.num_boxes == {1: 1, 3: 1, 80: 0}
+    assert (result.key_frames, result.detections, result.ignored) == (1, 2, 0)
+
+
+def test_excluded_and_unlisted_key_frames_are_left_out():
+    """In 903 there is a false alarm of .9; where 903 counts, precision is 1/2 at the hit."""
+    hit, miss = found((at(0), {1: 0.5})), found((at(100), {1: 0.9}))
+    detections = {("film", 902): hit, ("film", 903): miss}
+    listed = {("film", 902): truth((at(0), [1]))}
+    assert ap_of_bend(listed, detections) == 1.0  # 903 is not in the ground truth
+    empty = {**listed, ("film", 903): truth()}  # a key frame without anybody
+    assert ap_of_bend(empty, detections) == 0.5
+    other = {**listed, ("film", 903): truth((at(0), [2]))}  # and one with unscored actions alone
+    assert ap_of_bend(other, detections) == 0.5
+    assert ap_of_bend(other, detections, excluded=[("film", 903)]) == 1.0
+    # an excluded key frame's ground truth does not count either: one box, not two
+    both = {**listed, ("film", 903): truth((at(0), [1]))}
+    result = evaluate_ava(both, detections, ACTIONS, excluded={("film", 903)})
+    assert result.per_class[1] == 1.0 and result.num_boxes[1] == 1
+    assert (result.key_frames, result.detections, result.ignored) == (1, 1, 1)
+
+
+def test_detections_without_area_are_left_out():
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    flat = [(at(0, width=0), {1: 0.9}), ([9, 0, 3, 9], {1: 0.8}), (at(0, height=0), {1: 0.7})]
+    result = evaluate_ava(ground_truth, {("film", 902): found(*flat, (at(0), {1: 0.5}))}, ACTIONS)
+    assert result.per_class[1] == 1.0 and result.ignored == 3
+
+
+def test_two_boxes_alike_are_two():
+    """Two persons with one box: the second can never be found. One hit of two boxes."""
+    twice = {("film", 902): truth((at(0), [1]), (at(0), [1]))}
+    detections = {("film", 902): found((at(0), {1: 0.9}), (at(0), {1: 0.8}))}
+    assert ap_of_bend(twice, detections) == 0.5
+    # and an action said twice of one box, as the official evaluation counts rows
+    assert ap_of_bend({("film", 902): truth((at(0), [1, 1]))}, detections) == 0.5
+
+
+def test_nothing_found_and_nothing_there():
+    result = evaluate_ava({("film", 902): truth((at(0), [1]))}, {}, ACTIONS)
+    assert result.per_class[1] == 0.0 and result.mAP == 0.0
+    assert math.isnan(evaluate_ava({}, {}, ACTIONS).mAP)
+    nobody = {("film", 902): (np.zeros((0, 4)), [])}
+    none = {("film", 902): (np.zeros((0, 4)), np.zeros((0, 80)))}
+    assert math.isnan(evaluate_ava(nobody, none, ACTIONS).mAP)
+    assert average_precision(np.array([0.5]), np.array([True]), 1) == 1.0
+
+
+def test_iou_threshold_can_be_chosen():
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    detections = {("film", 902): found((at(4), {1: 0.9}))}
+    assert ap_of_bend(ground_truth, detections) == 0.0
+    assert ap_of_bend(ground_truth, detections, iou=0.4) == 1.0
+
+
+def test_table_lists_best_first():
+    ground_truth = {("film", 902): truth((at(0), [1]), (at(50), [3]), (at(100), [3]))}
+    detections = {("film", 902): found((at(50), {3: 0.9}))}
+    table = evaluate_ava(ground_truth, detections, ACTIONS).table().splitlines()
+    assert [line.split() for line in table] == [
+        ["id", "action", "AP", "boxes"],
+        ["3", "kneel", "50.00", "2"],
+        ["1", "bend", "0.00", "1"],
+        ["80", "watch", "-", "0"],
+        ["mean", "of", "2", "of", "3", "actions", "25.00", "3"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("boxes", "table", "message"),
+    [
+        ([[0, 0, 1]], np.zeros((1, 80)), r"detected boxes must be \(n, 4\), got \(1, 3\)"),
+        ([[0, 0, 1, np.nan]], np.zeros((1, 80)), "coordinate of the detected boxes is no number"),
+        ([[0, 0, 1, 1]], np.zeros((2, 80)), r"must be \(1, 80 or more\)"),
+        ([[0, 0, 1, 1]], np.zeros((1, 79)), r"must be \(1, 80 or more\)"),
+        ([[0, 0, 1, 1]], np.full((1, 80), np.nan), "a score is no number"),
+        ([[0, 0, 1, 1]], np.full((1, 80), np.inf), "a score is no number"),
+    ],
+)
+def test_faulty_detections_are_named(boxes, table, message):
+    ground_truth = {("film", 902): truth((at(0), [1]))}
+    with pytest.raises(ValueError, match="video film, second 902: .*" + message):
+        evaluate_ava(ground_truth, {("film", 902): (np.array(boxes), table)}, ACTIONS)
+
+
+def test_faulty_ground_truth_is_named():
+    with pytest.raises(ValueError, match="video film, second 902: 1 boxes but 2 lists"):
+        evaluate_ava({("film", 902): (np.array([at(0)]), [[1], [3]])}, {}, ACTIONS)
+    with pytest.raises(ValueError, match="second 902: a ground-truth box has inverted corners"):
+        evaluate_ava({("film", 902): (np.array([[5, 0, 1, 1]]), [[1]])}, {}, ACTIONS)
+    with pytest.raises(ValueError, match="none of the actions is scored"):
+        evaluate_ava({}, {}, [Action(2, "crawl", False)])
+    with pytest.raises(ValueError, match="iou must be above 0"):
+        evaluate_ava({}, {}, ACTIONS, iou=0)
+
+
+# -- against other programs -------------------------------------------------------------------
+
+
+def random_set(seed, grid=None, num_actions=12):
+    """Key frames of three videos, some empty, some without detections, some not listed.
+
+    Every action has ground truth and detections. Scores are multiples of 1/grid, if given.
+    """
+    rng = np.random.default_rng(seed)
+    actions = [Action(i, f"action {i}", i % 4 != 0) for i in range(1, num_actions + 1)]
+    ground_truth, detections = {}, {}
+    for video in ("-a", "b", "c_"):
+        for second in range(902, 902 + int(rng.integers(8, 14))):
+            count, many = int(rng.integers(0, 4)), int(rng.integers(0, 6))
+            corners = rng.integers(0, 70, (count, 2))
+            boxes = np.concatenate([corners, corners + rng.integers(10, 30, (count, 2))], 1) / 100
+            if rng.random() < 0.9:
+                some = rng.integers(1, 4, count)
+                ground_truth[video, second] = (
+                    boxes,
+                    [(1 + rng.permutation(num_actions)[:n]).tolist() for n in some],
+                )
+            if count and many:
+                near = boxes[rng.integers(0, count, many)] + rng.integers(-4, 5, (many, 4)) / 100
+                table = rng.random((many, 80))
+                table = np.ceil(table * grid) / grid if grid else table
+                table[rng.random((many, 80)) < 0.2] = -np.inf
+                detections[video, second] = near, table
+    key = min(ground_truth)
+    ground_truth[key] = truth((at(0), list(range(1, num_actions + 1))))
+    detections[key] = found((at(1), dict.fromkeys(range(1, num_actions + 1), 0.5)))
+    return ground_truth, detections, actions
+
+
+def loop_ap(ground_truth, detections, action, iou=0.5):
+    """The official rules, word for word, a detection at a time."""
+    listed, count = [], 0
+    for key in sorted(ground_truth):
+        boxes, labels = ground_truth[key]
+        own = [b for b, actions in zip(boxes, labels, strict=True) for a in actions if a == action]
+        count += len(own)
+        taken = [False] * len(own)
+        rows, table = detections.get(key, ((), ()))
+        column = [row[action - 1] for row in table]
+        is_hit = [False] * len(column)
+        for i in sorted(range(len(column)), key=lambda i: -column[i]):  # stable
+            x1, y1, x2, y2 = rows[i]
+            overlaps = []
+            for a1, b1, a2, b2 in own:
+                common = max(0, min(x2, a2) - max(x1, a1)) * max(0, min(y2, b2) - max(y1, b1))
+                union = (x2 - x1) * (y2 - y1) + (a2 - a1) * (b2 - b1) - common
+                overlaps.append(common / union)
+            if column[i] > -math.inf and overlaps and max(overlaps) >= iou:
+                best = overlaps.index(max(overlaps))
+                is_hit[i] = not taken[best]
+                taken[best] = True
+        listed += [(s, h) for s, h in zip(column, is_hit, strict=True) if s > -math.inf]
+    if count == 0:
+        return math.nan
+    listed = sorted(listed[::-1], key=lambda pair: -pair[0])  # stable: of equal ones the later
+    area, points, number = 0.0, [], 0
+    for rank, (_, hit) in enumerate(listed, 1):
+        number += hit
+        points.append((number / count, number / rank))
+    last = 0.0
+    for i, (recall, _) in enumerate(points):
+        area += (recall - last) * max(precision for _, precision in points[i:])
+        last = recall
+    return area
+
+
+@pytest.mark.parametrize("grid", [None, 5])
+@pytest.mark.parametrize("seed", range(5))
+def test_random_sets_agree_with_a_loop(seed, grid):
+    ground_truth, detections, actions = random_set(seed, grid)
+    result = evaluate_ava(ground_truth, detections, actions)
+    assert set(result.per_class) == {action.id for action in actions if action.scored}
+    for action, value in result.per_class.items():
+        assert value == pytest.approx(loop_ap(ground_truth, detections, action), abs=1e-12)
+    values = list(result.per_class.values())
+    assert result.mAP == pytest.approx(np.mean(values)) and len(set(values)) > 5
+
+
+class _OneProcess:
+    """In place of the 32 processes that mmaction2's evaluation starts."""
+
+    def __init__(self, *_):
+        pass
+
+    def map(self, function, items):
+        return [function(item) for item in items]
+
+
+def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions, excluded=()):
+    """Mean and printed figures of mmaction2's evaluation, by way of its files."""
+    monkeypatch.setattr(multiprocessing, "Pool", _OneProcess)
+    scored = [action for action in actions if action.scored]
+    lines = [f'item {{\n  name: "{a.name}"\n  id: {a.id}\n}}\n' for a in scored]
+    (tmp_path / "list.pbtxt").write_text("".join(lines))
+    lines = [
+        f"{video},{second:04d},{','.join(map(str, box))},{action},0\n"
+        for (video, second), (boxes, labels) in ground_truth.items()
+        for box, own in zip(boxes, labels, strict=True)
+        for action in own
+    ]
+    (tmp_path / "truth.csv").write_text("".join(lines))
+    lines = [f"{video},{second:04d}\n" for video, second in excluded]
+    (tmp_path / "excluded.csv").write_text("".join(lines))
+    write_result_csv(tmp_path / "found.csv", detections, actions)
+    names = ("list.pbtxt", "truth.csv", "excluded.csv")
+    capsys.readouterr()
+    means = ava_utils.ava_eval(
+        tmp_path / "found.csv", "mAP", *(tmp_path / name for name in names), verbose=False
+    )
+    printed = re.findall(r"Index: (\d+), .*: AP: (\S+);", capsys.readouterr().out)
+    return means["overall"], {int(action): float(value) for action, value in printed}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")  # of mmaction2's groups of actions
+@pytest.mark.parametrize("seed", range(5, 9))
+def test_random_sets_agree_with_mmaction2(seed, tmp_path, monkeypatch, capsys):
+    """Without key frames that have no scored action: mmaction2 passes over their detections."""
+    ground_truth, detections, actions = random_set(seed)
+    scored = {action.id for action in actions if action.scored}
+    ground_truth = {
+        key: value
+        for key, value in ground_truth.items()
+        if any(scored & set(labels) for labels in value[1])
+    }
+    mean, figures = mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions)
+    result = evaluate_ava(ground_truth, detections, actions)
+    assert result.mAP == pytest.approx(mean, abs=1e-9) and 0.01 < mean < 0.9
+    assert figures == {i: pytest.approx(value, abs=6e-5) for i, value in result.per_class.items()}
+
+
+@pytest.mark.filterwarnings("ignore:Mean of empty slice")
+def test_excluded_key_frames_agree_with_mmaction2(tmp_path, monkeypatch, capsys):
+    """mmaction2 counts the boxes of excluded key frames as not found: here they have none."""
+    ground_truth, detections, actions = random_set(3)
+    scored = {action.id for action in actions if action.scored}
+    ground_truth = {
+        key: value
+        for key, value in ground_truth.items()
+        if any(scored & set(labels) for labels in value[1])
+    }
+    excluded = sorted(ground_truth)[2:6]
+    kept = {key: value for key, value in ground_truth.items() if key not in excluded}
+    theirs, _ = mmaction2_ap(tmp_path, monkeypatch, capsys, kept, detections, actions, excluded)
+    ours = evaluate_ava(ground_truth, detections, actions, excluded=excluded)
+    assert ours.mAP == pytest.approx(theirs, abs=1e-9)
+    assert ours.mAP != evaluate_ava(ground_truth, detections, actions).mAP
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_average_precision_agrees_with_mmaction2(seed):
+    rng = np.random.default_rng(seed)
+    score, hits = rng.permutation(200) / 200, rng.random(200) < 0.3
+    count = int(hits.sum()) + 10
+    theirs = metrics.compute_average_precision(
+        *metrics.compute_precision_recall(score, hits, count)
+    )
+    assert average_precision(score, hits, count) == pytest.approx(theirs, abs=1e-12)
+
+
+# -- files ------------------------------------------------------------------------------------
+
+
+def test_results_survive_the_csv_file(tmp_path):
+    ground_truth, detections, actions = random_set(0)
+    ground_truth = {key: (boxes / 3, own) for key, (boxes, own) in ground_truth.items()}
+    detections = {
+        key: ((boxes / 3).astype(np.float32), table.astype(np.float32))
+        for key, (boxes, table) in detections.items()
+    }
+    path = tmp_path / "new" / "found.csv"
+    lines = write_result_csv(path, detections, actions)
+    assert lines == len(path.read_text().splitlines())
+    again = read_result_csv(path)
+    columns = [action.id - 1 for action in actions if action.scored]
+    assert set(again) == set(detections)
+    for key, (boxes, table) in detections.items():
+        assert np.array_equal(again[key][0].astype(np.float32), boxes)
+        assert np.array_equal(again[key][1][:, columns].astype(np.float32), table[:, columns])
+    assert evaluate_ava(ground_truth, again, actions).per_class == pytest.approx(
+        evaluate_ava(ground_truth, detections, actions).per_class, abs=1e-12
+    )
+
+
+def test_the_official_form(tmp_path):
+    path = tmp_path / "found.csv"
+    detections = {
+        ("b", 1000): found(([0, 0, 0.5, 1], {3: 0.25, 1: 0.5})),
+        ("-a", 902): found(([0.125, 0, 1, 1], {1: 1, 2: 0.5}), ([0, 0, 1, 1], {80: 0.001})),
+    }
+    assert write_result_csv(path, detections, ACTIONS) == 4
+    assert path.read_text() == (
+        "-a,0902,0.125,0,1,1,1,1\n-a,0902,0,0,1,1,80,0.001\n"
+        "b,1000,0,0,0.5,1,1,0.5\nb,1000,0,0,0.5,1,3,0.25\n"
+    )
+    assert write_result_csv(path, detections, ACTIONS, min_score=0.3) == 2
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["found.csv"]
+
+
+def test_a_row_that_comes_twice_is_a_second_detection(tmp_path):
+    path = tmp_path / "found.csv"
+    path.write_text("a,0902,0,0,1,1,1,0.5\n\na,0902,0,0,1,1,3,0.25\na,0902,0,0,1,1,1,0.125\n")
+    ((boxes, table),) = read_result_csv(path).values()
+    assert boxes.tolist() == [[0, 0, 1, 1]] * 2 and table.shape == (2, 80)
+    assert table[0, [0, 2]].tolist() == [0.5, 0.25] and table[1, 0] == 0.125
+    assert np.isneginf(table).sum() == 157
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        "a,0902,0,0,1,1,1",
+        "a,x,0,0,1,1,1,0.5",
+        "a,0902,0,0,1,1,81,0.5",
+        "a,0902,0,0,1,1,0,0.5",
+        "a,0902,0,0,1,1,1,nan",
+        "a,0902,0,0,inf,1,1,0.5",
+        "a,0902,0,0,1,1,1,0.5,9",
+        "a",
+    ],
+)
+def test_a_row_of_another_form_is_named(tmp_path, row):
+    path = tmp_path / "found.csv"
+    path.write_text(f"a,0902,0,0,1,1,1,0.5\n{row}\n")
+    with pytest.raises(ValueError, match=r"found\.csv, line 2: .* is not video,timestamp"):
+        read_result_csv(path)
+
+
+def test_actions_survive_their_file(tmp_path):
+    path = tmp_path / "ava_actions.json"
+    path.write_text(format_actions(ACTIONS))
+    assert read_actions(path) == ACTIONS
+    with pytest.raises(FileNotFoundError, match=r"run tools/data/ava\.py"):
+        read_actions(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("x", "is no JSON file"),
+        ("[]", "should hold"),
+        ('[{"id": 1}]', "entry 1: .* has not just id, name and scored"),
+        ('[{"id": 81, "name": "x", "scored": true}]', "entry 1: id 81 is not one of 1 to 80"),
+        ('[{"id": true, "name": "x", "scored": true}]', "id True is not one of"),
+        ('[{"id": 1, "name": 2, "scored": true}]', "name must be text"),
+        ('[{"id": 1, "name": "x", "scored": 1}]', "scored true or false"),
+        (
+            '[{"id": 1, "name": "x", "scored": true}, {"id": 1, "name": "y", "scored": true}]',
+            "entry 2: id 1 is there twice",
+        ),
+    ],
+)
+def test_faulty_actions_are_named(tmp_path, text, message):
+    path = tmp_path / "ava_actions.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=rf"ava_actions\.json.*{message}"):
+        read_actions(path)

@@ -1,0 +1,169 @@
+"""The probe against scipy on a loss written down independently, and what it must not look at."""
+
+import numpy as np
+import pytest
+import torch
+from scipy.optimize import minimize
+
+from sce_video.evaluation import fit_linear_probe, judge, mean_class_accuracy, top_k_accuracy
+from sce_video.evaluation.features import FeatureSet
+from sce_video.evaluation.functional.linear_probe import fit_logistic, stratified_split
+
+
+def clusters(count, classes=4, size=6, spread=1.0, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(classes, size, generator=torch.Generator().manual_seed(99)) * 2
+    labels = torch.arange(count) % classes
+    noise = torch.randn(count, size, generator=generator)
+    return centres[labels] + spread * noise, labels
+
+
+def scipy_fit(x, y, classes, l2):
+    """One-hot numpy loss with its own gradient, minimised by scipy."""
+    n, size = x.shape
+    onehot = np.eye(classes)[y]
+
+    def loss(flat):
+        w, b = flat[: size * classes].reshape(size, classes), flat[size * classes :]
+        logits = x @ w + b
+        logits = logits - logits.max(1, keepdims=True)
+        p = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+        value = -np.log(p[np.arange(n), y]).mean() + l2 / 2 * (w**2).sum()
+        gw = x.T @ (p - onehot) / n + l2 * w
+        return value, np.concatenate([gw.ravel(), (p - onehot).mean(0)])
+
+    zeros = np.zeros((size + 1) * classes)
+    found = minimize(loss, zeros, jac=True, method="BFGS", options={"gtol": 1e-9})
+    return found.x[: size * classes].reshape(size, classes), found.x[size * classes :]
+
+
+@pytest.mark.parametrize("l2", [1e-3, 0.1, 1.0])
+def test_equals_scipy(l2):
+    x, y = clusters(80, spread=3.0)
+    weight, bias = fit_logistic(x.double(), y, 4, l2)
+    expected, expected_bias = scipy_fit(x.double().numpy(), y.numpy(), 4, l2)
+    np.testing.assert_allclose(weight.numpy(), expected, atol=2e-4)
+    np.testing.assert_allclose(bias.numpy(), expected_bias, atol=2e-4)
+
+
+def test_the_whole_probe_is_that_fit_on_standardised_features():
+    x, y = clusters(80, spread=3.0)
+    x = x * torch.tensor([1.0, 10.0, 0.1, 1.0, 1.0, 1.0]) + 5
+    probe = fit_linear_probe(x, y, l2_grid=(0.03,))
+    z = x.double().numpy()
+    z = (z - z.mean(0)) / z.std(0)
+    weight, bias = scipy_fit(z, y.numpy(), 4, 0.03)
+    np.testing.assert_allclose(probe.scores(x).numpy(), z @ weight + bias, atol=1e-3)
+    assert probe.l2 == 0.03
+    assert probe.validation == {}
+
+
+def test_separable_classes_are_learned_and_generalise():
+    x, y = clusters(200, spread=0.1)
+    test_x, test_y = clusters(60, spread=0.1, seed=1)
+    scores = fit_linear_probe(x, y).scores(test_x)
+    assert top_k_accuracy(scores, test_y, (1,))[1] == 1.0
+    assert mean_class_accuracy(scores, test_y) == 1.0
+
+
+def test_labels_without_meaning_are_not_learned():
+    x, _ = clusters(400, classes=1)
+    labels = torch.randint(0, 4, (800,), generator=torch.Generator().manual_seed(5))
+    test_x, _ = clusters(400, classes=1, seed=1)
+    scores = fit_linear_probe(x, labels[:400]).scores(test_x)
+    assert top_k_accuracy(scores, labels[400:], (1,))[1] == pytest.approx(0.25, abs=0.08)
+
+
+def test_the_weight_decay_is_the_best_on_the_validation_part():
+    x, y = clusters(120, size=40, spread=6.0)
+    grid = (1e-4, 1e-2, 1.0)
+    probe = fit_linear_probe(x, y, l2_grid=grid, val_fraction=0.25, seed=3)
+    train, held = stratified_split(y, 0.25, 3)
+    z = (x.double() - x.double().mean(0)) / x.double().std(0, correction=0)
+    expected = {}
+    for l2 in grid:
+        w, b = fit_logistic(z[train], y[train], 4, l2)
+        expected[l2] = float(((z[held] @ w + b).argmax(1) == y[held]).double().mean())
+    assert probe.validation == pytest.approx(expected)
+    assert len(set(expected.values())) > 1
+    assert probe.validation[probe.l2] == max(expected.values())
+
+
+def test_the_test_set_steers_nothing():
+    x, y = clusters(80, spread=3.0)
+    test_x, test_y = clusters(40, spread=3.0, seed=1)
+
+    def linear(test_features):
+        parts = [
+            FeatureSet(f, labels, torch.arange(len(f)), ["v"] * len(f))
+            for f, labels in ((test_features, test_y), (x, y))
+        ]
+        return judge(parts[0], parts[1], protocols={"linear": {}})["linear_top1"]
+
+    alone = fit_linear_probe(x, y)
+    scores = alone.scores(test_x)
+    assert linear(test_x) == top_k_accuracy(scores, test_y, (1,))[1]
+    # A test set with half of its rows replaced: the other rows' scores stay what they were.
+    changed = torch.cat([test_x[:20], 1000 * torch.ones(20, 6)])
+    torch.testing.assert_close(alone.scores(changed)[:20], scores[:20], rtol=0, atol=0)
+    assert linear(changed) == top_k_accuracy(alone.scores(changed), test_y, (1,))[1]
+
+
+def test_deterministic_and_without_the_global_random_state():
+    x, y = clusters(60, spread=3.0)
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    first = fit_linear_probe(x, y)
+    assert torch.equal(torch.get_rng_state(), before)
+    torch.manual_seed(1)
+    second = fit_linear_probe(x, y)
+    assert torch.equal(first.weight, second.weight)
+    assert first.l2 == second.l2
+
+
+def test_stratified_split_shares_out_every_class():
+    labels = torch.tensor([0] * 10 + [1] * 5 + [2] * 2 + [3])
+    train, held = stratified_split(labels, 0.2, 0)
+    assert sorted(train.tolist() + held.tolist()) == list(range(18))
+    assert labels[held].bincount(minlength=4).tolist() == [2, 1, 1, 0]
+    other = stratified_split(labels, 0.2, 1)[1]
+    assert held.tolist() != other.tolist()
+
+
+def test_constant_and_collapsed_features():
+    x, y = clusters(40, spread=0.1)
+    x = torch.cat([x, torch.full((40, 1), 3.0)], dim=1)
+    assert top_k_accuracy(fit_linear_probe(x, y).scores(x), y, (1,))[1] == 1.0
+    # Only rounding noise is left: it must not be blown up into information.
+    noise = torch.ones(40, 4) + 1e-7 * torch.randn(40, 4, generator=torch.Generator())
+    scores = fit_linear_probe(noise, y).scores(noise)
+    assert (scores.max(dim=0).values - scores.min(dim=0).values).max() < 1e-3
+
+
+def test_labels_need_not_be_consecutive():
+    x, y = clusters(40, spread=0.1)
+    labels = torch.tensor([1, 4, 6, 9])[y]
+    scores = fit_linear_probe(x, labels).scores(x, num_classes=12)
+    assert scores.shape == (40, 12)
+    assert top_k_accuracy(scores, labels, (1,))[1] == 1.0
+    assert torch.isneginf(scores[:, [0, 2, 3, 5, 7, 8, 10, 11]]).all()
+
+
+def test_one_sample_per_class_takes_the_middle_of_the_grid():
+    probe = fit_linear_probe(torch.eye(3), torch.arange(3), l2_grid=(0.001, 0.1, 1.0))
+    assert probe.l2 == 0.1
+    assert probe.validation == {}
+
+
+def test_bad_input_is_named():
+    x, y = clusters(8)
+    with pytest.raises(ValueError, match=r"all labels are \[2\]"):
+        fit_linear_probe(x, torch.full((8,), 2))
+    with pytest.raises(ValueError, match="labels must be 8 integers"):
+        fit_linear_probe(x, y[:5])
+    with pytest.raises(ValueError, match="positive weight decays"):
+        fit_linear_probe(x, y, l2_grid=(0.0, 1.0))
+    with pytest.raises(ValueError, match="between 0 and 1, got 1"):
+        fit_linear_probe(x, y, val_fraction=1.0)
+    with pytest.raises(ValueError, match="fitted on 6 dimensions, got 3"):
+        fit_linear_probe(x, y, l2_grid=(1.0,)).scores(torch.eye(3))

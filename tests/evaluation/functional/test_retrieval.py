@@ -1,0 +1,193 @@
+"""Recall against a numpy sort of all pairs, and the two ways of centring by hand."""
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.evaluation import (
+    FeatureSet,
+    centre,
+    judge,
+    retrieval_hits,
+    retrieval_recall,
+    retrieve,
+)
+from sce_video.evaluation.functional.retrieval import shared_groups
+
+
+def brute_force(queries, bank, query_labels, bank_labels, k, centred):
+    q, b = queries.double().numpy(), bank.double().numpy()
+    if centred:
+        q, b = q - q.mean(0), b - b.mean(0)
+    hits = 0
+    for row, label in zip(q, query_labels.numpy(), strict=True):
+        similar = b @ row / np.linalg.norm(b, axis=1) / np.linalg.norm(row)
+        order = np.argsort(-similar, kind="stable")[:k]
+        hits += int(np.any(bank_labels.numpy()[order] == label))
+    return hits / len(q)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+def test_equals_brute_force(centred):
+    generator = torch.Generator().manual_seed(0)
+    # Far from the origin, the queries elsewhere than the bank: centring matters.
+    queries = torch.randn(40, 8, generator=generator) + 2.0
+    bank = torch.randn(90, 8, generator=generator) - 1.0
+    query_labels = torch.randint(0, 12, (40,), generator=generator)
+    bank_labels = torch.randint(0, 12, (90,), generator=generator)
+    recall = retrieval_recall(
+        queries, bank, query_labels, bank_labels, ks=(10, 1, 5), centred=centred, block=7
+    )
+    expected = {
+        k: brute_force(queries, bank, query_labels, bank_labels, k, centred) for k in (10, 1, 5)
+    }
+    assert recall == pytest.approx(expected)
+    assert 0 < recall[1] < recall[5] < recall[10] <= 1
+
+
+def test_centred_and_plain_differ_as_drawn():
+    # Bank around (10, 0): class 0 above, class 1 below. Queries around (0, 10): class 0 above.
+    bank = torch.tensor([[10.0, 1.0], [10.0, -1.0]])
+    queries = torch.tensor([[0.0, 11.0], [0.0, 9.0]])
+    labels = torch.tensor([0, 1])
+    assert retrieval_recall(queries, bank, labels, labels, ks=(1,), centred=True) == {1: 1.0}
+    # Plain, both queries point up: the upper row of the bank is nearest to both.
+    plain = retrieval_hits(queries, bank, labels, labels, ks=(1,), centred=False)
+    assert plain[:, 0].tolist() == [True, False]
+
+
+def test_a_rank_beyond_the_bank_looks_at_all_of_it():
+    hits = retrieval_hits(
+        torch.eye(2), torch.eye(2), torch.tensor([0, 5]), torch.tensor([0, 0]), ks=(1, 50)
+    )
+    assert hits.tolist() == [[True, True], [False, False]]
+
+
+def test_the_mean_is_exact_far_from_zero():
+    features = torch.full((1000, 2), 1000.0) + torch.randn(1000, 2) * 0.01
+    assert centre(features).double().mean(dim=0).abs().max() < 1e-4
+
+
+def test_bad_input_is_named():
+    x, y = torch.eye(3), torch.arange(3)
+    with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0, 1\)"):
+        retrieval_hits(x, x, y, y, ks=(0, 1))
+    with pytest.raises(ValueError, match="query_labels"):
+        retrieval_hits(x, x, y - 1, y)
+    with pytest.raises(ValueError, match="bank_labels must be 3 integers"):
+        retrieval_hits(x, x, y, y[:2])
+
+
+def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):
+    generator = torch.Generator().manual_seed(seed)
+    return FeatureSet(
+        torch.randn(count, 6, generator=generator) + shift,
+        torch.randint(0, classes, (count,), generator=generator),
+        torch.arange(count),
+        [f"v{i}.mp4" for i in range(start, start + count)],
+        source=source,
+    )
+
+
+def hits_of_a_loop(queries, bank, k, centred):
+    """Per query, leaving out what has its path."""
+    q, b = queries.features.double().numpy(), bank.features.double().numpy()
+    if centred:
+        q, b = q - q.mean(0), b - b.mean(0)
+    hits = []
+    for row, label, path in zip(q, queries.labels.tolist(), queries.paths, strict=True):
+        near = []
+        for i, other in enumerate(b):
+            if bank.paths[i] != path:
+                cosine = row @ other / np.linalg.norm(row) / np.linalg.norm(other)
+                near.append((-cosine, i))
+        hits.append(label in [int(bank.labels[i]) for _, i in sorted(near)[:k]])
+    return hits
+
+
+@pytest.mark.parametrize("blocks", [{}, {"block": 4, "bank_block": 7}, {"bank_block": 1}])
+@pytest.mark.parametrize("start", [1000, 20, 0])  # paths apart, overlapping, all shared
+def test_both_ways_equal_a_loop_that_leaves_the_query_out(start, blocks):
+    queries, bank = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
+    outcome = retrieve(queries, bank, ks=(1, 4), **blocks)
+    assert outcome.shared == {1000: 0, 20: 10, 0: 30}[start]
+    for name, centred in (("centred", True), ("plain", False)):
+        expected = {k: np.mean(hits_of_a_loop(queries, bank, k, centred)) for k in (1, 4)}
+        assert getattr(outcome, name) == pytest.approx(expected)
+        ranking = outcome.rankings[name]
+        assert ranking.indices.shape == ranking.similarities.shape == (30, 4)
+        for i, row in enumerate(ranking.indices.tolist()):
+            assert queries.paths[i] not in [bank.paths[j] for j in row]
+    assert outcome.centred != outcome.plain
+
+
+def test_a_set_against_itself_does_not_find_itself():
+    data = feature_set(2, 25)
+    outcome = retrieve(data, data, ks=(1, 3))
+    assert outcome.shared == 25
+    for name, centred in (("centred", True), ("plain", False)):
+        expected = {k: np.mean(hits_of_a_loop(data, data, k, centred)) for k in (1, 3)}
+        assert getattr(outcome, name) == pytest.approx(expected)
+    assert outcome.plain[1] < 0.5  # with itself: 1
+
+
+def test_what_is_left_out_does_not_count_as_found_at_a_rank_beyond_the_bank():
+    # Every class has one video: beyond itself, a query can find nothing.
+    data = feature_set(3, 5)
+    alone = FeatureSet(data.features, torch.arange(5), data.indices, data.paths)
+    assert retrieve(alone, alone, ks=(1, 5, 50)).plain == {1: 0.0, 5: 0.0, 50: 0.0}
+
+
+def test_metrics_are_named_as_by_judging():
+    queries, bank = feature_set(4, 30), feature_set(5, 60, start=100)
+    outcome = retrieve(queries, bank)
+    judged = judge(queries, bank, protocols={"retrieval": {}})
+    assert outcome.metrics().items() <= judged.items()
+    assert list(outcome.metrics()) == [
+        *(f"retrieval_r{k}" for k in (1, 5, 10)),
+        *(f"retrieval_plain_r{k}" for k in (1, 5, 10)),
+    ]
+
+
+def test_queries_of_a_class_that_the_bank_lacks_are_counted():
+    queries, bank = feature_set(6, 40, classes=9), feature_set(7, 50, start=100, classes=7)
+    outcome = retrieve(queries, bank)
+    assert outcome.unseen == int((queries.labels >= 7).sum()) > 0
+
+
+def test_groups_are_equal_where_paths_are():
+    queries, bank, shared = shared_groups(["a", "b", "b", "c"], ["x", "b", "a", "b", "y"])
+    same = (queries[:, None] == bank[None]).int().tolist()
+    assert same == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 0]]
+    assert shared == 3
+
+
+def test_faiss_gives_the_same_recall():
+    pytest.importorskip("faiss", reason="faiss is optional")
+    queries, bank = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=20, shift=-1.0)
+    ours = retrieve(queries, bank, ks=(1, 4, 100))
+    theirs = retrieve(queries, bank, ks=(1, 4, 100), backend="faiss", block=7, bank_block=11)
+    assert theirs.metrics() == ours.metrics()
+    assert theirs.shared == 10
+    for name in ("centred", "plain"):
+        mine, its = ours.rankings[name], theirs.rankings[name]
+        found = ~torch.isneginf(mine.similarities)
+        assert torch.equal(its.indices[found], mine.indices[found])
+
+
+def test_what_cannot_be_retrieved_is_named():
+    queries, bank = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
+    with pytest.raises(ValueError, match="unknown backend 'fais', known: exact, faiss"):
+        retrieve(queries, bank, backend="fais")
+    with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0,\)"):
+        retrieve(queries, bank, ks=(0,))
+    wide = FeatureSet(torch.ones(5, 8), *[bank.labels] * 2, bank.paths, source="W.npz")
+    with pytest.raises(ValueError, match=r"6 in Q\.npz, 8 in W\.npz"):
+        retrieve(queries, wide)
+    bare = FeatureSet(bank.features, bank.labels * 0 - 1, bank.indices, bank.paths, source="N.npz")
+    for pair in ((queries, bare), (bare, bank)):
+        with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
+            retrieve(*pair)
+    one = queries.subset(torch.tensor([3]))
+    with pytest.raises(ValueError, match=r"Q\.npz holds nothing but the query itself.*v3\.mp4"):
+        retrieve(one, one)

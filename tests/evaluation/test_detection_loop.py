@@ -1,0 +1,131 @@
+"""AVA from key frames to mAP with the real recipe, made small: by hand, and what is refused."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.ava_small import ACTIONS, BOXES, RECIPE, make_root, options, train_small
+
+from sce_video.apis import launch
+from sce_video.datasets.ava_actions import Action
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation.functional.ava_map import evaluate_ava, read_result_csv
+from sce_video.registry import DATASETS, MODELS
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return make_root(tmp_path_factory.mktemp("ava"))
+
+
+@pytest.fixture(scope="module")
+def trained(root, tmp_path_factory):
+    return train_small(root, tmp_path_factory.mktemp("trained"))
+
+
+def run_test(root, checkpoint, folder, **changes):
+    cfg = launch.testing_config(
+        RECIPE, str(checkpoint), work_dir=folder, cfg_options=options(root, **changes)
+    )
+    metrics = launch.test(cfg)
+    return metrics, json.loads((folder / "results.json").read_text())
+
+
+def test_it_learns_who_does_what(root, trained, tmp_path):
+    """Both actions at every box would give each AP of about 1/2."""
+    metrics, results = run_test(root, trained, tmp_path)
+    assert metrics["mAP"] == results["metrics"]["mAP"] > 0.9
+    assert {row["name"] for row in results["per_class"].values()} == {"stand", "watch"}
+    protocol = results["protocol"]
+    assert protocol["kind"] == "detection" and protocol["key_frames"] == 4
+    assert (protocol["boxes"], protocol["failures"]) == (6, 0)
+    assert protocol["benchmark"]["dataset"] == "ava" and len(protocol["checkpoint"]["sha256"]) == 64
+
+
+def test_results_are_those_of_a_loop_over_key_frames(root, trained, tmp_path):
+    metrics, _ = run_test(root, trained, tmp_path)
+    cfg = launch.testing_config(RECIPE, str(trained), cfg_options=options(root))
+    cfg.work_dir, cfg.experiment_name = str(tmp_path / "hand"), "by_hand"
+    model = VideoRunner.from_cfg(cfg).model
+    model.load_state_dict(load_checkpoint_file(trained)["state_dict"])
+    model.eval()
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    found, truth = {}, {}
+    for i in range(len(dataset)):
+        sample, key = dataset[i], dataset.key(i)
+        boxes = list(BOXES.values()) if i < 3 else []
+        truth[key] = (np.array(boxes).reshape(-1, 4), [[a] for a in ACTIONS.values()][: len(boxes)])
+        if len(sample["boxes"]) == 0:
+            continue
+        x = (sample["inputs"][0].permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
+        with torch.no_grad():
+            scores = model(x, {"boxes": [sample["boxes"]]}, mode="tensor")
+        found[key] = (np.array(boxes), scores.numpy())
+    actions = [Action(12, "stand"), Action(80, "watch")]
+    assert evaluate_ava(truth, found, actions).mAP == pytest.approx(metrics["mAP"])
+    written = read_result_csv(tmp_path / "ava_results.csv")
+    assert set(written) == set(found)
+    for key, (boxes, scores) in found.items():
+        np.testing.assert_allclose(written[key][0], boxes, atol=1e-6)
+        for action in (12, 80):
+            np.testing.assert_allclose(
+                written[key][1][:, action - 1], scores[:, action - 1], atol=1e-5
+            )
+
+
+def test_a_pretrained_backbone_is_taken_whole_or_not_at_all(root, trained, tmp_path):
+    """The stride and dilation of the last stage change no weight: any R18 of this width fits."""
+    weights = load_checkpoint_file(trained)["state_dict"]
+    backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
+    torch.save({"state_dict": backbone, "meta": {}}, tmp_path / "pre.pth")
+
+    def start(**changes):
+        cfg = launch.training_config(
+            RECIPE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
+            cfg_options=options(root, train_cfg__max_epochs=1, **changes),
+        )  # fmt: skip
+        return launch.train(cfg)
+
+    assert start().iter == 2
+    with pytest.raises(ValueError, match="another backbone than the model"):
+        start(model__backbone__depth=34)
+    with pytest.raises(ValueError, match=r"pre\.pth has no classifier \(no roi_head\."):
+        run_test(root, tmp_path / "pre.pth", tmp_path)
+
+
+def test_seconds_without_frames_are_named(root, trained, tmp_path):
+    lines = (root / "ava_val.jsonl").read_text().splitlines(keepends=True)
+    late = json.loads(lines[0]) | {"timestamp": 1500}
+    (tmp_path / "late.jsonl").write_text("".join([*lines, json.dumps(late) + "\n"]))
+    ann = {"test_dataloader__dataset__ann_file": tmp_path / "late.jsonl"}
+    with pytest.raises(Exception, match=r"bb\.mp4: has no second 1500"):
+        run_test(root, trained, tmp_path, **ann)
+    _, results = run_test(root, trained, tmp_path, test_dataloader__dataset__on_error="skip", **ann)
+    assert results["protocol"]["failures"] == 1 and "no second 1500" in results["failures"][0][1]
+
+
+def test_an_sce_checkpoint_gives_its_backbone(root, tmp_path):
+    """Of a pretraining: target, projector, predictor and queue stay behind, all else is taken."""
+    sce = MODELS.build(
+        dict(
+            type="SCE",
+            backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
+            projector=dict(
+                type="MLP", hidden_channels=8, out_channels=8, num_layers=3, norm_output=True
+            ),
+            predictor=None,
+            queue_size=4,
+        )
+    )
+    torch.save({"state_dict": sce.state_dict(), "meta": {}}, tmp_path / "sce.pth")
+    cfg = launch.training_config(
+        RECIPE, work_dir=tmp_path, pretrained=str(tmp_path / "sce.pth"), amp="float32",
+        cfg_options=options(root, train_cfg__max_epochs=1, optim_wrapper__optimizer__lr=0.0),
+    )  # fmt: skip
+    model = launch.train(cfg).model
+    trained = {n for n, _ in sce.backbone.named_parameters()}
+    assert trained == {n for n, _ in model.backbone.named_parameters()}
+    for name, value in sce.backbone.named_parameters():
+        assert torch.equal(value, model.backbone.get_parameter(name)), name

@@ -1,0 +1,182 @@
+"""Features into a file: as by hand, resumable, whatever the config is of."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.recognition import FINETUNE, RETRIEVAL, make_splits
+
+from sce_video.apis import launch
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import load_features
+from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
+from sce_video.registry import DATASETS, MODELS
+
+OPTIONS = {
+    "model.backbone.base_channels": 4,
+    "test_dataloader.dataset.pipeline.1.clip_duration": 0.4,
+    "test_dataloader.dataset.pipeline.1.num_frames": 2,
+    "test_dataloader.dataset.pipeline.1.num_clips": 3,
+    "test_dataloader.dataset.pipeline.3.size": 36,
+    "test_dataloader.dataset.pipeline.4.crop_size": 36,
+    "test_dataloader.num_workers": 0,
+    "test_dataloader.pin_memory": False,
+    "visualizer": None,
+}
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_splits(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory):
+    torch.manual_seed(4)
+    model = MODELS.build(
+        {
+            "type": "Encoder",
+            "backbone": {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4},
+        }
+    )
+    path = tmp_path_factory.mktemp("weights") / "encoder.pth"
+    torch.save({"state_dict": model.state_dict(), "meta": {}}, path)
+    return path
+
+
+def configure(
+    videos, checkpoint, out, ann_file="test_split1.txt", config=RETRIEVAL, backend=None, **changes
+):
+    cfg = launch.extraction_config(
+        config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file, backend=backend,
+        cfg_options=[f"{key}={value}" for key, value in OPTIONS.items()],
+    )  # fmt: skip
+    cfg.test_cfg.update(changes)
+    cfg.experiment_name = out.stem
+    return cfg
+
+
+def test_features_by_hand(videos, checkpoint, tmp_path):
+    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
+    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
+    with np.load(tmp_path / "f.npz", allow_pickle=False) as stored:
+        assert stored["features"].dtype == np.float32 and stored["features"].shape == (5, 32)
+        protocol = json.loads(str(stored["protocol"]))
+        labels = stored["labels"].tolist()
+    assert (protocol["clips"], protocol["crops"], protocol["videos"]) == (3, 3, 5)
+    assert protocol["checkpoint"]["path"] == str(checkpoint) and protocol["benchmark"] is None
+    features, _ = load_features(tmp_path / "f.npz")
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    assert labels == dataset.labels.tolist()
+    model = MODELS.build(cfg.model).eval()
+    model.load_state_dict(torch.load(checkpoint, weights_only=True)["state_dict"])
+    for i in range(5):
+        sample, rows = dataset[i], []
+        for clip in sample["positions"]:
+            for top, left in sample["offsets"].tolist():
+                view = sample["frames"][clip][:, top : top + 36, left : left + 36]
+                x = (view.permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
+                with torch.no_grad():
+                    rows.append(model.backbone(x).mean((2, 3, 4))[0])
+        torch.testing.assert_close(
+            features.features[i], torch.stack(rows).mean(0), atol=1e-5, rtol=1e-4
+        )
+        assert features.paths[i] == dataset.path(i)
+
+
+def test_a_broken_run_goes_on_where_it_was(videos, checkpoint, tmp_path, monkeypatch):
+    launch.test(configure(videos, checkpoint, tmp_path / "whole.npz"))
+    opened = []
+    write = FeatureExtractionLoop._write_part
+
+    def break_off(loop, rows, fingerprint):
+        write(loop, rows, fingerprint)
+        opened.extend(rows.indices)
+        raise KeyboardInterrupt
+
+    cfg = configure(videos, checkpoint, tmp_path / "f.npz", save_every=3)
+    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", break_off)
+    with pytest.raises(KeyboardInterrupt):
+        launch.test(cfg)
+    assert not (tmp_path / "f.npz").exists() and len(opened) >= 3
+    first = set(opened)
+
+    def keep(loop, rows, fingerprint):
+        write(loop, rows, fingerprint)
+        opened.extend(rows.indices)
+
+    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", keep)
+    cfg.experiment_name = "again"
+    launch.test(cfg)
+    assert sorted(opened) == [0, 1, 2, 3, 4], "no video twice, none left out"
+    assert first < set(opened) and not (tmp_path / "f.npz.parts").exists()
+    whole, parts = (load_features(tmp_path / name)[0] for name in ("whole.npz", "f.npz"))
+    torch.testing.assert_close(whole.features, parts.features, atol=1e-6, rtol=0)
+    assert whole.paths == parts.paths and whole.labels.equal(parts.labels)
+
+
+def test_parts_of_another_job_and_finished_files_are_refused(
+    videos, checkpoint, tmp_path, monkeypatch
+):
+    out = tmp_path / "f.npz"
+    monkeypatch.setattr(FeatureExtractionLoop, "_join", lambda *_: OSError("broken off"))
+    with pytest.raises(OSError, match="broken off"):
+        launch.test(configure(videos, checkpoint, out))
+    monkeypatch.undo()
+    other = configure(videos, checkpoint, out, ann_file="test_split2.txt")
+    with pytest.raises(ValueError, match=r"is of another checkpoint, data set or pipeline"):
+        launch.test(other)
+    launch.test(configure(videos, checkpoint, out))
+    with pytest.raises(ValueError, match=r"f\.npz exists"):
+        launch.test(configure(videos, checkpoint, out))
+
+
+def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    lines = f"{tmp_path / 'broken.mp4'} 0\n" + (videos / "test_split1.txt").read_text()
+    (tmp_path / "list.txt").write_text(lines)
+    out = tmp_path / "f.npz"
+    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"), save_every=1)
+    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
+    features, _ = load_features(out)
+    assert features.indices.tolist() == [1, 2, 3, 4, 5]
+    assert features.failures[0][0].endswith("broken.mp4")
+
+
+def test_parts_of_a_config(videos, checkpoint, tmp_path):
+    def lists(part, config=RETRIEVAL):
+        cfg = launch.extraction_config(config, str(checkpoint), tmp_path / "f.npz", part=part)
+        assert cfg.model.type == "Encoder" and cfg.test_dataloader.dataset.on_error == "skip"
+        assert cfg.test_dataloader.dataset.pipeline[-1].type == "PackVideo"
+        return cfg.test_dataloader.dataset.ann_file
+
+    assert lists("test") == "data/ucf101/test_split1.txt"
+    assert lists("bank") == lists("train", FINETUNE) == "data/ucf101/train_split1.txt"
+    with pytest.raises(ValueError, match="has no bank data"):
+        lists("bank", FINETUNE)
+    with pytest.raises(ValueError, match="part must be one of test, bank, train"):
+        lists("val")
+    kept = launch.extraction_config(RETRIEVAL, str(checkpoint), tmp_path / "f.npz")
+    assert kept.benchmark.dataset == "ucf101"
+
+
+def test_a_checkpoint_of_another_network_is_refused(videos, checkpoint, tmp_path):
+    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
+    cfg.model.backbone.depth = 34
+    with pytest.raises(ValueError, match=r"encoder\.pth is of another backbone"):
+        launch.test(cfg)
+    with pytest.raises(ValueError, match=r"saved as \.npz"):
+        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "f.txt")).test()
+
+
+@pytest.mark.parametrize("backend", ["decord", "auto"])
+def test_the_backend_changes_no_feature(videos, checkpoint, tmp_path, backend):
+    pytest.importorskip("decord")
+    launch.test(configure(videos, checkpoint, tmp_path / "default.npz"))
+    launch.test(configure(videos, checkpoint, tmp_path / "other.npz", backend=backend))
+    default, default_protocol = load_features(tmp_path / "default.npz")
+    other, protocol = load_features(tmp_path / "other.npz")
+    np.testing.assert_array_equal(default.features, other.features)
+    assert protocol["decoder"] == backend and default_protocol["decoder"] == "av"
+    assert "decord" in protocol["decoder_version"]

@@ -1,0 +1,165 @@
+"""The online judge: right figures, and a training that does not know it is watched."""
+
+import json
+import random
+
+import numpy as np
+import pytest
+import torch
+from helpers import evaluation_fakes  # noqa: F401  registers the tiny network and data set
+from helpers.evaluation_fakes import ColourVideos, loader
+from mmengine.config import Config
+
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import extract_features, knn_scores, top_k_accuracy
+from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
+
+
+def data(count, **options):
+    return {
+        "batch_size": 4,
+        "num_workers": 0,
+        "dataset": {"type": "ColourVideos", "count": count, **options},
+        "collate_fn": {"type": "sce_video.collate_colours"},
+    }
+
+
+def runner(work_dir, hooks, epochs=3):
+    cfg = Config(
+        {
+            "model": {"type": "TinyEncoder"},
+            "train_dataloader": {
+                **data(12),
+                "sampler": {"type": "DefaultSampler", "shuffle": True},
+            },
+            "train_cfg": {"by_epoch": True, "max_epochs": epochs},
+            "optim_wrapper": {"optimizer": {"type": "SGD", "lr": 0.1}},
+            "custom_hooks": hooks,
+            "default_hooks": {"checkpoint": None, "logger": None},
+            "default_scope": "sce_video",
+            "work_dir": str(work_dir),
+            "randomness": {"seed": 3},
+            "log_level": "WARNING",
+            "experiment_name": f"judge_{work_dir.name}",
+        }
+    )
+    return VideoRunner.from_cfg(cfg)
+
+
+def hook(**options):
+    return {"type": "OnlineEvaluationHook", "bank": data(21), "queries": data(9), "k": 3, **options}
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_training_is_the_same_with_and_without(tmp_path):
+    states = []
+    for name, hooks in (("without", []), ("with", [hook()])):
+        run = runner(tmp_path / name, hooks)
+        run.train()
+        draws = (torch.rand(1).item(), np.random.rand(), random.random())
+        states.append((run.model.state_dict(), draws))
+    (plain, plain_draws), (watched, watched_draws) = states
+    assert plain_draws == watched_draws
+    for name, value in plain.items():
+        assert torch.equal(value, watched[name]), name
+    assert plain["backbone.1.num_batches_tracked"] == 9 * 2  # two views a step: it did train
+
+
+def test_figures_are_those_of_the_functions(tmp_path):
+    run = runner(tmp_path, [hook(interval=2, temperature=0.2)], epochs=3)
+    run.train()
+    written = lines(tmp_path / "online_judge.jsonl")
+    assert [line["epoch"] for line in written] == [0, 2, 3]  # start, every second, the last
+    assert [line["iter"] for line in written] == [0, 6, 9]
+    queries = extract_features(run.model, loader(ColourVideos(9)))
+    bank = extract_features(run.model, loader(ColourVideos(21)))
+    scores = knn_scores(queries.features, bank.features, bank.labels, k=3, temperature=0.2)
+    accuracy = top_k_accuracy(scores, queries.labels)
+    assert written[-1]["knn_top1"] == pytest.approx(accuracy[1])
+    assert written[-1]["knn_top5"] == pytest.approx(accuracy[5])
+    assert 0 < written[-1]["feature_std"] < 1.5
+    assert 1 <= written[-1]["effective_rank"] <= 8
+    assert written[-1]["videos"] == 9
+    # TensorBoard and its like receive the same numbers.
+    scalars = [
+        json.loads(line)
+        for path in tmp_path.glob("*/vis_data/*.json")
+        for line in path.read_text().splitlines()
+        if "judge/knn_top1" in line
+    ]
+    assert [s["judge/knn_top1"] for s in scalars] == [line["knn_top1"] for line in written]
+    assert [s["step"] for s in scalars] == [0, 6, 9]
+
+
+def test_a_bank_that_judges_itself_leaves_out_the_video_or_its_group(tmp_path):
+    bank = data(12, classes=2)
+    for name, pattern in (("itself", None), ("group", r"(person\d+)")):
+        options = {"bank": bank, "queries": None, "group_pattern": pattern, "k": 1}
+        run = runner(tmp_path / name, [hook(**options)], epochs=1)
+        run.train()
+        features = extract_features(run.model, loader(ColourVideos(12, classes=2)))
+        groups = torch.arange(12) if pattern is None else torch.arange(12) // 2
+        scores = knn_scores(
+            features.features,
+            features.features,
+            features.labels,
+            k=1,
+            query_groups=groups,
+            bank_groups=groups,
+        )
+        expected = top_k_accuracy(scores, features.labels, (1,))[1]
+        assert lines(tmp_path / name / "online_judge.jsonl")[-1]["knn_top1"] == expected
+
+
+class Stub:
+    """What the hook reads of a runner before training."""
+
+    def __init__(self, work_dir, epoch, iteration):
+        self.work_dir, self.epoch, self.iter = str(work_dir), epoch, iteration
+        self.seed, self.timestamp = 0, "20260101_000000"
+
+
+def test_a_resumed_run_repeats_no_line_and_a_new_run_loses_none(tmp_path):
+    path = tmp_path / "online_judge.jsonl"
+    old = "".join(json.dumps({"epoch": e, "knn_top1": e / 10}) + "\n" for e in range(5))
+    path.write_text(old + '{"epoch": 5, "knn_')  # killed while writing
+    judge = OnlineEvaluationHook(bank=loader(ColourVideos(6)))
+    judge.before_train(Stub(tmp_path, epoch=3, iteration=12))
+    assert [line["epoch"] for line in lines(path)] == [0, 1, 2, 3]
+    judge.judge_at_start = False
+    judge.before_train(Stub(tmp_path, epoch=0, iteration=0))
+    assert not path.exists()
+    aside = tmp_path / "online_judge.jsonl.before_20260101_000000"
+    assert [line["epoch"] for line in lines(aside)] == [0, 1, 2, 3]
+
+
+def test_a_diverged_network_is_reported_not_hidden(tmp_path):
+    run = runner(tmp_path, [hook(judge_at_start=False)], epochs=1)
+    with torch.no_grad():
+        run.model.backbone[0].weight.fill_(float("nan"))
+    run.train()
+    (line,) = lines(tmp_path / "online_judge.jsonl")
+    assert "NaN" in line["error"]
+    assert "knn_top1" not in line
+
+
+def test_wrong_settings_are_named(tmp_path):
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        OnlineEvaluationHook(bank={}, interval=0)
+    with pytest.raises(ValueError, match="drop queries"):
+        OnlineEvaluationHook(bank={}, queries={}, group_pattern="(a)")
+
+
+class Unlabelled(ColourVideos):
+    def __getitem__(self, index):
+        return {**super().__getitem__(index), "label": -1}
+
+
+def test_a_bank_without_labels_is_named(tmp_path):
+    run = runner(tmp_path, [hook(queries=None)], epochs=1)
+    next(h for h in run.hooks if isinstance(h, OnlineEvaluationHook)).bank = loader(Unlabelled(6))
+    with pytest.raises(ValueError, match=r"person0/class0\.mp4 has none"):
+        run.train()

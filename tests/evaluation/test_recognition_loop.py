@@ -1,0 +1,392 @@
+"""Testing a classifier: mean of softmax vectors, every video once, the protocol said, bad input."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.recognition import FINETUNE, LINEAR, make_splits, small_options
+from torch import nn
+
+from sce_video.apis import launch
+from sce_video.datasets import VideoDataset, VideoDecodeError
+from sce_video.datasets.labels import check_labels
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation.recognition_loop import class_scores, format_views
+from sce_video.evaluation.scores import load_scores
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.registry import DATASETS
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_splits(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(scope="module")
+def finetuned(videos, tmp_path_factory):
+    """A finetuned checkpoint and its work dir."""
+    folder = tmp_path_factory.mktemp("finetuned")
+    cfg = launch.training_config(
+        FINETUNE, work_dir=folder, pretrained="random", amp="float32",
+        cfg_options=small_options(videos),
+    )  # fmt: skip
+    launch.train(cfg)
+    return folder / "epoch_2.pth"
+
+
+def run_test(videos, checkpoint, folder, dump=None, **changes):
+    """From the lists to results.json."""
+    cfg = launch.testing_config(
+        FINETUNE, str(checkpoint), work_dir=folder, dump=dump,
+        cfg_options=small_options(videos, **changes),
+    )  # fmt: skip
+    launch.test(cfg)
+    return json.loads((folder / "results.json").read_text())
+
+
+class Logits(nn.Module):
+    """A recogniser whose logits are the red values of a view's first row of pixels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.data_preprocessor = VideoDataPreprocessor(mean=0.0, std=1 / 255)
+
+    def forward(self, inputs, mode, stage):
+        assert mode == "tensor" and stage == "head" and inputs.shape[1] == 1
+        return inputs[:, 0, 0, 0, 0, :3]
+
+
+def test_mean_of_the_softmax_vectors_not_of_the_logits():
+    # Three views: two mildly for class 1, one strongly for class 0.
+    logits = np.array([[0, 2, 0], [0, 2, 0], [9, 0, 0]], dtype=np.uint8)
+    frames = np.zeros((3, 3, 3, 3), dtype=np.uint8)
+    frames[:, 0, :, 0] = logits
+    video = {
+        "frames": torch.from_numpy(frames),
+        "positions": torch.tensor([[0], [1], [2]]),
+        "offsets": torch.tensor([[0, 0]]),
+        "crop_size": 3,
+    }
+    exponents = np.exp(logits.astype(np.float64))
+    softmax = exponents / exponents.sum(1, keepdims=True)
+    assert softmax.mean(0).argmax() == 1 and logits.mean(0).argmax() == 0, "the two rules differ"
+    for max_views in (1, 2, 30):
+        rows, views = class_scores(max_views)(Logits(), {"videos": [video]})
+        assert views == 3 and rows.shape == (1, 6)
+        np.testing.assert_allclose(rows[0, :3], softmax.mean(0), atol=1e-6)
+        np.testing.assert_allclose(rows[0, 3:], softmax[1], atol=1e-6)  # the central view
+
+
+def test_results_are_those_of_a_loop_over_views(videos, finetuned, tmp_path):
+    """One view at a time, by hand, from the data set to the accuracy."""
+    results = run_test(videos, finetuned, tmp_path, dump=tmp_path / "scores.npz")
+    scores, protocol = load_scores(tmp_path / "scores.npz")
+    assert protocol["checkpoint"]["sha256"] == results["protocol"]["checkpoint"]["sha256"]
+    cfg = launch.testing_config(FINETUNE, str(finetuned), cfg_options=small_options(videos))
+    cfg.work_dir, cfg.experiment_name = str(tmp_path / "by_hand"), "by_hand"
+    model = VideoRunner.from_cfg(cfg).model
+    model.load_state_dict(load_checkpoint_file(finetuned)["state_dict"])
+    model.eval()
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    for i in range(len(dataset)):
+        sample, total = dataset[i], 0
+        for clip in sample["positions"]:
+            for top, left in sample["offsets"].tolist():
+                view = sample["frames"][clip][:, top : top + 36, left : left + 36]
+                x = (view.permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
+                with torch.no_grad():
+                    pooled = model.backbone(x).mean((2, 3, 4))
+                    total = total + model.cls_head.fc_cls(pooled).softmax(1)[0]
+        torch.testing.assert_close(scores.scores[i], total / 30, atol=1e-5, rtol=0)
+        assert scores.paths[i] == dataset.path(i)
+    correct = (scores.scores.argmax(1) == torch.from_numpy(dataset.labels)).double().mean()
+    assert results["metrics"]["top1"] == pytest.approx(float(correct))
+
+
+def test_the_protocol_is_said_in_full(videos, finetuned, tmp_path):
+    results = run_test(videos, finetuned, tmp_path)
+    assert set(results["metrics"]) == {
+        *("top1", "top5", "mean_class_accuracy"),
+        *("one_view_top1", "one_view_top5", "one_view_mean_class_accuracy"),
+    }
+    protocol = results["protocol"]
+    assert (protocol["clips"], protocol["crops"], protocol["crop_size"]) == (10, 3, 36)
+    assert (protocol["videos"], protocol["failures"], protocol["views"]) == (5, 0, 30)
+    assert protocol["decoder"] == "av" and protocol["decoder_version"].startswith("av ")
+    assert len(protocol["checkpoint"]["sha256"]) == 64
+    assert protocol["benchmark"]["dataset"] == "ucf101" and protocol["split"] == 1
+    assert protocol["test"]["ann_file"].endswith("test_split1.txt")
+    assert len(protocol["test"]["ann_sha256"]) == 64
+    table = format_views(results["metrics"], protocol)
+    assert "1 view" in table and "10 x 3 views" in table and "5 videos" in table
+
+
+def test_the_number_of_views_at_a_time_changes_nothing(videos, finetuned, tmp_path):
+    first = run_test(videos, finetuned, tmp_path / "a", dump=tmp_path / "a.npz")
+    second = run_test(
+        videos, finetuned, tmp_path / "b", dump=tmp_path / "b.npz",
+        test_cfg__max_views=7, test_dataloader__batch_size=3,
+    )  # fmt: skip
+    assert first["metrics"] == second["metrics"]
+    a, b = load_scores(tmp_path / "a.npz")[0], load_scores(tmp_path / "b.npz")[0]
+    torch.testing.assert_close(a.scores, b.scores, atol=1e-6, rtol=0)
+
+
+def test_a_bad_file_is_counted_or_stops(videos, finetuned, tmp_path):
+    (tmp_path / "broken.mp4").write_bytes(b"not a video")
+    lines = (videos / "test_split1.txt").read_text() + f"{tmp_path / 'broken.mp4'} 0\n"
+    (tmp_path / "list.txt").write_text(lines)
+    ann = {"test_dataloader__dataset__ann_file": tmp_path / "list.txt"}
+    with pytest.raises(Exception, match=r"broken\.mp4"):
+        run_test(videos, finetuned, tmp_path, **ann)
+    results = run_test(
+        videos, finetuned, tmp_path, test_dataloader__dataset__on_error="skip", **ann
+    )
+    assert (results["protocol"]["videos"], results["protocol"]["failures"]) == (5, 1)
+    assert "broken.mp4" in results["failures"][0][0]
+
+
+# -- bad input -------------------------------------------------------------------------------
+
+
+def test_labels_out_of_range_are_named_with_file_and_line(videos, finetuned, tmp_path):
+    (tmp_path / "list.txt").write_text("class0/v00.mp4 0\n\nclass1/v01.mp4 7\n")
+    ann = tmp_path / "list.txt"
+    with pytest.raises(ValueError, match=r"list\.txt, line 3: 'class1/v01\.mp4' has label 7"):
+        run_test(videos, finetuned, tmp_path, test_dataloader__dataset__ann_file=ann)
+    cfg = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random", amp="float32",
+        cfg_options=small_options(
+            videos, train_dataloader__dataset__ann_file=ann, train_dataloader__batch_size=1
+        ),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match=r"line 3: .* has label 7, the classifier has 2 classes"):
+        launch.train(cfg)
+
+
+def test_missing_labels_are_named(videos, finetuned, tmp_path):
+    (tmp_path / "list.txt").write_text("class0/v00.mp4\nclass1/v01.mp4\n")
+    with pytest.raises(ValueError, match=r"list\.txt, line 1: 'class0/v00\.mp4' has no label"):
+        run_test(
+            videos, finetuned, tmp_path, test_dataloader__dataset__ann_file=tmp_path / "list.txt"
+        )
+    folder = VideoDataset(str(videos))
+    check_labels(folder, 2)
+    with pytest.raises(ValueError, match=r"v01\.mp4' has label 1, the classifier has 1 classes"):
+        check_labels(folder, 1)
+
+
+def save(weights, path):
+    torch.save({"state_dict": weights, "meta": {}}, path)
+    return path
+
+
+def test_checkpoints_that_do_not_fit_are_refused(videos, finetuned, tmp_path):
+    weights = load_checkpoint_file(finetuned)["state_dict"]
+    backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
+    head = {k: v for k, v in weights.items() if not k.startswith("backbone.")}
+    for content, options, message in (
+        (head, {}, "no backbone weight of the model is in"),
+        (backbone, {}, "has no classifier"),
+        (weights, {"model__backbone__depth": 34}, "another backbone than the model"),
+        (weights, {"model__cls_head__num_classes": 3}, "another number of classes"),
+    ):
+        path = save(content, tmp_path / "some.pth")
+        with pytest.raises(ValueError, match=message) as raised:
+            run_test(videos, path, tmp_path, **options)
+        assert "some.pth" in str(raised.value)
+
+
+def test_a_pretraining_config_cannot_be_tested_as_a_classifier(videos, tmp_path):
+    cfg = launch.testing_config(FINETUNE, "random", cfg_options=small_options(videos))
+    cfg.work_dir = str(tmp_path)
+    cfg.data_preprocessor = None
+    cfg.model = {"type": "Encoder", "backbone": cfg.model.backbone}
+    with pytest.raises(ValueError, match=r"Encoder has no classifier \(cls_head\)"):
+        launch.test(cfg)
+
+
+# -- starting from a pretrained backbone -------------------------------------------------------
+
+
+def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
+    videos, finetuned, tmp_path
+):
+    def start(pretrained, **changes):
+        cfg = launch.training_config(
+            FINETUNE, work_dir=tmp_path, pretrained=pretrained, amp="float32",
+            cfg_options=small_options(videos, train_cfg__max_epochs=1, **changes),
+        )  # fmt: skip
+        return launch.train(cfg)
+
+    with pytest.raises(ValueError, match="starts from a pretrained backbone: give --pretrained"):
+        start(None)
+    with pytest.raises(ValueError, match=r"no checkpoint at .*none\.pth"):
+        start(str(tmp_path / "none.pth"))
+    with pytest.raises(ValueError, match="another backbone than the model"):
+        start(str(finetuned), model__backbone__depth=34)
+    head = {"cls_head.fc_cls.weight": torch.ones(2, 32)}
+    with pytest.raises(ValueError, match="no backbone weight of the model"):
+        start(str(save(head, tmp_path / "head.pth")))
+    with pytest.raises(ValueError, match="takes no --pretrained"):
+        launch.training_config(
+            FINETUNE.parents[2] / "sce/sce_r3d18_folder.py", pretrained=str(finetuned)
+        )
+
+
+def test_a_frozen_backbone_is_frozen_for_good(videos, finetuned, tmp_path):
+    """After training: weights, BN statistics and counters bit for bit; only the head has moved."""
+    options = small_options(videos, split=1)
+    cfg = launch.training_config(
+        LINEAR, work_dir=tmp_path, pretrained=str(finetuned), amp="float32", cfg_options=options
+    )
+    runner = launch.train(cfg)
+    before = load_checkpoint_file(finetuned)["state_dict"]
+    after = load_checkpoint_file(tmp_path / "epoch_2.pth")["state_dict"]
+    backbone = [name for name in before if name.startswith("backbone.")]
+    assert any("running_mean" in name for name in backbone)
+    for name in backbone:
+        assert torch.equal(before[name], after[name]), name
+    assert not torch.equal(before["cls_head.fc_cls.weight"], after["cls_head.fc_cls.weight"])
+    assert not any(p.requires_grad for p in runner.model.backbone.parameters())
+    runner.model.train()
+    norms = [m for m in runner.model.backbone.modules() if isinstance(m, nn.BatchNorm3d)]
+    assert norms and not any(norm.training for norm in norms)
+
+
+def test_resuming_keeps_the_trained_backbone(videos, finetuned, tmp_path):
+    """--pretrained is the start of a training, not of its continuation."""
+
+    def go(epochs, resume):
+        cfg = launch.training_config(
+            FINETUNE, work_dir=tmp_path, pretrained=str(finetuned), amp="float32",
+            resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
+        )  # fmt: skip
+        return launch.train(cfg)
+
+    go(1, None)
+    first = load_checkpoint_file(tmp_path / "epoch_1.pth")["state_dict"]
+    runner = go(2, "auto")
+    assert runner.iter == 2
+    name = "backbone.conv1.weight"
+    start = load_checkpoint_file(finetuned)["state_dict"][name]
+    assert not torch.equal(first[name], start)
+    second = load_checkpoint_file(tmp_path / "epoch_2.pth")["state_dict"][name]
+    step = (second - first[name]).abs().max()
+    assert 0 < step < (second - start).abs().max() * 1.5
+
+
+def test_what_a_user_is_told():
+    bad = VideoDecodeError("a.mp4", "cannot be opened")
+    assert launch.explain(bad) == "a.mp4: cannot be opened"
+    worker = f"Caught VideoDecodeError in worker 0.\nTraceback\nx.VideoDecodeError: {bad}\n"
+    assert launch.explain(RuntimeError(worker)) == "a.mp4: cannot be opened"
+    assert launch.explain(ValueError("label 7")) == "label 7"
+    assert launch.explain(RuntimeError("out of memory")) is None
+
+    def run_iter():
+        raise ValueError("in the midst of training")
+
+    with pytest.raises(ValueError) as raised:
+        run_iter()
+    assert launch.explain(raised.value) is None
+
+
+def test_results_say_what_the_backbone_was_really_pretrained_as(videos, finetuned, tmp_path):
+    """The recipe says SCE on Kinetics-400; the checkpoint knows better, also after resuming."""
+    weights = load_checkpoint_file(finetuned)["state_dict"]
+    truth = {"protocol": "pretraining", "pretraining": "sce_baseline", "dataset": "kinetics200"}
+    torch.save({"state_dict": weights, "meta": {"benchmark": truth}}, tmp_path / "pre.pth")
+    for epochs, resume in ((1, None), (2, "auto")):
+        cfg = launch.training_config(
+            FINETUNE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
+            resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
+        )  # fmt: skip
+        launch.train(cfg)
+    protocol = run_test(videos, tmp_path / "epoch_2.pth", tmp_path)["protocol"]
+    assert protocol["benchmark"]["pretraining"] == "sce_baseline"
+    assert protocol["benchmark"]["pretrained_on"] == "kinetics200"
+    assert protocol["benchmark"]["protocol"] == "finetune" and protocol["epochs"] == 2
+    assert protocol["pretrained"]["path"].endswith("pre.pth")
+    assert len(protocol["pretrained"]["sha256"]) == 64
+    scratch = run_test(videos, finetuned, tmp_path)["protocol"]
+    assert scratch["pretrained"] == "random"
+
+
+def test_random_weights_are_tested_when_asked_for(videos, tmp_path):
+    protocol = run_test(videos, "random", tmp_path)["protocol"]
+    assert protocol["checkpoint"]["path"] is None
+    assert protocol["checkpoint"]["source"].startswith("random initialisation")
+
+
+@pytest.mark.parametrize("amp", ["bfloat16", "float16"])
+def test_mixed_precision_trains_and_counts_right_answers(videos, tmp_path, amp):
+    """mmaction2's accuracies go through numpy, which has no bfloat16."""
+    cfg = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random", amp=amp,
+        cfg_options=small_options(videos, train_cfg__max_epochs=1),
+    )  # fmt: skip
+    runner = launch.train(cfg)
+    logged = runner.message_hub.log_scalars
+    assert 0 <= logged["train/top1_acc"].current() <= 1
+
+
+def test_without_a_gpu_recipes_train_in_float32(videos, tmp_path, monkeypatch):
+    options = small_options(videos)
+    where = {"work_dir": tmp_path, "pretrained": "random", "cfg_options": options}
+    assert launch.load_config(FINETUNE).optim_wrapper.dtype == "float16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float32"
+    assert launch.training_config(FINETUNE, amp="float16", **where).optim_wrapper.dtype == "float16"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float16"
+
+
+def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
+    cfg = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random",
+        cfg_options=small_options(videos, model__cls_head__in_channels=64),
+    )  # fmt: skip
+    with pytest.raises(ValueError, match="gives 32 channels.*cls_head.in_channels=32"):
+        launch.train(cfg)
+
+
+def test_folders_of_other_classes_are_refused(videos, tmp_path):
+    """The folders are numbered in their order: without class0 class1 would become 0."""
+    part = tmp_path / "part"
+    part.mkdir()
+    (part / "class1").symlink_to(videos / "class1")
+    folders = {f"{name}_dataloader__dataset__ann_file": None for name in ("train", "val", "test")}
+
+    def start(**changes):
+        options = small_options(videos, train_cfg__max_epochs=1, **folders, **changes)
+        return launch.training_config(
+            FINETUNE, work_dir=tmp_path / "run", pretrained="random", cfg_options=options
+        )
+
+    with pytest.raises(ValueError, match=r"only the training has \['class0'\]"):
+        launch.train(start(val_dataloader__dataset__data_root=part))
+    launch.train(start())
+    checkpoint = tmp_path / "run" / "epoch_1.pth"
+    assert load_checkpoint_file(checkpoint)["meta"]["classes"] == ["class0", "class1"]
+    whole = run_test(videos, checkpoint, tmp_path / "whole", **folders)
+    assert whole["protocol"]["videos"] == 12
+    with pytest.raises(ValueError, match=r"only the training had \['class0'\]"):
+        run_test(
+            videos, checkpoint, tmp_path / "part_", **folders,
+            test_dataloader__dataset__data_root=part,
+        )  # fmt: skip
+
+
+def test_loaders_fit_the_machine_and_the_number_of_workers(videos, monkeypatch):
+    cfg = launch.load_config(FINETUNE, small_options(videos)).train_dataloader
+    del cfg["pin_memory"]
+    cfg.num_workers, cfg.persistent_workers = 0, True
+    loader = VideoRunner.build_dataloader(cfg)
+    assert not loader.persistent_workers and not loader.pin_memory
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    assert VideoRunner.build_dataloader(cfg).pin_memory
+    cfg.pin_memory = False
+    assert not VideoRunner.build_dataloader(cfg).pin_memory

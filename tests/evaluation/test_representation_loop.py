@@ -1,0 +1,263 @@
+"""The test loop in mmengine's Runner, as a config states it."""
+
+import hashlib
+import importlib.metadata
+import importlib.util
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers import evaluation_fakes  # noqa: F401  registers the tiny network and data set
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
+from mmengine.config import Config
+
+from sce_video.datasets.labels import check_same_classes
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import extract_features, group_ids, judge, load_features
+from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
+from sce_video.evaluation.provenance import describe_dataset
+from sce_video.evaluation.representation_loop import format_table
+
+COLLATE = {"type": "sce_video.collate_colours"}
+
+
+def data(count, **options):
+    dataset = {"type": "ColourVideos", "count": count, **options}
+    return {"batch_size": 5, "num_workers": 0, "dataset": dataset, "collate_fn": COLLATE}
+
+
+def runner(work_dir, queries, load_from=None, **test_cfg):
+    cfg = Config(
+        {
+            "model": {"type": "TinyEncoder"},
+            "test_dataloader": queries,
+            "test_cfg": {"type": "RepresentationTestLoop", **test_cfg},
+            "test_evaluator": {},
+            "default_scope": "sce_video",
+            "work_dir": str(work_dir),
+            "randomness": {"seed": 3},
+            "load_from": load_from,
+            "log_level": "WARNING",
+            "experiment_name": f"loop_{work_dir.name}",
+        }
+    )
+    return VideoRunner.from_cfg(cfg)
+
+
+def test_against_a_bank_with_a_checkpoint(tmp_path):
+    torch.manual_seed(5)
+    model = TinyEncoder()
+    checkpoint = tmp_path / "trained.pth"
+    torch.save({"state_dict": model.state_dict(), "meta": {}}, checkpoint)
+    run = runner(
+        tmp_path,
+        data(12),
+        load_from=str(checkpoint),
+        bank_dataloader=data(21, views=3),
+        protocols={"knn": {"k": 3}, "retrieval": {"ks": [1, 5]}},
+        out="sub/out.json",
+        features_out="f.npz",
+    )
+    metrics = run.test()
+
+    queries = extract_features(model, loader(ColourVideos(12)))
+    bank = extract_features(model, loader(ColourVideos(21, views=3)))
+    expected = judge(queries, bank, protocols={"knn": {"k": 3}, "retrieval": {"ks": [1, 5]}})
+    assert metrics == pytest.approx(expected)
+    assert metrics["knn_top1"] == 1.0
+
+    written = json.loads((tmp_path / "sub" / "out.json").read_text())
+    assert written["metrics"] == pytest.approx(expected)
+    protocol = written["protocol"]
+    digest = hashlib.sha256(checkpoint.read_bytes()).hexdigest()
+    assert protocol["checkpoint"] == {"path": str(checkpoint), "sha256": digest}
+    counts = [protocol[k] for k in ("videos", "bank_videos", "failures", "bank_failures")]
+    assert counts == [12, 21, 0, 0]
+    assert (protocol["test"]["views"], protocol["bank"]["views"]) == (2, 3)
+    assert protocol["protocols"]["knn"] == {"k": 3, "temperature": 0.07}
+    np.testing.assert_allclose(load_features(tmp_path / "f.npz")[0].features, queries.features)
+    np.testing.assert_allclose(load_features(tmp_path / "f_bank.npz")[0].features, bank.features)
+
+
+def test_random_initialisation_leaving_groups_out(tmp_path):
+    run = runner(
+        tmp_path,
+        data(18, broken=[4], on_error="skip"),
+        group_pattern=r"person(\d+)",
+        protocols={"knn": {"k": 2}, "linear": {"l2_grid": [0.1]}, "retrieval": {}},
+    )
+    metrics = run.test()
+    features = extract_features(run.model, loader(ColourVideos(18, broken={4}, on_error="skip")))
+    groups, _ = group_ids(features.paths, r"person(\d+)")
+    options = {"knn": {"k": 2}, "linear": {"l2_grid": [0.1]}, "retrieval": {}}
+    assert metrics == pytest.approx(judge(features, groups=groups, protocols=options))
+    written = json.loads((tmp_path / "results.json").read_text())
+    assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 3"
+    assert written["protocol"]["groups"] == ["0", "1", "2", "3", "4", "5"]
+    assert written["protocol"]["videos"] == 17
+    assert written["failures"] == [["person1/class1.mp4", "cannot be decoded"]]
+
+
+def test_a_bad_file_stops_the_test(tmp_path):
+    run = runner(tmp_path, data(6, broken=[4]), group_pattern=r"person(\d+)")
+    with pytest.raises(RuntimeError, match=r"person1/class1\.mp4"):
+        run.test()
+    assert not (tmp_path / "results.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("test_cfg", "message"),
+    [
+        ({}, "bank_dataloader"),
+        ({"bank_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
+        ({"group_pattern": "(a)", "protocols": {"lineer": {}}}, "did you mean 'linear'"),
+    ],
+)
+def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message):
+    with pytest.raises(ValueError, match=message):
+        runner(tmp_path, data(6), **test_cfg).test()
+
+
+def test_an_evaluator_is_refused(tmp_path):
+    run = runner(tmp_path, data(6), group_pattern=r"person(\d+)")
+    run._test_evaluator = {"type": "AccMetric"}
+    with pytest.raises(ValueError, match=r"test_evaluator = dict\(\)"):
+        run.test()
+
+
+def test_eval_loaders_see_every_video_once_in_order(tmp_path):
+    built = build_eval_dataloader({**data(7), "drop_last": False})
+    assert [i for batch in built for i in batch["index"].tolist()] == list(range(7))
+    assert build_eval_dataloader(built) is built
+
+
+def test_bad_files_are_not_replaced_when_judging(tmp_path, repo):
+    from helpers.videos import numbered_frames, write_video
+
+    write_video(tmp_path / "a" / "1.mp4", numbered_frames(12))
+    (tmp_path / "a" / "2.mp4").write_bytes(b"no video")
+    pipeline = [
+        {"type": "OpenVideo", "backend": "av"},
+        {"type": "UniformClips", "clip_duration": 0.2, "num_frames": 2, "num_clips": 2},
+        {"type": "DecodeClips"},
+        {"type": "ResizeShortSide", "size": 32},
+        {"type": "ThreeCrops", "size": 32},
+        {"type": "PackClips"},
+    ]
+    dataset = {"type": "VideoDataset", "data_root": str(tmp_path), "pipeline": pipeline}
+    dataset["timeout"] = None
+    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": dataset})
+    with pytest.raises(RuntimeError, match=r"2\.mp4"):
+        extract_features(TinyEncoder(), built)
+    with pytest.raises(ValueError, match="on_error='replace' would judge another"):
+        replaced = {**dataset, "on_error": "replace"}
+        build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": replaced})
+    skipping = {**dataset, "on_error": "skip"}
+    built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": skipping})
+    features = extract_features(TinyEncoder(), built)
+    assert features.paths == [str(tmp_path / "a" / "1.mp4")]
+    assert [path for path, _ in features.failures] == [str(tmp_path / "a" / "2.mp4")]
+
+    described = describe_dataset(built.dataset, features.num_views)
+    assert (described["views"], described["clips"], described["crops"]) == (6, 2, 3)
+    assert described["decoder_version"] == f"av {importlib.metadata.version('av')}"
+    assert {"type": "ThreeCrops", "size": 32} in described["pipeline"]
+    json.dumps(described)
+
+
+def test_sets_whose_folders_number_classes_differently_are_refused():
+    class Folder:
+        def __init__(self, *classes):
+            self.metainfo = {"classes": classes}
+
+    check_same_classes(Folder("run", "walk"), Folder("run", "walk"))
+    check_same_classes(Folder(), Folder("run"))  # an annotation list names no classes
+    check_same_classes(object(), object())
+    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*bank has \[\]"):
+        check_same_classes(Folder("jump", "run"), Folder("run"))
+
+
+def test_steps_in_which_pipelines_differ_are_named():
+    def loader(*steps):
+        return {"dataset": {"type": "VideoDataset", "pipeline": steps}}
+
+    one, two = {"type": "ResizeShortSide", "size": 72}, {"type": "CenterCrop", "size": 64}
+    assert different_steps(loader(one, two), loader(dict(one), two)) == []
+    (found,) = different_steps(loader(one, two), loader({**one, "size": 256}, two))
+    assert found.startswith("step 0: ") and "72" in found and "256" in found
+    assert len(different_steps(loader(one, two), loader(one))) == 1
+    assert different_steps(loader(one), object()) == []
+
+
+TOOL_CONFIG = """
+custom_imports = dict(imports=["helpers.evaluation_fakes"])
+default_scope = "sce_video"
+model = dict(type="TinyEncoder")
+randomness = dict(seed=7)
+_collate = dict(type="sce_video.collate_colours")
+_data = dict(type="ColourVideos", count=12)
+test_dataloader = dict(batch_size=5, num_workers=0, dataset=_data, collate_fn=_collate)
+test_cfg = dict(
+    type="RepresentationTestLoop",
+    group_pattern=r"person(\\d+)",
+    protocols=dict(knn=dict(k=20)),
+)
+log_level = "WARNING"
+"""
+
+
+@pytest.fixture
+def tool(repo, tmp_path):
+    spec = importlib.util.spec_from_file_location("tools_test", repo / "tools" / "test.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    config = tmp_path / "tiny.py"
+    config.write_text(TOOL_CONFIG)
+
+    def run(checkpoint, *options):
+        out = tmp_path / "out.json"
+        work = ["--work-dir", str(tmp_path / "work"), "--out", str(out)]
+        status = module.main([str(config), str(checkpoint), *work, *options])
+        return status, json.loads(out.read_text()) if status == 0 else None
+
+    return run
+
+
+def test_tool_judges_random_initialisation_and_checkpoints(tool, tmp_path):
+    status, written = tool("random", "--cfg-options", "test_cfg.protocols.knn.k=1")
+    assert status == 0
+    assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
+    assert written["protocol"]["protocols"] == {"knn": {"k": 1, "temperature": 0.07}}
+
+    model = TinyEncoder()
+    with torch.no_grad():
+        model.backbone[0].weight.zero_()  # a network that sees nothing
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "blind.pth")
+    status, blind = tool(tmp_path / "blind.pth")
+    assert status == 0
+    assert blind["metrics"]["feature_std"] == pytest.approx(0, abs=1e-6)
+    assert written["metrics"]["feature_std"] > 0.1
+    assert len(blind["protocol"]["checkpoint"]["sha256"]) == 64
+
+
+def test_tool_names_what_is_wrong(tool, tmp_path, capsys):
+    torch.save({"state_dict": {"trunk.weight": torch.ones(1)}}, tmp_path / "other.pth")
+    for arguments, message in (
+        ((tmp_path / "other.pth",), "no backbone weight of the model is in"),
+        ((tmp_path / "none.pth",), "no checkpoint at"),
+        (("random", "--cfg-options", "test_dataloader.batchsize=3"), "batch_size"),
+        (("random", "--cfg-options", "test_cfg.group_patern=a"), "group_pattern"),
+    ):
+        status, _ = tool(*arguments)
+        assert status == 1
+        assert message in capsys.readouterr().err
+
+
+def test_the_table_is_readable():
+    text = format_table({"knn_top1": 0.5, "effective_rank": 3.25}, "title")
+    assert text.splitlines() == [
+        "title",
+        "  knn_top1          50.00 %",
+        "  effective_rank     3.25",
+    ]

@@ -1,0 +1,412 @@
+"""Small trees of exactly the official layouts of UCF101, HMDB51, Kinetics-400, SSv2 and AVA.
+
+Names, split files, csv and JSON are as in the official downloads, counts are scaled down. Videos
+show toy actions, so that the classes can be learned: class number i is toy action number i.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import cv2
+import numpy as np
+from helpers.videos import write_video
+
+from sce_video.data_tools.toy_actions import CLASSES, render_toy_action
+
+FPS = 15
+SIZE = 64
+UCF101_CLASSES = ("ApplyEyeMakeup", "HandstandPushups", "JumpRope", "YoYo")
+HMDB51_CLASSES = ("brush_hair", "cartwheel", "shoot_ball", "wave")
+KINETICS_CLASSES = ("abseiling", "massaging person's head", "petting animal (not cat)", "zumba")
+SSV2_TEMPLATES = (
+    "Holding [something] next to [something]",
+    "Pretending to put [something] behind [something]",
+    "Pushing [something] from left to right",
+    "Pushing [something] from right to left",
+)
+KINETICS_HEADER = ("label", "youtube_id", "time_start", "time_end", "split", "is_cc")
+REPLACEMENT = "replacement/replacement_for_corrupted_k400"
+
+# By extension: codec and fast settings.
+_CODECS = {
+    ".avi": ("mpeg4", {"qmin": "2", "qmax": "5"}),
+    ".mp4": ("libx264", {"preset": "ultrafast", "crf": "18"}),
+    ".webm": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "crf": "20", "b": "0"}),
+}
+# Beginnings of HMDB51's file names, among them those with characters that a shell or a glob reads.
+_HMDB51_FILMS = (
+    "April_09",
+    "(Rad)Schlag_die_Bank!",
+    "#122_Tom_&_Jerry;_part_2",
+    "Brushing_Her_Hair__[_NEW_AUDIO_]_UPDATED!!!!",
+    "20060723sfjffbartsinger",
+)
+_SSV2_PLACEHOLDERS = ("potato", "vicks vaporub bottle")
+
+
+def write_toy_video(path: Path, class_number: int, number: int, frames: int = 20) -> Path:
+    """A video of toy action ``class_number`` (64 x 64, 15 a second); no two numbers are alike."""
+    what, how = CLASSES[class_number % len(CLASSES)].split("_")
+    rng = np.random.default_rng([class_number, number])
+    pictures = render_toy_action(what, how, rng, size=SIZE, num_frames=frames, fps=FPS)
+    codec, options = _CODECS[path.suffix]
+    return write_video(path, pictures, fps=FPS, codec=codec, options=dict(options))
+
+
+def make_ucf101(
+    root: Path,
+    classes: Sequence[str] = UCF101_CLASSES,
+    videos_per_class: int = 4,
+    frames: int = 20,
+) -> Path:
+    """UCF-101/ and ucfTrainTestlist/ in ``root``.
+
+    As in the original, the group of a video (g01 to g25) decides: groups 1 to 7 are tested in
+    split 1, 8 to 14 in split 2, 15 to 21 in split 3, all others trained on. With ``n`` videos a
+    class the groups are 1, 8, 15, 22, 2, 9, ...; 3 give every list a video of every class. The
+    folder HandstandPushups holds files v_HandStandPushups_..., as it does in the original.
+    """
+    groups = [first + step for step in range(7) for first in (1, 8, 15, 22) if first + step <= 25]
+    lists: dict[str, list[str]] = {}
+    for label, name in enumerate(classes):
+        stem = name.replace("Handstand", "HandStand") if name == "HandstandPushups" else name
+        chosen = [(groups[i % 25], i // 25 + 1) for i in range(videos_per_class)]
+        for i, (group, clip) in enumerate(sorted(chosen)):
+            video = f"{name}/v_{stem}_g{group:02d}_c{clip:02d}.avi"
+            write_toy_video(root / "UCF-101" / video, label, i, frames)
+            for split in (1, 2, 3):
+                if 7 * split - 6 <= group <= 7 * split:
+                    lists.setdefault(f"testlist0{split}.txt", []).append(video)
+                else:
+                    lists.setdefault(f"trainlist0{split}.txt", []).append(f"{video} {label + 1}")
+    lists["classInd.txt"] = [f"{i} {name}" for i, name in enumerate(classes, 1)]
+    for file_name, lines in lists.items():
+        _write_lines(root / "ucfTrainTestlist" / file_name, lines, end="\r\n")
+    return root
+
+
+def make_hmdb51(
+    root: Path,
+    classes: Sequence[str] = HMDB51_CLASSES,
+    videos_per_class: int = 5,
+    frames: int = 20,
+) -> Path:
+    """hmdb51_org/ and testTrainMulti_7030_splits/ in ``root``.
+
+    Of every five videos of a class, number s is tested in split s, the fourth always trained on,
+    the fifth used in split 2 and 3 only; 3 give every list a video of every class. File names hold
+    ``# & ( ; [ !``, as some do in the original.
+    """
+    for label, name in enumerate(classes):
+        videos = [
+            f"{_HMDB51_FILMS[i % 5]}_{name}_u_nm_np1_fr_goo_{i // 5}.avi"
+            for i in range(videos_per_class)
+        ]
+        for i, video in enumerate(videos):
+            write_toy_video(root / "hmdb51_org" / name / video, label, i, frames)
+        for split in (1, 2, 3):
+            marks = [
+                0 if i % 5 == 4 and split == 1 else 2 if i % 5 == split - 1 else 1
+                for i in range(videos_per_class)
+            ]
+            lines = [f"{video} {mark} " for video, mark in zip(videos, marks, strict=True)]
+            folder = root / "testTrainMulti_7030_splits"
+            _write_lines(folder / f"{name}_test_split{split}.txt", lines)
+    return root
+
+
+def make_kinetics(
+    root: Path,
+    classes: Sequence[str] = KINETICS_CLASSES,
+    train_per_class: int = 4,
+    val_per_class: int = 2,
+    frames: int = 20,
+    layout: str = "tars",
+) -> Path:
+    """train/, val/, annotations/ and the replacement of one damaged video in ``root``.
+
+    The first training video is damaged in train/ and whole in replacement/.
+
+    Args:
+        root: Folder to write to.
+        classes: Class names.
+        train_per_class: Training videos of a class.
+        val_per_class: Validation videos of a class.
+        frames: Frames of a video.
+        layout: ``tars``: directly in train/, ``parts``: in train/part_0/, train/part_1/;
+            ``classes``: in train/CLASS/.
+    """
+    damaged = None
+    for part, count in (("train", train_per_class), ("val", val_per_class)):
+        rows: list[tuple[object, ...]] = []
+        for label, name in enumerate(classes):
+            for i in range(count):
+                video = f"-{part[0]}_{label:04d}{i:04d}"  # ids are of 11 characters, - and _ too
+                start = 10 * i + 7
+                file_name = f"{video}_{start:06d}_{start + 10:06d}.mp4"
+                inside = {"tars": "", "parts": f"part_{i % 2}", "classes": name}[layout]
+                number = i if part == "train" else 1000 + i
+                path = write_toy_video(root / part / inside / file_name, label, number, frames)
+                damaged = damaged or path
+                rows.append((name, video, start, start + 10, part, i % 2))
+        path = root / "annotations" / f"{part}.csv"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "w", encoding="utf-8", newline="") as file:
+            csv.writer(file, lineterminator="\n").writerows([KINETICS_HEADER, *rows])
+    assert damaged is not None
+    whole = root / REPLACEMENT / damaged.name
+    whole.parent.mkdir(parents=True)
+    damaged.rename(whole)
+    damaged.write_bytes(whole.read_bytes()[:100])
+    return root
+
+
+def make_ssv2(
+    root: Path,
+    templates: Sequence[str] = SSV2_TEMPLATES,
+    train_per_class: int = 4,
+    val_per_class: int = 2,
+    frames: int = 20,
+    prefix: str = "something-something-v2-",
+) -> Path:
+    """20bn-something-something-v2/ and labels/ in ``root``; one video is in no list (test set)."""
+    names = [template.replace("[", "").replace("]", "") for template in templates]
+    parts: dict[str, list[dict[str, object]]] = {"train": [], "validation": []}
+    for label, template in enumerate(templates):
+        for i in range(train_per_class + val_per_class):
+            video = str(78687 + 1000 * label + i)
+            folder = root / "20bn-something-something-v2"
+            write_toy_video(folder / f"{video}.webm", label, i, frames)
+            fillers = list(_SSV2_PLACEHOLDERS[: template.count("[")])
+            text = template.lower()
+            for filler in fillers:
+                text = text.replace("[something]", filler, 1)
+            item = {"id": video, "label": text, "template": template, "placeholders": fillers}
+            parts["train" if i < train_per_class else "validation"].append(item)
+    write_toy_video(root / "20bn-something-something-v2" / "1420.webm", 0, 1000, frames)
+    labels = {name: str(label) for label, name in enumerate(names)}
+    for part, content in {**parts, "labels": labels, "test": [{"id": "1420"}]}.items():
+        path = root / "labels" / f"{prefix}{part}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(content), encoding="utf-8")
+    return root
+
+
+def _write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(line + end for line in lines).encode())
+
+
+# -- AVA --------------------------------------------------------------------------------------
+
+AVA_FPS = 30
+AVA_BEGIN = 900  # second of the film at which a cut begins: second 902 is at 2 s
+AVA_FIRST = 902
+# Which actions a person does, by how it moves and by what it is; 16 is none of the scored 60.
+AVA_POSES = {"bounce": 10, "circle": 14, "shake": 4, "pulse": 7}
+AVA_THINGS = {"stripes": (17,), "checks": (59, 79), "rings": (16, 80)}
+AVA_NAMES = {
+    4: "dance", 7: "jump/leap", 10: "run/jog", 12: "stand", 14: "walk", 16: "brush teeth",
+    17: "carry/hold (an object)", 59: "touch (an object)",
+    79: "talk to (e.g., self, a person, a group)", 80: "watch (a person)",
+}  # fmt: skip
+AVA_UNSCORED = (16,)
+AVA_MOVIES = {
+    "train": ("-5KQ66BBWC4", "1j20qq1JyX4", "_-Z6wFjXtGQ", "053oq2xB3oU"),
+    "val": ("0f39OWEqJ24", "Ab-cd_ef01h"),
+}
+_AVA_TINTS = {"stripes": (1.0, 0.55, 0.55), "checks": (0.55, 1.0, 0.55), "rings": (0.55, 0.55, 1.0)}
+_AVA_PERSONS = 3
+
+
+@dataclass(frozen=True)
+class AvaPerson:
+    """Someone in a movie of :func:`make_ava`: a coloured square in which a toy action happens.
+
+    Attributes:
+        what: Pattern, and with it the colour.
+        how: Motion.
+        left: Left edge at every frame, pixels (T,).
+        top: Top edge, (T,).
+        side: Pixels.
+        size: Height and width of the frame.
+    """
+
+    what: str
+    how: str
+    left: np.ndarray
+    top: np.ndarray
+    side: int
+    size: tuple[int, int]
+
+    @property
+    def actions(self) -> tuple[int, ...]:
+        return (AVA_POSES[self.how], *AVA_THINGS[self.what])
+
+    def box(self, second: int) -> tuple[float, float, float, float]:
+        """x1 y1 x2 y2 as shares of the frame, to three digits, at a second of the film."""
+        frame = (second - AVA_BEGIN) * AVA_FPS
+        x, y = int(self.left[frame]), int(self.top[frame])
+        height, width = self.size
+        corners = (x / width, y / height, (x + self.side) / width, (y + self.side) / height)
+        return tuple(round(corner, 3) for corner in corners)
+
+
+def ava_persons(
+    number: int, seconds: int = 11, size: tuple[int, int] = (96, 128)
+) -> list[AvaPerson]:
+    """Who is in movie ``number``: three side by side, who drift; four movies show all twelve."""
+    height, width = size
+    rng = np.random.default_rng([7, number])
+    side = min(height // 2, width // _AVA_PERSONS - 6)
+    persons = []
+    for lane in range(_AVA_PERSONS):
+        what, how = CLASSES[(number * _AVA_PERSONS + lane) * 5 % len(CLASSES)].split("_")
+        times = np.arange(seconds * AVA_FPS) / AVA_FPS
+        phase, speed = rng.uniform(0, 2 * np.pi), rng.uniform(0.3, 0.6)
+        top = (height - side) / 2 * (1 + np.sin(phase + speed * times))
+        left = lane * width / _AVA_PERSONS + 3 + 2 * np.sin(speed * times)
+        persons.append(
+            AvaPerson(what, how, left.astype(int), top.astype(int), side, (height, width))
+        )
+    return persons
+
+
+def draw_ava_movie(number: int, seconds: int = 11, size: tuple[int, int] = (96, 128)) -> np.ndarray:
+    """The frames of movie ``number``, uint8 (T, H, W, 3), 30 a second from second 900 on."""
+    height, width = size
+    rng = np.random.default_rng([8, number])
+    shades = rng.uniform(60, 160, size=(height // 16 + 1, width // 16 + 1))
+    back = np.kron(shades, np.ones((16, 16)))[:height, :width]
+    movie = np.repeat(back[None, ..., None].astype(np.uint8), 3, axis=3)
+    movie = np.repeat(movie, seconds * AVA_FPS, axis=0)
+    for lane, person in enumerate(ava_persons(number, seconds, size)):
+        tiles = render_toy_action(
+            person.what,
+            person.how,
+            np.random.default_rng([9, number, lane]),
+            size=person.side,
+            num_frames=len(movie),
+            fps=AVA_FPS,
+        )
+        tiles = (tiles * np.array(_AVA_TINTS[person.what])).astype(np.uint8)
+        for frame, tile, x, y in zip(movie, tiles, person.left, person.top, strict=True):
+            frame[y : y + person.side, x : x + person.side] = tile
+    return movie
+
+
+def make_ava(
+    root: Path,
+    movies: dict[str, Sequence[str]] | None = None,
+    seconds: int = 11,
+    size: tuple[int, int] = (96, 128),
+    videos: bool = True,
+    frames: bool = False,
+    detections: Sequence[str] = ("csv",),
+) -> Path:
+    """annotations/ and videos/ or frames/ in ``root``, as the public tools leave them.
+
+    A movie shows seconds 900 to 900 + ``seconds`` of a film, as the 15-minute cuts do; seconds 902
+    on, but for the last two, are annotated. Three persons a frame: how one moves gives one action,
+    what it is one or two more. Of every split the first movie's second 903 is an excluded one and
+    the third person of its second 904 is not in the csv file; no file speaks of second 905 of the
+    last movie but the person detections. A detection with a score of 0.5 is off the persons, one
+    of 0.95 nearly on each.
+
+    Args:
+        root: Folder of the data set.
+        movies: Ids by split, :data:`AVA_MOVIES` unless given; movie i of all is number i.
+        seconds: Length of a movie, 6 or more.
+        size: Height and width, even numbers.
+        videos: Write videos/ID.mp4, .mkv in turns.
+        frames: Write frames/ID/ID_000001.jpg, 30 a second.
+        detections: Forms of person detections: ``csv`` (SlowFast) and ``pkl`` (mmaction2).
+    """
+    numbers = iter(range(10**6))
+    for split, ids in (movies or AVA_MOVIES).items():
+        own = {video: next(numbers) for video in ids}
+        for video, number in own.items():
+            movie = draw_ava_movie(number, seconds, size)
+            if videos:
+                _write_ava_video(root / f"videos/{video}.{('mp4', 'mkv')[number % 2]}", movie)
+            if frames:
+                _write_ava_frames(root / "frames" / video, movie)
+        persons = {video: ava_persons(number, seconds, size) for video, number in own.items()}
+        _write_ava_annotations(root / "annotations", split, persons, seconds, detections)
+    listed = [(i, name) for i, name in AVA_NAMES.items() if i not in AVA_UNSCORED]
+    _write_lines(
+        root / "annotations/ava_action_list_v2.2_for_activitynet_2019.pbtxt",
+        [f'item {{\n  name: "{name}"\n  id: {i}\n}}' for i, name in listed],
+    )
+    kinds = {i: "PERSON_MOVEMENT" if i < 15 else "OBJECT_MANIPULATION" for i in AVA_NAMES}
+    _write_lines(
+        root / "annotations/ava_action_list_v2.2.pbtxt",
+        [
+            f'label {{\n  name: "{name}"\n  label_id: {i}\n  label_type: {kinds[i]}\n}}'
+            for i, name in AVA_NAMES.items()
+        ],
+    )
+    _write_lines(
+        root / "annotations/ava_included_timestamps_v2.2.txt",
+        [f"{i:04d}" for i in range(902, 1799)],
+    )
+    return root
+
+
+def _write_ava_video(path: Path, movie: np.ndarray) -> None:
+    options = {"preset": "ultrafast", "crf": "18", "g": "30"}
+    write_video(path, movie, fps=AVA_FPS, options=options)
+
+
+def _write_ava_frames(folder: Path, movie: np.ndarray) -> None:
+    folder.mkdir(parents=True)
+    for number, frame in enumerate(movie, 1):
+        picture = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+        cv2.imwrite(str(folder / f"{folder.name}_{number:06d}.jpg"), picture)
+
+
+def _write_ava_annotations(
+    folder: Path,
+    split: str,
+    persons: dict[str, list[AvaPerson]],
+    seconds: int,
+    detections: Sequence[str],
+) -> None:
+    rng = np.random.default_rng([10, len(split)])
+    videos = list(persons)
+    truth: list[str] = []
+    found: list[str] = []
+    proposals: dict[str, np.ndarray] = {}
+    for video in videos:
+        for second in range(AVA_FIRST, AVA_BEGIN + seconds - 1):
+            place = f"{video},{second:04d}"
+            boxes = []
+            for i, person in enumerate(persons[video]):
+                box = person.box(second)
+                near = np.clip(np.array(box) + rng.uniform(-0.01, 0.01, 4), 0, 1).round(3)
+                boxes.append((*near, round(rng.uniform(0.92, 0.999), 6)))
+                hidden = (video, second, i) == (videos[0], 904, 2)
+                if hidden or (video, second) == (videos[-1], 905):
+                    continue
+                corners = ",".join(f"{corner:.3f}" for corner in box)
+                truth += [f"{place},{corners},{action},{i}" for action in person.actions]
+            boxes.append((0.0, 0.0, 0.999, 0.3, 0.5))
+            proposals[place] = np.array(boxes)
+            for i, (*box, score) in enumerate(boxes):
+                # In SlowFast's file of train a box comes once for every action of the person.
+                actions = persons[video][i].actions if split == "train" and i < 3 else ("",)
+                corners = ",".join(f"{corner:.3f}" for corner in box)
+                found += [f"{place},{corners},{action},{score:.6f}" for action in actions]
+    _write_lines(folder / f"ava_{split}_v2.2.csv", truth)
+    _write_lines(folder / f"ava_{split}_excluded_timestamps_v2.2.csv", [f"{videos[0]},0903"])
+    if "csv" in detections:
+        _write_lines(folder / f"ava_{split}_predicted_boxes.csv", found)
+    if "pkl" in detections:
+        with open(folder / f"ava_dense_proposals_{split}.FAIR.recall_93.9.pkl", "wb") as file:
+            pickle.dump(proposals, file, protocol=4)

@@ -1,0 +1,90 @@
+"""A small real training for tests: generated videos, the real config machinery, seconds long."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+from helpers.videos import write_video
+from mmengine.config import Config
+from mmengine.hooks import Hook
+
+from sce_video.engine import VideoRunner
+
+REPO = Path(__file__).resolve().parents[2]
+LOGGED = ("loss", "infonce", "target_entropy", "h_rank")
+
+
+def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
+    """``count`` tiny h264 files of moving noise in two class folders."""
+    for i in range(count):
+        rng = np.random.default_rng(i)
+        texture = rng.integers(0, 255, (40, 48 + frames, 3), dtype=np.uint8)
+        clip = np.stack([texture[:, t : t + 48] for t in range(frames)])
+        write_video(root / f"class{i % 2}" / f"v{i:02d}.mp4", clip)
+    return root
+
+
+def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
+    """The folder recipe, cut down to seconds; ``changes`` are dotted keys with __ for dots."""
+    cfg = Config.fromfile(REPO / "configs/sce/sce_r3d18_folder.py")
+    cfg.merge_from_dict(
+        {
+            "train_dataloader.dataset.data_root": str(data_root),
+            "train_dataloader.batch_size": 4,
+            "train_dataloader.num_workers": 0,
+            "train_dataloader.persistent_workers": False,
+            "train_dataloader.dataset.pipeline.1.clip_duration": 0.4,
+            "train_dataloader.dataset.pipeline.1.num_frames": 2,
+            "train_dataloader.dataset.pipeline.3.size": 32,
+            "model.backbone.base_channels": 4,
+            "model.projector.hidden_channels": 16,
+            "model.projector.out_channels": 8,
+            "model.predictor.hidden_channels": 16,
+            "model.queue_size": 20,
+            "train_cfg.max_epochs": 3,
+            "default_hooks.logger.interval": 1,
+            "default_hooks.checkpoint": dict(
+                type="CheckpointHook", interval=1, by_epoch=False, max_keep_ckpts=-1
+            ),
+            "visualizer": None,
+        }
+    )
+    cfg.merge_from_dict({key.replace("__", "."): value for key, value in changes.items()})
+    cfg.work_dir = str(work_dir)
+    cfg.launcher = "none"
+    return cfg
+
+
+class Recorder(Hook):
+    """Keeps what was logged and which samples were seen; may stop the run after an iteration."""
+
+    priority = "LOWEST"
+
+    def __init__(self, stop_after: int | None = None) -> None:
+        self.rows: list[tuple] = []
+        self.indices: list[list[int]] = []
+        self.stop_after = stop_after
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        self.rows.append((runner.iter, *(outputs[name] for name in LOGGED)))
+        self.indices.append(data_batch["index"].tolist())
+        if self.stop_after is not None and runner.iter + 1 == self.stop_after:
+            raise KeyboardInterrupt
+
+
+def train(cfg: Config, stop_after: int | None = None) -> tuple[VideoRunner, Recorder]:
+    """Run a config; with ``stop_after`` break off as a kill would."""
+    recorder = Recorder(stop_after)
+    cfg = cfg.copy()
+    cfg.experiment_name = f"{Path(cfg.work_dir).name}_{id(recorder)}"
+    # mmengine prettifies the config five times a run, which takes longer than the training here.
+    with mock.patch("mmengine.config.config.FormatCode", lambda text, **options: (text, False)):
+        runner = VideoRunner.from_cfg(cfg)
+        runner.register_hook(recorder)
+        try:
+            runner.train()
+        except KeyboardInterrupt:
+            assert stop_after is not None
+    return runner, recorder

@@ -1,0 +1,238 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from helpers import augmentation_oracle as oracle
+from torch import Tensor
+
+from sce_video.models.augmentation import draw_parameters, named_view
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.registry import MODELS
+
+ALPHA_BETA = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]
+
+
+def make_batch(n: int, num_views: int = 2, t: int = 2, h: int = 13, w: int = 14) -> dict:
+    rng = np.random.default_rng(n)
+    views = [rng.integers(0, 256, (n, t, h, w, 3), dtype=np.uint8) for _ in range(num_views)]
+    return dict(
+        inputs=[torch.from_numpy(view) for view in views],
+        label=torch.arange(n),
+        index=torch.arange(n) * 3,
+        seed=torch.from_numpy(rng.integers(0, 2**63 - 1, n)),
+        failures=[("broken.mp4", "no frames")],
+    )
+
+
+def select(batch: dict, rows: list[int]) -> dict:
+    picked = {key: batch[key][rows] for key in ("label", "index", "seed")}
+    return dict(picked, inputs=[view[rows] for view in batch["inputs"]], failures=[])
+
+
+def build(**arguments) -> VideoDataPreprocessor:
+    return MODELS.build(dict(type="VideoDataPreprocessor", **arguments))
+
+
+def oracle_views(batch: dict, names: list[str], strength: float) -> list[Tensor]:
+    out = []
+    for v, name in enumerate(names):
+        drawn = draw_parameters(named_view(name, strength), batch["seed"].tolist(), v)
+        samples = [oracle.view(clip.numpy(), drawn, i) for i, clip in enumerate(batch["inputs"][v])]
+        out.append(torch.from_numpy(np.stack(samples)).float())
+    return out
+
+
+@pytest.mark.parametrize(
+    ("names", "strength"),
+    [
+        (["strong-alpha", "strong-beta"], 1.0),
+        (["strong-alpha", "strong-beta"], 0.5),
+        (["strong", "weak"], 0.5),
+        (["strong-gamma", "strong-gamma"], 1.0),
+    ],
+)
+def test_training_equals_the_slow_reference(names: list[str], strength: float) -> None:
+    batch = make_batch(24)
+    views = [dict(name=name, strength=strength) for name in names]
+    got = build(views=views)(batch, training=True)["inputs"]
+    for mine, want in zip(got, oracle_views(batch, names, strength), strict=True):
+        assert mine.dtype == torch.float32
+        # 1e-5 on the 0..1 scale.
+        torch.testing.assert_close(mine, want, atol=1e-5 / 0.225, rtol=0)
+
+
+def test_evaluation_only_normalises() -> None:
+    batch = make_batch(5)
+    got = build(views=ALPHA_BETA)(batch, training=False)
+    for mine, clip in zip(got["inputs"], batch["inputs"], strict=True):
+        want = (clip.double().permute(0, 4, 1, 2, 3) / 255 - 0.45) / 0.225
+        torch.testing.assert_close(mine, want.float(), atol=1e-6, rtol=0)
+    assert torch.equal(got["data_samples"]["label"], batch["label"])
+    assert torch.equal(got["data_samples"]["index"], batch["index"])
+    assert set(got) == {"inputs", "data_samples"}
+
+
+@pytest.mark.parametrize("views", [None, []])
+def test_training_without_views_only_normalises_any_number_of_views(views: list | None) -> None:
+    batch = make_batch(3, num_views=3)
+    preprocessor = build(views=views)
+    for a, b in zip(
+        preprocessor(batch, True)["inputs"], preprocessor(batch, False)["inputs"], strict=True
+    ):
+        assert torch.equal(a, b)
+
+
+def test_mean_and_std_per_channel() -> None:
+    batch = make_batch(2)
+    got = build(mean=[0.1, 0.2, 0.3], std=[1.0, 2.0, 4.0])(batch)["inputs"][0]
+    clip = batch["inputs"][0].permute(0, 4, 1, 2, 3).float() / 255
+    for channel, (mean, std) in enumerate(((0.1, 1.0), (0.2, 2.0), (0.3, 4.0))):
+        torch.testing.assert_close(got[:, channel], (clip[:, channel] - mean) / std)
+
+
+def test_a_static_video_stays_static() -> None:
+    batch = make_batch(32, t=4)
+    batch["inputs"] = [view[:, :1].expand(-1, 4, -1, -1, -1).clone() for view in batch["inputs"]]
+    for view in build(views=ALPHA_BETA)(batch, True)["inputs"]:
+        for t in range(1, 4):
+            torch.testing.assert_close(view[:, :, t], view[:, :, 0], atol=1e-5, rtol=0)
+
+
+def test_views_of_a_sample_are_drawn_apart() -> None:
+    batch = make_batch(8)
+    batch["inputs"][1] = batch["inputs"][0].clone()
+    twice = [dict(name="strong", strength=1.0)] * 2
+    first, second = build(views=twice)(batch, True)["inputs"]
+    assert (first - second).flatten(1).abs().amax(dim=1).min() > 0.01
+
+
+def test_a_sample_does_not_depend_on_the_batch_around_it() -> None:
+    batch = make_batch(17)
+    preprocessor = build(views=ALPHA_BETA)
+    whole = preprocessor(batch, True)["inputs"]
+    order = torch.randperm(17, generator=torch.Generator().manual_seed(1)).tolist()
+    permuted = preprocessor(select(batch, order), True)["inputs"]
+    for v in range(2):
+        torch.testing.assert_close(permuted[v], whole[v][order], atol=1e-5, rtol=0)
+        for i in (0, 7, 16):
+            alone = preprocessor(select(batch, [i]), True)["inputs"][v]
+            torch.testing.assert_close(alone[0], whole[v][i], atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 5, 64, None])
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_chunks_and_memory_format_change_no_value(
+    chunk_size: int | None, channels_last: bool
+) -> None:
+    batch = make_batch(13)
+    want = build(views=ALPHA_BETA, chunk_size=13)(batch, True)["inputs"]
+    preprocessor = build(views=ALPHA_BETA, chunk_size=chunk_size, channels_last=channels_last)
+    layout = torch.channels_last_3d if channels_last else torch.contiguous_format
+    for training in (True, False):
+        got = preprocessor(batch, training)["inputs"]
+        assert all(view.is_contiguous(memory_format=layout) for view in got)
+        if training:
+            for mine, reference in zip(got, want, strict=True):
+                torch.testing.assert_close(mine, reference, atol=1e-5, rtol=0)
+
+
+def test_views_may_differ_in_size() -> None:
+    batch = make_batch(4)
+    batch["inputs"][1] = make_batch(4, t=3, h=9, w=7)["inputs"][0]
+    got = build(views=ALPHA_BETA)(batch, True)["inputs"]
+    assert [tuple(view.shape) for view in got] == [(4, 3, 2, 13, 14), (4, 3, 3, 9, 7)]
+
+
+def test_the_batch_is_not_changed() -> None:
+    batch = make_batch(6)
+    before = [view.clone() for view in batch["inputs"]]
+    build(views=ALPHA_BETA)(batch, True)
+    assert all(torch.equal(a, b) for a, b in zip(batch["inputs"], before, strict=True))
+
+
+def test_the_same_batch_gives_the_same_views_and_global_states_do_not_matter() -> None:
+    batch = make_batch(6)
+    preprocessor = build(views=ALPHA_BETA)
+    torch.manual_seed(0)
+    state = torch.get_rng_state()
+    first = preprocessor(batch, True)["inputs"]
+    assert torch.equal(state, torch.get_rng_state())
+    torch.manual_seed(1)
+    np.random.seed(1)
+    second = preprocessor(batch, True)["inputs"]
+    assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_without_seeds_they_come_from_torchs_generator() -> None:
+    batch = make_batch(6)
+    del batch["seed"]
+    preprocessor = build(views=ALPHA_BETA)
+    torch.manual_seed(3)
+    first = preprocessor(batch, True)["inputs"][0]
+    second = preprocessor(batch, True)["inputs"][0]
+    torch.manual_seed(3)
+    again = preprocessor(batch, True)["inputs"][0]
+    assert torch.equal(first, again)
+    assert not torch.equal(first, second)
+
+
+def test_autocast_and_gradients_do_not_reach_in() -> None:
+    batch = make_batch(8)
+    preprocessor = build(views=ALPHA_BETA)
+    want = preprocessor(batch, True)["inputs"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = preprocessor(batch, True)["inputs"]
+    for mine, reference in zip(got, want, strict=True):
+        assert mine.dtype == torch.float32 and not mine.requires_grad
+        assert torch.equal(mine, reference)
+
+
+def test_nothing_enters_the_checkpoint() -> None:
+    assert build(views=ALPHA_BETA).state_dict() == {}
+
+
+def test_labels_and_indices_are_optional() -> None:
+    batch = make_batch(2)
+    got = build()(dict(inputs=batch["inputs"]))
+    assert got["data_samples"] == {}
+
+
+def test_a_wrong_number_of_views_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"batch has 3 views, the data preprocessor 2"):
+        build(views=ALPHA_BETA)(make_batch(2, num_views=3), True)
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        torch.zeros(2, 2, 8, 8, 3),
+        torch.zeros(2, 8, 8, 3, dtype=torch.uint8),
+        torch.zeros(2, 3, 2, 8, 8, dtype=torch.uint8),
+    ],
+    ids=["float", "no time", "channels first"],
+)
+def test_a_wrong_view_is_refused(view: Tensor) -> None:
+    with pytest.raises(ValueError, match="view 0 must be uint8"):
+        build()(dict(inputs=[view]))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (dict(views=dict(name="strong")), "list with one entry per view"),
+        (dict(views=["strong"]), "a view is a dict"),
+        (dict(views=[dict(name="stronk")]), "did you mean 'strong'"),
+        (dict(chunk_size=0), "chunk_size must be 1 or more"),
+        (dict(std=0.0), "std must be above 0"),
+        (dict(mean=[0.1, 0.2]), "mean must be one number or three"),
+    ],
+)
+def test_bad_arguments_are_refused(arguments: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        VideoDataPreprocessor(**arguments)
+
+
+def test_unknown_arguments_are_refused() -> None:
+    with pytest.raises(TypeError, match="augment"):
+        VideoDataPreprocessor(augment=True)
