@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import nn
 
-from sce_video.registry import MODELS, import_parts
+from sce_video.registry import MODELS
 
 #: Scopes whose registered names may be built.
 _SCOPES = ("sce_video", "mmaction")
@@ -129,8 +129,6 @@ def checked_backbone(backbone: Any) -> dict[str, Any]:
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
-    for registry in (MODELS, MODELS.parent):
-        import_parts(registry)
     _check_type(backbone["type"], ancestors=False)
     return _clean(backbone)
 
@@ -151,13 +149,11 @@ def _check_type(name: Any, ancestors: bool) -> None:
     """Raise unless ``name`` is registered by us, mmaction2 or (layers) by their ancestors."""
     if isinstance(name, str):
         scope, _, plain = name.rpartition(".")
-        registry = MODELS
-        while registry is not None:
+        for registry in MODELS.chain():
             known = registry.scope in _SCOPES or (ancestors and not scope)
             part = registry.module_dict.get(plain) if known and scope in ("", registry.scope) else 0
             if isinstance(part, type) and issubclass(part, nn.Module):
                 return
-            registry = registry.parent
     raise ValueError(
         f"type {name!r} is not the name of a registered network or layer; only those are built "
         "(a network of your own: give the config file, with custom_imports)"

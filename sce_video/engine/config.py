@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
-from mmaction import registry as mmaction_registry
 from mmengine.config import Config, ConfigDict, DictAction
 from mmengine.dist import init_dist
 from mmengine.registry import Registry
@@ -215,13 +214,10 @@ def _find(kind: Any) -> list[Any]:
     scope, name = Registry.split_scope_key(kind)
     found: list[Any] = []
     for part in _PARTS:
-        registry = getattr(own_registry, part, None) or getattr(mmaction_registry, part)
-        while registry is not None:
-            own_registry.import_parts(registry)
+        for registry in getattr(own_registry, part).chain():
             match = registry.module_dict.get(name)
             if match is not None and scope in (None, registry.scope) and match not in found:
                 found.append(match)
-            registry = registry.parent
     return found
 
 
