@@ -31,7 +31,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from sce_video.evaluation import FeatureSet, load_features, save_features
+from sce_video.evaluation import Rows, load_features, save_features
 from sce_video.evaluation.functional.neighbours import (
     faiss_neighbours,
     feature_mean,
@@ -49,12 +49,12 @@ def full_matrix(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor
 
 
 def in_blocks(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    means = {"query_mean": feature_mean(queries), "bank_mean": feature_mean(bank)}
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(bank)}
     return nearest_neighbours(queries, bank, K, **means)
 
 
 def by_faiss(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    means = {"query_mean": feature_mean(queries), "bank_mean": feature_mean(bank)}
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(bank)}
     return faiss_neighbours(queries, bank, K, **means)
 
 
@@ -124,7 +124,7 @@ def write_files(folder: Path, args: argparse.Namespace) -> None:
         features = torch.randn(count, args.size, generator=generator) + 0.5
         numbers = torch.arange(count)
         paths = [f"{name}/{i:07}.mp4" for i in range(count)]
-        save_features(folder / f"{name}.npz", FeatureSet(features, numbers % 400, numbers, paths))
+        save_features(folder / f"{name}.npz", Rows(features, numbers % 400, numbers, paths))
 
 
 def measure(folder: Path, args: argparse.Namespace) -> dict[str, dict]:

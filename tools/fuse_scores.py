@@ -15,16 +15,18 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.evaluation import (
-    ScoreSet,
+    MeanClassAccuracy,
+    Rows,
+    TopKAccuracy,
+    compute_metrics,
     fuse_scores,
     load_scores,
-    recognition_metrics,
     save_scores,
 )
 from sce_video.evaluation.provenance import file_sha256
 from sce_video.utils.atomic_file import write_json
 
-#: Columns of the table and the figures in them.
+#: Columns of the table and the metrics in them.
 _COLUMNS = {
     "top-1": "top1",
     "top-5": "top5",
@@ -39,7 +41,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Fuse the scores of several tests.")
     parser.add_argument("scores", nargs="+", help="files of scores (.npz), two or more")
     parser.add_argument("--weights", type=float, nargs="+", help="one a file; default: all equal")
-    parser.add_argument("--json", metavar="OUT", help="write figures and protocol there")
+    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
     parser.add_argument("--out", metavar="FUSED.npz", help="write the fused scores there")
     args = parser.parse_args(argv)
     if len(args.scores) < 2:
@@ -50,7 +52,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def fused_protocol(
-    args: argparse.Namespace, fused: ScoreSet, protocols: list[dict], alone: list[dict]
+    args: argparse.Namespace, fused: Rows, protocols: list[dict], alone: list[dict]
 ) -> dict[str, Any]:
     """What all files agree on, and of each file its hash, weight, protocol and accuracies."""
     first, *others = protocols
@@ -75,7 +77,7 @@ def fused_protocol(
     return {
         **agreed,
         "kind": "recognition",
-        "benchmark": None,  # a fusion is no number of one network
+        "benchmark": None,  # a fusion is not the result of one network
         "videos": len(fused),
         "failures": len(fused.failures),
         "fusion": fusion,
@@ -109,8 +111,9 @@ def main(argv: list[str] | None = None) -> int:
         loaded = [load_scores(path) for path in args.scores]
         sets = [scores for scores, _ in loaded]
         fused = fuse_scores(sets, args.weights)
-        alone = [recognition_metrics(scores) for scores in sets]
-        metrics = recognition_metrics(fused)
+        metrics_of = [TopKAccuracy(), MeanClassAccuracy()]
+        alone = [compute_metrics(metrics_of, scores) for scores in sets]
+        metrics = compute_metrics(metrics_of, fused)
         print(f"{len(fused)} videos, {fused.num_classes} classes")
         print(format_rows([*zip(args.scores, alone, strict=True), ("fused", metrics)]))
         protocol = fused_protocol(args, fused, [p for _, p in loaded], alone)

@@ -13,13 +13,28 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+from dataclasses import replace
 from pathlib import Path
 
-from sce_video.evaluation import PROTOCOLS, group_ids, judge, resolve_protocols
+from sce_video.evaluation import (
+    KNN,
+    FeatureStatistics,
+    LinearProbe,
+    Retrieval,
+    RowMetric,
+    compute_metrics,
+    group_ids,
+)
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
-from sce_video.evaluation.representation_loop import format_table
+from sce_video.evaluation.metrics.base import metric_settings
+from sce_video.evaluation.tables import format_table
 from sce_video.utils.atomic_file import write_json
 
+_METRICS: dict[str, type[RowMetric]] = {
+    "knn": KNN,
+    "linear": LinearProbe,
+    "retrieval": Retrieval,
+}
 #: Options of the command line and the protocol that each belongs to.
 _OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}
 
@@ -27,7 +42,7 @@ _OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="kNN and linear probe from feature files.")
-    parser.add_argument("--test", "--query", required=True, help="features to judge (.npz)")
+    parser.add_argument("--test", "--query", required=True, help="features to evaluate (.npz)")
     parser.add_argument("--train", "--bank", help="labelled training features (.npz)")
     parser.add_argument(
         "--group-pattern",
@@ -35,12 +50,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="instead of --train: its one group in a path names what is left out together",
     )
     parser.add_argument(
-        "--protocols", nargs="+", choices=sorted(PROTOCOLS), default=["knn", "linear"]
+        "--protocols", nargs="+", choices=sorted(_METRICS), default=["knn", "linear"]
     )
     parser.add_argument("--k", type=int, help="neighbours that vote (20)")
     parser.add_argument("--temperature", type=float, help="of their weights (0.07)")
     parser.add_argument("--seed", type=int, help="of the split that chooses the weight decay (0)")
-    parser.add_argument("--json", metavar="OUT", help="write figures and protocol there")
+    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
     args = parser.parse_args(argv)
     if (args.train is None) == (args.group_pattern is None):
         parser.error("give either --train, or --group-pattern to leave one group out")
@@ -50,13 +65,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def chosen_protocols(args: argparse.Namespace) -> dict[str, dict]:
-    """The protocols asked for, with all their options."""
+def chosen_metrics(args: argparse.Namespace) -> list[RowMetric]:
+    """The protocols asked for, with their options, and the collapse metrics."""
     given: dict[str, dict] = {name: {} for name in args.protocols}
     for option, protocol in _OPTIONS.items():
         if getattr(args, option) is not None:
             given[protocol][option] = getattr(args, option)
-    return resolve_protocols(given)
+    return [*(_METRICS[name](**options) for name, options in given.items()), FeatureStatistics()]
 
 
 def check_apart(pair: FeaturePair) -> None:
@@ -65,38 +80,43 @@ def check_apart(pair: FeaturePair) -> None:
     Raises:
         ValueError: the two files share videos; the first is named.
     """
-    assert pair.bank is not None
-    trained = set(pair.bank.paths)
+    assert pair.gallery is not None
+    trained = set(pair.gallery.paths)
     shared = [path for path in pair.queries.paths if path in trained]
     if shared:
         raise ValueError(
             f"{len(shared)} of {len(pair.queries)} test videos of {pair.queries.source} are in "
-            f"{pair.bank.source} too, the first is {shared[0]}: leave them out of one, or judge "
-            "one file with --group-pattern"
+            f"{pair.gallery.source} too, the first is {shared[0]}: leave them out of one, or "
+            "evaluate one file with --group-pattern"
         )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Judge, print and write; returns the exit status."""
+    """Evaluate, print and write; returns the exit status."""
     args = parse_args(argv)
     try:
-        protocols = chosen_protocols(args)
+        metrics = chosen_metrics(args)
         pair = load_feature_pair(args.test, args.train, "probing")
-        protocol = {**pair.protocol, "protocol_name": "probe", "protocols": protocols}
-        groups = None
-        if pair.bank is None:
-            groups, names = group_ids(pair.queries.paths, args.group_pattern)
+        protocol = {
+            **pair.protocol,
+            "protocol_name": "probe",
+            "protocols": metric_settings(metrics),
+        }
+        queries = pair.queries
+        if pair.gallery is None:
+            groups, names = group_ids(queries.paths, args.group_pattern)
+            queries = replace(queries, groups=groups)
             protocol |= {"group_pattern": args.group_pattern, "groups": names}
             against = f"leaving out one of {len(names)} groups"
         else:
             check_apart(pair)
-            against = f"against {len(pair.bank)} of {args.train}"
-        metrics = judge(pair.queries, pair.bank, groups=groups, protocols=protocols)
-        print(format_table(metrics, f"{len(pair.queries)} videos of {args.test}, {against}"))
+            against = f"against {len(pair.gallery)} of {args.train}"
+        numbers = compute_metrics(metrics, queries, pair.gallery)
+        print(format_table(numbers, f"{len(queries)} videos of {args.test}, {against}"))
         for note in pair.notes:
             print(f"  note: {note}")
         if args.json is not None:
-            content = {"metrics": metrics, "protocol": protocol, "failures": pair.failures}
+            content = {"metrics": numbers, "protocol": protocol, "failures": pair.failures}
             write_json(Path(args.json), content)
     except (ValueError, OSError, re.error) as error:
         print(f"probe: {error}", file=sys.stderr)

@@ -5,7 +5,8 @@
 
 The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
 ``paths``. Exact and in blocks: beyond the features, memory depends on the blocks alone. A video of
-the bank with the path of the query is not counted as its neighbour, so both may be one file.
+the gallery (--bank) with the path of the query is not counted as its neighbour, so both may be one
+file.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from sce_video.evaluation import Retrieval, retrieve
+from sce_video.evaluation import RetrievalResult, retrieve
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK
 from sce_video.evaluation.npz_files import write_npz
@@ -28,11 +29,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="R@k of feature files, centred and plain.")
     parser.add_argument("--query", "--test", required=True, help="features of the queries (.npz)")
-    parser.add_argument("--bank", "--train", required=True, help="features of the bank (.npz)")
+    parser.add_argument("--bank", "--train", required=True, help="features of the gallery (.npz)")
     parser.add_argument("--ks", type=int, nargs="+", default=[1, 5, 10], help="ranks")
-    parser.add_argument("--json", metavar="OUT", help="write figures and protocol there")
+    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
     parser.add_argument(
-        "--neighbours", metavar="OUT.npz", help="write the nearest rows of the bank there"
+        "--neighbours", metavar="OUT.npz", help="write the nearest rows of the gallery there"
     )
     parser.add_argument("--backend", choices=["exact", "faiss"], default="exact")
     parser.add_argument(
@@ -43,12 +44,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--block", type=int, default=1024, help="queries compared at a time")
     parser.add_argument(
-        "--bank-block", type=int, default=ROW_BLOCK, help="rows of the bank compared at a time"
+        "--bank-block", type=int, default=ROW_BLOCK, help="rows of the gallery compared at a time"
     )
     return parser.parse_args(argv)
 
 
-def format_recall(outcome: Retrieval) -> str:
+def format_recall(outcome: RetrievalResult) -> str:
     """A row for every rank: centred and plain, in percent."""
     lines = [f"  {'':8} {'centred':>10} {'plain':>10}"]
     for k, value in outcome.centred.items():
@@ -56,23 +57,23 @@ def format_recall(outcome: Retrieval) -> str:
     return "\n".join(lines)
 
 
-def notes(pair: FeaturePair, outcome: Retrieval, bank: str) -> list[str]:
-    """What limits the figures."""
+def notes(pair: FeaturePair, outcome: RetrievalResult, gallery: str) -> list[str]:
+    """What limits the numbers."""
     found = list(pair.notes)
     if outcome.shared:
         found.append(
-            f"{outcome.shared} of {len(pair.queries)} queries are in {bank} too: left out as "
+            f"{outcome.shared} of {len(pair.queries)} queries are in {gallery} too: left out as "
             "neighbours of themselves"
         )
     if outcome.unseen:
         found.append(
-            f"{outcome.unseen} of {len(pair.queries)} queries have a class that {bank} lacks: "
+            f"{outcome.unseen} of {len(pair.queries)} queries have a class that {gallery} lacks: "
             "counted as missed"
         )
     return found
 
 
-def report(args: argparse.Namespace, pair: FeaturePair, outcome: Retrieval) -> dict:
+def report(args: argparse.Namespace, pair: FeaturePair, outcome: RetrievalResult) -> dict:
     """The content of the JSON file."""
     protocol = {
         **pair.protocol,
@@ -83,7 +84,7 @@ def report(args: argparse.Namespace, pair: FeaturePair, outcome: Retrieval) -> d
         "queries_of_unseen_classes": outcome.unseen,
     }
     if outcome.shared:
-        protocol["benchmark"] = None  # query and bank are apart in every published number
+        protocol["benchmark"] = None  # query and gallery are apart in every published number
     if args.backend == "faiss":
         protocol["faiss_index"] = args.faiss_index
     return {
@@ -95,9 +96,9 @@ def report(args: argparse.Namespace, pair: FeaturePair, outcome: Retrieval) -> d
     }
 
 
-def save_neighbours(path: str, pair: FeaturePair, outcome: Retrieval, protocol: dict) -> None:
+def save_neighbours(path: str, pair: FeaturePair, outcome: RetrievalResult, protocol: dict) -> None:
     """Write ``paths`` (N,) of the queries and, of both rankings, ``indices``, ``similarities``
-    and ``hits`` (N, k): ``centred_indices`` and so on are rows of the bank file, nearest first."""
+    and ``hits`` (N, k): ``centred_indices`` and so on are rows of the gallery, nearest first."""
     arrays = {"paths": np.array(pair.queries.paths, dtype=np.str_)}
     for name, ranking in outcome.rankings.items():
         arrays[f"{name}_indices"] = ranking.indices.numpy()
@@ -126,18 +127,18 @@ def main(argv: list[str] | None = None) -> int:
     try:
         check_outputs(args)
         pair = load_feature_pair(args.query, args.bank, "retrieval")
-        assert pair.bank is not None
+        assert pair.gallery is not None
         outcome = retrieve(
             pair.queries,
-            pair.bank,
+            pair.gallery,
             ks=sorted(set(args.ks)),
             backend=args.backend,
             faiss_index=args.faiss_index,
             block=args.block,
-            bank_block=args.bank_block,
+            gallery_block=args.bank_block,
         )
         print(
-            f"retrieval: {len(pair.queries)} queries of {args.query} in {len(pair.bank)} videos "
+            f"retrieval: {len(pair.queries)} queries of {args.query} in {len(pair.gallery)} videos "
             f"of {args.bank}, {pair.queries.features.shape[1]} dimensions, cosine, {args.backend}"
         )
         print(format_recall(outcome))

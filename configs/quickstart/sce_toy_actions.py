@@ -64,7 +64,7 @@ custom_hooks = [
     dict(type="OptimizerStepHook"),
 ]
 
-judge_pipeline = [
+evaluation_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=1.15, num_frames=4, num_clips=4),
     dict(type="DecodeClips"),
@@ -74,16 +74,16 @@ judge_pipeline = [
 ]
 default_hooks = dict(
     checkpoint=dict(interval=25, max_keep_ckpts=1),
-    online_judge=dict(  # each training video among the others: labels are looked at, not learnt
+    online_evaluation=dict(  # kNN of each training video among the others; labels do not train
         type="OnlineEvaluationHook",
         interval=20,
-        bank=dict(
+        gallery=dict(
             batch_size=16,
             num_workers=1,
             dataset=dict(
                 type="VideoDataset",
                 data_root="data/toy_actions/train",
-                pipeline=judge_pipeline,
+                pipeline=evaluation_pipeline,
                 on_error="raise",
             ),
         ),
@@ -97,20 +97,25 @@ test_dataloader = dict(
     dataset=dict(
         type="VideoDataset",
         data_root="data/toy_actions/test",
-        pipeline=judge_pipeline,
+        pipeline=evaluation_pipeline,
         on_error="raise",
     ),
 )
-test_evaluator = dict()
+test_evaluator = [
+    dict(type="KNN", k=20),
+    dict(type="LinearProbe"),
+    dict(type="Retrieval", ks=(1, 5, 10)),
+    dict(type="FeatureStatistics"),
+]
 test_cfg = dict(
-    type="RepresentationTestLoop",
-    bank_dataloader=dict(
+    type="MultiViewTestLoop",
+    gallery_dataloader=dict(
         batch_size=16,
         num_workers=1,
         dataset=dict(
             type="VideoDataset",
             data_root="data/toy_actions/train",
-            pipeline=judge_pipeline,
+            pipeline=evaluation_pipeline,
             on_error="raise",
         ),
     ),

@@ -14,10 +14,12 @@ train_pipeline[1].update(clip_duration=1.28, num_frames=16)  # RandomClips
 train_pipeline[3].size = 112  # RandomResizedCropClips
 train_dataloader = dict(dataset=dict(pipeline=train_pipeline))
 
-judge_pipeline = _base_.judge_pipeline
-judge_pipeline[1].update(clip_duration=1.28, num_frames=16)  # UniformClips
-judge_pipeline[3].size = 128  # ResizeShortSide
-judge_pipeline[4].size = 128  # CenterCropClips
-test_dataloader = dict(dataset=dict(pipeline=judge_pipeline))
-test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=judge_pipeline)))
-default_hooks = dict(online_judge=dict(bank=dict(dataset=dict(pipeline=judge_pipeline))))
+evaluation_pipeline = _base_.evaluation_pipeline
+evaluation_pipeline[1].update(clip_duration=1.28, num_frames=16)  # UniformClips
+evaluation_pipeline[3].size = 128  # ResizeShortSide
+evaluation_pipeline[4].size = 128  # CenterCropClips
+test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
+default_hooks = dict(
+    online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_pipeline)))
+)

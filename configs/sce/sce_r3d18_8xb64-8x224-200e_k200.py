@@ -44,7 +44,7 @@ train_dataloader = dict(
 
 # One clip and the centre crop, for the judgement while training and tools/test.py. The paper's
 # protocols are configs of their own.
-judge_pipeline = [
+evaluation_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=1),
     dict(type="DecodeClips"),
@@ -52,20 +52,20 @@ judge_pipeline = [
     dict(type="CenterCropClips", size=256),
     dict(type="PackClips"),
 ]
-test_dataloader = dict(dataset=dict(pipeline=judge_pipeline))
-test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=judge_pipeline)))
+test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
 default_hooks = dict(
-    online_judge=dict(
+    online_evaluation=dict(
         type="OnlineEvaluationHook",
         interval=10,
-        bank=dict(
+        gallery=dict(
             batch_size=16,
             num_workers=8,
             dataset=dict(
                 type="VideoDataset",
                 data_root="data/kinetics400",
                 ann_file="data/kinetics400/k200_val.txt",
-                pipeline=judge_pipeline,
+                pipeline=evaluation_pipeline,
                 on_error="skip",
             ),
         ),

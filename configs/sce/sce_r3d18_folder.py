@@ -5,7 +5,7 @@
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Judge:    python tools/test.py configs/sce/sce_r3d18_folder.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
-#               test_cfg.bank_dataloader.dataset.data_root=/path/to/other/labelled
+#               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 1 GPU of 24 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
 #           model.backbone.base_channels and the sizes in the pipeline.
 # Expected: depends on the videos; docs/results.md has measured examples.
@@ -43,7 +43,7 @@ train_dataloader = dict(
 # A folder of one's own holds more broken files than a curated data set.
 default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
 
-judge_pipeline = [
+evaluation_pipeline = [
     dict(type="OpenVideo"),
     dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=4),
     dict(type="DecodeClips"),
@@ -55,19 +55,27 @@ test_dataloader = dict(
     batch_size=4,
     num_workers=4,
     dataset=dict(
-        type="VideoDataset", data_root="data/videos_test", pipeline=judge_pipeline, on_error="raise"
+        type="VideoDataset",
+        data_root="data/videos_test",
+        pipeline=evaluation_pipeline,
+        on_error="raise",
     ),
 )
-test_evaluator = dict()
+test_evaluator = [
+    dict(type="KNN", k=20),
+    dict(type="LinearProbe"),
+    dict(type="Retrieval", ks=(1, 5, 10)),
+    dict(type="FeatureStatistics"),
+]
 test_cfg = dict(
-    type="RepresentationTestLoop",
-    bank_dataloader=dict(
+    type="MultiViewTestLoop",
+    gallery_dataloader=dict(
         batch_size=4,
         num_workers=4,
         dataset=dict(
             type="VideoDataset",
             data_root="data/videos_train",
-            pipeline=judge_pipeline,
+            pipeline=evaluation_pipeline,
             on_error="skip",
         ),
     ),

@@ -20,8 +20,10 @@ train_pipeline = _base_.train_dataloader.dataset.pipeline
 train_pipeline[1].num_frames = 16  # RandomClips
 train_dataloader = dict(batch_size=32, dataset=dict(pipeline=train_pipeline))
 
-judge_pipeline = _base_.judge_pipeline
-judge_pipeline[1].num_frames = 16  # UniformClips
-test_dataloader = dict(dataset=dict(pipeline=judge_pipeline))
-test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=judge_pipeline)))
-default_hooks = dict(online_judge=dict(bank=dict(dataset=dict(pipeline=judge_pipeline))))
+evaluation_pipeline = _base_.evaluation_pipeline
+evaluation_pipeline[1].num_frames = 16  # UniformClips
+test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
+default_hooks = dict(
+    online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_pipeline)))
+)

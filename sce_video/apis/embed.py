@@ -23,8 +23,8 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
-from sce_video.evaluation import FeatureSet
-from sce_video.evaluation.features import mean_representation
+from sce_video.evaluation import Rows
+from sce_video.evaluation.row_functions import mean_representation
 
 #: A video as a user gives it.
 Video = str | os.PathLike | np.ndarray | Tensor
@@ -152,7 +152,7 @@ def embed_files(
     model: VideoModel,
     paths: Sequence[str | os.PathLike],
     options: EmbedOptions | None = None,
-) -> FeatureSet:
+) -> Rows:
     """Features of many files, of which some may be broken.
 
     Args:
@@ -173,8 +173,8 @@ def embed_files(
         else:
             rows.append(torch.from_numpy(result.feature))
             indices.append(result.index)
-    return FeatureSet(
-        features=torch.stack(rows) if rows else torch.empty(0, model.feature_size),
+    return Rows(
+        values=torch.stack(rows) if rows else torch.empty(0, model.feature_size),
         labels=torch.full((len(rows),), -1),
         indices=torch.tensor(indices, dtype=torch.long),
         paths=[names[i] for i in indices],
@@ -311,8 +311,7 @@ def _embed_sample(
     """(D,) of one video. One at a time: the sums of a convolution depend on the batch's size."""
     function = mean_representation(options.max_views)
     with torch.inference_mode():
-        rows, _ = function(model.encoder, {"videos": [sample]})
-    feature = rows[0].numpy()
+        feature = function(model.encoder, {"videos": [sample]}).values[0].numpy()
     if not np.isfinite(feature).all():
         raise ValueError(
             f"the feature of {name} is not finite: the network of {model.checkpoint} has diverged"

@@ -153,7 +153,7 @@ def testing_config(
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
         raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to judge by")
     if cfg.get("test_evaluator") is None:
-        cfg.test_evaluator = {}
+        raise ValueError(f"{config} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher = launcher
     cfg.resume = False
     cfg.load_from = None
@@ -168,8 +168,7 @@ def testing_config(
     if out is not None:
         cfg.test_cfg.out = str(Path(out).resolve())
     if dump is not None:
-        key = "dump" if cfg.test_cfg.type == "RecognitionTestLoop" else "features_out"
-        cfg.test_cfg[key] = str(Path(dump).resolve())
+        cfg.test_cfg.dump = str(Path(dump).resolve())
     return cfg
 
 
@@ -213,7 +212,7 @@ def extraction_config(
         raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
     found = {
         "test": original.test_dataloader,
-        "bank": original.test_cfg.get("bank_dataloader"),
+        "bank": original.test_cfg.get("gallery_dataloader"),
         "train": original.get("train_dataloader"),
     }[part]
     if found is None:
@@ -239,6 +238,7 @@ def extraction_config(
     }
     out = Path(out).resolve()
     cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out)}
+    cfg.test_evaluator = []
     cfg.work_dir = str(out.parent / f"{out.stem}_logs")
     return cfg
 

@@ -34,7 +34,7 @@ from sce_video.apis.model import VideoModel, build_model, load_model
 from sce_video.apis.model_settings import ModelSettings
 from sce_video.datasets import scan_folder
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.evaluation import FeatureSet, load_features, nearest_neighbours, save_features
+from sce_video.evaluation import Rows, load_features, nearest_neighbours, save_features
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.utils.atomic_file import write_json
 
@@ -386,8 +386,8 @@ def _write(file: Path, header: dict[str, Any], records: dict[str, FileRecord]) -
             ],
         },
     }
-    features = FeatureSet(
-        features=torch.from_numpy(matrix),
+    features = Rows(
+        values=torch.from_numpy(matrix),
         labels=torch.full((len(good),), -1),
         indices=torch.arange(len(good)),
         paths=list(good),
@@ -397,7 +397,7 @@ def _write(file: Path, header: dict[str, Any], records: dict[str, FileRecord]) -
     save_features(file, features, protocol)
 
 
-def _read(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord], FeatureSet]:
+def _read(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord], Rows]:
     """Header, records and features of a file that :func:`_write` wrote."""
     stored, protocol = load_features(file)
     try:
@@ -611,9 +611,9 @@ def query_index(
         index.features,
         k,
         query_groups=torch.ones(1, dtype=torch.long),
-        bank_groups=own,
+        gallery_groups=own,
         query_mean=mean,
-        bank_mean=mean,
+        gallery_mean=mean,
     )
     found = [(s, r) for s, r in zip(similarities[0].tolist(), rows[0].tolist(), strict=True)]
     return [

@@ -168,6 +168,13 @@ class AVADataset(VideoDataset):
         rows = np.unpackbits(self._actions[begin : int(self._ends[index])], axis=1)
         return rows[:, :NUM_ACTIONS].astype(np.float32)
 
+    def row_columns(self, indices: list[int]) -> dict[str, list[Any]]:
+        """What evaluation needs to know of key frames: ``key`` and ``boxes`` (n, 4) of each."""
+        return {
+            "key": [self.key(i) for i in indices],
+            "boxes": [self.boxes(i) for i in indices],
+        }
+
     def _start(self, index: int, seed: int) -> dict[str, Any]:
         return {
             **super()._start(index, seed),

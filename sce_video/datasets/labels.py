@@ -8,7 +8,7 @@ import numpy as np
 
 
 def check_same_classes(
-    queries: Any, bank: Any, names: tuple[str, str] = ("the queries have", "the bank has")
+    queries: Any, gallery: Any, names: tuple[str, str] = ("the queries have", "the gallery has")
 ) -> None:
     """Raise ValueError if two data sets number their classes by different sub-folders.
 
@@ -17,11 +17,11 @@ def check_same_classes(
 
     Args:
         queries: A data set; only a non-empty ``metainfo["classes"]`` is looked at.
-        bank: Another one.
+        gallery: Another one.
         names: What the two are called.
     """
     first, second = (
-        tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, bank)
+        tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, gallery)
     )
     if first and second and first != second:
         only = [sorted(set(a) - set(b)) for a, b in ((first, second), (second, first))]

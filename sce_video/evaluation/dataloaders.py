@@ -1,4 +1,4 @@
-"""Loaders and label checks of whatever is judged."""
+"""Data loaders of evaluation."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     if getattr(dataset, "on_error", None) == "replace":
         if "on_error" in cfg["dataset"]:
             raise ValueError(
-                "on_error='replace' would judge another video in the place of a bad file: "
+                "on_error='replace' would evaluate another video in place of a bad file: "
                 "set on_error='raise' or 'skip' in the data set"
             )
         dataset.on_error = "raise"

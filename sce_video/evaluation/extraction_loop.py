@@ -1,4 +1,4 @@
-"""Features of a data set into one file, resumable and over several processes."""
+"""Features of a data set into one file, resumable and over several ranks."""
 
 from __future__ import annotations
 
@@ -13,36 +13,37 @@ from typing import Any
 
 import numpy as np
 import torch
-from mmengine.dist import broadcast_object_list, get_rank, is_main_process
+from mmengine.dist import get_rank
 from mmengine.evaluator import Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader, Subset
 
+from sce_video.evaluation.collecting import PartialRows, batch_rows, complete, evaluating
 from sce_video.evaluation.dataloaders import build_eval_dataloader
-from sce_video.evaluation.features import feature_set, mean_representation, save_features
+from sce_video.evaluation.features import save_features
 from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.evaluation.provenance import describe_run
-from sce_video.evaluation.rows import VideoRows, append_rows, assemble, batch_rows, evaluating
+from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import LOOPS
-from sce_video.utils.distributed import all_or_none
+from sce_video.utils.distributed import all_or_none, run_on_main_rank
 
 
 @LOOPS.register_module()
 class FeatureExtractionLoop(BaseLoop):
     """The mean representation of every video of ``test_dataloader``, written to a .npz file.
 
-    Every process writes what it has done to ``<out>.parts/`` every ``save_every`` videos. A run
-    that was broken off, even one of another number of processes, goes on from these parts; when
-    all is done the first process joins them and removes the folder. On several machines the
-    folder must be one that all of them see.
+    Every rank writes what it has computed to ``<out>.parts/`` every ``save_every`` videos. An
+    interrupted run, even one of another number of ranks, resumes from these parts; at the end rank
+    0 joins them and removes the folder. On several machines it must be a folder that all of them
+    see.
 
     Args:
         runner: The runner; its model gives representations (``mode="tensor"``).
         dataloader: What is embedded.
-        evaluator: Empty: ``test_evaluator = dict()``.
+        evaluator: Empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
         max_views: Views of a video at a time; bounds the device's memory.
-        save_every: Videos of a process between two parts.
+        save_every: Videos of a rank between two parts.
 
     Raises:
         ValueError: ``out`` is no .npz file, it exists with other contents, or an evaluator is
@@ -59,7 +60,7 @@ class FeatureExtractionLoop(BaseLoop):
         save_every: int = 500,
     ) -> None:
         if evaluator:
-            raise ValueError("FeatureExtractionLoop judges nothing: set test_evaluator = dict()")
+            raise ValueError("FeatureExtractionLoop computes no metrics: set test_evaluator = []")
         if not out.endswith(".npz"):
             raise ValueError(f"features are saved as .npz, got {out}")
         if save_every < 1:
@@ -74,10 +75,10 @@ class FeatureExtractionLoop(BaseLoop):
     def run(self) -> dict[str, float]:
         """Embed what is left, then join; returns the number of videos and of failures."""
         dataset = self.dataloader.dataset
-        protocol = describe_run(self.runner, dataset, 0, "features")
-        del protocol["views"], protocol["test"]["views"]  # known once a video was decoded
-        fingerprint = _fingerprint(protocol, dataset)
-        done = self._find_done(fingerprint)
+        provenance = describe_run(self.runner, dataset, 0, "features")
+        del provenance["views"], provenance["test"]["views"]  # known once a video was decoded
+        fingerprint = _fingerprint(provenance, dataset)
+        done = run_on_main_rank(lambda: self._find_done(fingerprint))
         left = [i for i in range(len(dataset)) if i not in done]
         if done:
             self.runner.logger.info(
@@ -86,60 +87,43 @@ class FeatureExtractionLoop(BaseLoop):
         with all_or_none("extracting features"), evaluating(self.runner.model) as model:
             for rows in self._portions(model, left):
                 self._write_part(rows, fingerprint)
-        counts: list[Any] = [None]
-        if is_main_process():
-            counts[0] = self._join(protocol, fingerprint)
-        broadcast_object_list(counts, src=0)
-        if isinstance(counts[0], Exception):
-            raise counts[0]
-        return counts[0]
+        return run_on_main_rank(lambda: self._join(provenance, fingerprint))
 
     def _find_done(self, fingerprint: str) -> set[int]:
-        """Indices that earlier runs embedded or found unreadable; the first process looks."""
-        answer: list[Any] = [None]
-        if is_main_process():
-            try:
-                if self.path.exists():
-                    raise ValueError(f"{self.path} exists: remove it, or give another --out")
-                answer[0] = set()
-                for part in self._read_parts(fingerprint):
-                    answer[0].update(part["indices"].tolist(), part["failed"].tolist())
-            except (ValueError, OSError) as error:
-                answer[0] = error
-        broadcast_object_list(answer, src=0)
-        if isinstance(answer[0], Exception):
-            raise answer[0]
-        return answer[0]
+        """Indices that earlier runs embedded or found unreadable."""
+        if self.path.exists():
+            raise ValueError(f"{self.path} exists: remove it, or give another --out")
+        done: set[int] = set()
+        for part in self._read_parts(fingerprint):
+            done.update(part["indices"].tolist(), part["failed"].tolist())
+        return done
 
-    def _portions(self, model: Any, left: list[int]) -> Iterator[VideoRows]:
-        """Rows of up to ``save_every`` videos, of this process's share of what is left."""
+    def _portions(self, model: Any, left: list[int]) -> Iterator[PartialRows]:
+        """Rows of up to ``save_every`` videos, of this rank's share of what is left."""
         if not left:
             return
         loader = self.dataloader
         if self.cfg is not None and len(left) < len(loader.dataset):
             subset = Subset(loader.dataset, left)
             loader = build_eval_dataloader({**self.cfg, "dataset": subset}, self.runner.seed)
-        portion, values = VideoRows(torch.empty(0, 0), [], [], [], 0), []
+        portion = PartialRows()
         function = mean_representation(self.max_views)
         for rows in batch_rows(model, loader, function, self.runner.logger.info):
-            append_rows(portion, rows)
-            if rows.indices:
-                values.append(rows.values)
+            portion.add(rows)
             if len(portion.indices) + len(portion.failures) >= self.save_every:
-                portion.values = torch.cat(values) if values else portion.values
                 yield portion
-                portion, values = VideoRows(torch.empty(0, 0), [], [], [], 0), []
+                portion = PartialRows()
         if portion.indices or portion.failures:
-            portion.values = torch.cat(values) if values else portion.values
             yield portion
 
-    def _write_part(self, rows: VideoRows, fingerprint: str) -> None:
-        places = {path: i for i, path in _paths(self.dataloader.dataset)} if rows.failures else {}
+    def _write_part(self, rows: PartialRows, fingerprint: str) -> None:
+        slots = {path: i for i, path in _paths(self.dataloader.dataset)} if rows.failures else {}
+        values = torch.cat(rows.values) if rows.values else torch.empty(0, 0)
         arrays = {
-            "values": rows.values.numpy(),
+            "values": values.numpy(),
             "labels": np.array(rows.labels, dtype=np.int64),
             "indices": np.array(rows.indices, dtype=np.int64),
-            "failed": np.array([places[path] for path, _ in rows.failures], dtype=np.int64),
+            "failed": np.array([slots[path] for path, _ in rows.failures], dtype=np.int64),
         }
         stored = {
             "fingerprint": fingerprint,
@@ -160,39 +144,36 @@ class FeatureExtractionLoop(BaseLoop):
                 )
             yield {**arrays, **stored}
 
-    def _join(self, protocol: dict[str, Any], fingerprint: str) -> dict[str, float] | Exception:
-        """On the first process; an error is returned, so that the others hear of it."""
-        try:
-            rows, values = VideoRows(torch.empty(0, 0), [], [], [], 0), []
-            for part in self._read_parts(fingerprint):
-                if len(part["indices"]):
-                    values.append(torch.from_numpy(part["values"]))
-                failures = [(str(path), str(why)) for path, why in part["failures"]]
-                found = part["labels"].tolist(), part["indices"].tolist(), failures
-                append_rows(rows, VideoRows(torch.empty(0, 0), *found, part["num_views"]))
-            rows.values = torch.cat(values) if values else rows.values
-            dataset = self.dataloader.dataset
-            rows = assemble(rows, len(dataset))
-            protocol = {**protocol, "views": rows.num_views, "videos": len(rows.indices)}
-            save_features(self.path, feature_set(rows, dataset), protocol)
-            shutil.rmtree(self.parts)
-            self.runner.logger.info(
-                f"{len(rows.indices)} videos, {rows.values.shape[1]} numbers each, in {self.path}; "
-                f"{len(rows.failures)} could not be decoded"
-                + "".join(f"\n  {path}: {why}" for path, why in rows.failures)
+    def _join(self, provenance: dict[str, Any], fingerprint: str) -> dict[str, float]:
+        joined = PartialRows()
+        for part in self._read_parts(fingerprint):
+            joined.add(
+                PartialRows(
+                    values=[torch.from_numpy(part["values"])] if len(part["indices"]) else [],
+                    labels=part["labels"].tolist(),
+                    indices=part["indices"].tolist(),
+                    failures=[(str(path), str(why)) for path, why in part["failures"]],
+                    num_views=part["num_views"],
+                )
             )
-        except (ValueError, RuntimeError, OSError) as error:
-            return error
-        return {"videos": float(len(rows.indices)), "failures": float(len(rows.failures))}
+        rows = complete(joined, self.dataloader.dataset)
+        save_features(self.path, rows, {**provenance, "views": rows.num_views, "videos": len(rows)})
+        shutil.rmtree(self.parts)
+        self.runner.logger.info(
+            f"{len(rows)} videos, {rows.values.shape[1]} numbers each, in {self.path}; "
+            f"{len(rows.failures)} could not be decoded"
+            + "".join(f"\n  {path}: {why}" for path, why in rows.failures)
+        )
+        return {"videos": float(len(rows)), "failures": float(len(rows.failures))}
 
 
 def _paths(dataset: Any) -> Iterator[tuple[int, str]]:
     return ((i, str(dataset.path(i))) for i in range(len(dataset)))
 
 
-def _fingerprint(protocol: dict[str, Any], dataset: Any) -> str:
+def _fingerprint(provenance: dict[str, Any], dataset: Any) -> str:
     """Of all that the features depend on: a part of another job must not be joined."""
-    digest = hashlib.sha256(json.dumps(protocol, sort_keys=True, default=str).encode())
+    digest = hashlib.sha256(json.dumps(provenance, sort_keys=True, default=str).encode())
     for _, path in _paths(dataset):
         digest.update(os.fsencode(path) + b"\0")
     return digest.hexdigest()

@@ -1,198 +1,136 @@
-"""Rows of numbers for every video of a data set, each video once, over all processes."""
+"""The rows that evaluation works on: one entry for each sample of a data set."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from mmengine.dist import all_gather, all_gather_object, get_world_size
-from torch import Tensor, nn
-from torch.utils.data import DataLoader
-
-from sce_video.datasets import report_worker_crashes
-from sce_video.utils.distributed import all_or_none, unwrap_model
-
-_LOG_SECONDS = 30.0
-#: From the bare model and a batch to (n, C) rows on the CPU and the number of views of a video.
-BatchFunction = Callable[[Any, dict[str, Any]], tuple[Tensor, int]]
+from torch import Tensor
 
 
-@dataclass
-class VideoRows:
-    """One row for every video that could be decoded.
+@dataclass(frozen=True)
+class Rows:
+    """Values, labels and paths of N samples, in the order of the data set.
 
     Attributes:
-        values: (N, C) float32, on the CPU.
-        labels: N labels, -1 for none.
-        indices: N positions in the data set; ascending and unique once collected.
+        values: (N, C) float32 on the CPU: features, or class probabilities, averaged over the views
+            of a video. With ``counts``: (sum of counts, C), for example a row for each box.
+        labels: (N,) int64; -1 is none.
+        indices: (N,) int64, positions in the data set, ascending and unique once collected.
+        paths: N paths.
         failures: Files that could not be decoded, with the error.
-        num_views: Views of a video.
+        num_views: Views (clips x crops) of a video.
+        source: File that the rows were read from, for messages; empty for none.
+        central: (N, C) values of the central view alone; None if not kept.
+        counts: (N,) int64, rows of ``values`` of each sample; None where each has one.
+        groups: (N,) int64; samples of one group are not compared with each other. None for none.
+        columns: More that the data set knows of its samples, N entries by name.
     """
 
     values: Tensor
-    labels: list[int]
-    indices: list[int]
-    failures: list[tuple[str, str]]
-    num_views: int
+    labels: Tensor
+    indices: Tensor
+    paths: list[str]
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    num_views: int = 1
+    source: str = ""
+    central: Tensor | None = None
+    counts: Tensor | None = None
+    groups: Tensor | None = None
+    columns: dict[str, list[Any]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.values.ndim != 2:
+            raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.values.shape)}")
+        count = len(self.values) if self.counts is None else len(self.counts)
+        sizes = {
+            "labels": len(self.labels),
+            "indices": len(self.indices),
+            "paths": len(self.paths),
+            **({} if self.groups is None else {"groups": len(self.groups)}),
+            **{name: len(column) for name, column in self.columns.items()},
+        }
+        wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
+        if wrong:
+            raise ValueError(f"{self.name}: {count} rows do not go with {', '.join(wrong)}")
+        if self.central is not None and self.central.shape != self.values.shape:
+            raise ValueError(
+                f"{self.name} of shape {tuple(self.values.shape)} do not go with values of the "
+                f"central view of shape {tuple(self.central.shape)}"
+            )
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[nn.Module]:
-    """Eval mode without gradients; afterwards every module has the mode it had.
+    def __len__(self) -> int:
+        return len(self.labels)
 
-    Module by module, since a frozen layer may stand in eval mode within a network in training.
-    Yields the module inside a DistributedDataParallel wrapper: an eval forward needs no other
-    process, and each may have another number of batches.
-    """
-    modes = [(module, module.training) for module in model.modules()]
-    inner = unwrap_model(model)
-    model.eval()
-    try:
-        with torch.no_grad():
-            yield inner
-    finally:
-        for module, training in modes:
-            module.training = training
+    @property
+    def name(self) -> str:
+        """What messages call these rows: their file."""
+        return self.source or "the rows"
 
+    @property
+    def features(self) -> Tensor:
+        """The values, of rows that are features."""
+        return self.values
 
-def collect_rows(
-    model: nn.Module,
-    dataloader: DataLoader,
-    function: BatchFunction,
-    device: torch.device | str | None = None,
-    log: Callable[[str], None] | None = None,
-) -> VideoRows:
-    """Apply a function to all batches of a data set, in eval mode.
+    @property
+    def scores(self) -> Tensor:
+        """The values, of rows that are class probabilities."""
+        return self.values
 
-    With several processes each works on the share that its sampler gives it, and all get the
-    whole. Every video is counted once: what a padding sampler repeats is dropped.
+    @property
+    def num_classes(self) -> int:
+        """C, of rows that are class probabilities."""
+        return self.values.shape[1]
 
-    Args:
-        model: Bare or wrapped; its mode is restored.
-        dataloader: Batches as :func:`sce_video.collate_views` makes them.
-        function: See :data:`BatchFunction`.
-        device: Move the model there first; None leaves it where it is.
-        log: Called with a line of progress every half minute.
+    def subset(self, keep: Tensor) -> Rows:
+        """The samples chosen by ``keep``: a bool mask (N,) or indices.
 
-    Raises:
-        RuntimeError: a process failed (its error is named on all), or videos are missing although
-            no failure was reported, as with a sampler or loader that drops the last ones.
-        ValueError: the data set is empty.
-    """
-    if device is not None:
-        model.to(device)
-    total = len(dataloader.dataset)  # type: ignore[arg-type]
-    if total == 0:
-        raise ValueError("the data set to embed is empty")
-    share = VideoRows(torch.empty(0, 0), [], [], [], 0)
-    with all_or_none("working through the data set"), evaluating(model) as inner:
-        values = []
-        for part in batch_rows(inner, dataloader, function, log):
-            append_rows(share, part)
-            if part.indices:
-                values.append(part.values)
-        if values:
-            share.values = torch.cat(values)
-    return assemble(_gather(share), total)
-
-
-def batch_rows(
-    model: Any,
-    dataloader: DataLoader,
-    function: BatchFunction,
-    log: Callable[[str], None] | None = None,
-) -> Iterator[VideoRows]:
-    """The rows of one batch after the other, of this process alone.
-
-    Args:
-        model: In eval mode, without a wrapper.
-        dataloader: See :func:`collect_rows`.
-        function: See :data:`BatchFunction`.
-        log: Called with a line of progress every half minute.
-    """
-    videos = 0
-    started = last = time.monotonic()
-    for done, batch in enumerate(_batches(dataloader), start=1):
-        part = VideoRows(torch.empty(0, 0), [], [], [], 0)
-        part.failures = [(str(path), str(why)) for path, why in batch.get("failures", [])]
-        if len(batch["index"]) > 0:  # else all videos of the batch were skipped
-            part.values, part.num_views = function(model, batch)
-            part.labels = [int(label) for label in batch["label"]]
-            part.indices = [int(index) for index in batch["index"]]
-        videos += len(part.indices)
-        yield part
-        if log is not None and time.monotonic() - last > _LOG_SECONDS:
-            last = time.monotonic()
-            rate = videos * get_world_size() / (last - started)
-            log(f"{done}/{len(dataloader)} batches, {rate:.1f} videos/s")
-
-
-def _batches(dataloader: DataLoader) -> Iterator[dict[str, Any]]:
-    with report_worker_crashes(dataloader):
-        yield from dataloader
-
-
-def append_rows(rows: VideoRows, part: VideoRows) -> None:
-    """Add all of ``part`` to ``rows`` except the values, which the caller joins at the end."""
-    rows.labels += part.labels
-    rows.indices += part.indices
-    rows.failures += part.failures
-    rows.num_views = max(rows.num_views, part.num_views)
-
-
-def _gather(share: VideoRows) -> VideoRows:
-    """The shares of all processes, one after the other, on all processes."""
-    if get_world_size() == 1:
-        return share
-    meta = all_gather_object(
-        (tuple(share.values.shape), share.labels, share.indices, share.failures, share.num_views)
-    )
-    # As one tensor of equal size per process: pickled values would need several times the memory.
-    most, width = (max(shape[i] for shape, *_ in meta) for i in (0, 1))
-    padded = torch.zeros(most, width)
-    padded[: len(share.values), : share.values.shape[1]] = share.values
-    merged = VideoRows(torch.empty(0, 0), [], [], [], 0)
-    values = []
-    for (shape, *rest), part in zip(meta, all_gather(padded), strict=True):
-        values.append(part[: shape[0]])
-        append_rows(merged, VideoRows(torch.empty(0, 0), *rest))
-    merged.values = torch.cat(values)
-    return merged
-
-
-def assemble(rows: VideoRows, total: int) -> VideoRows:
-    """Order by index, each video once; check that all ``total`` videos are there or reported.
-
-    Raises:
-        RuntimeError: some are neither.
-    """
-    first: dict[int, int] = {}
-    for row, index in enumerate(rows.indices):
-        first.setdefault(index, row)
-    indices = sorted(first)
-    failures = list(dict.fromkeys(rows.failures))
-    lost = total - len(indices) - len({path for path, _ in failures})
-    if lost > 0 or not indices:
-        raise RuntimeError(
-            f"{len(indices)} of {total} videos were embedded and {len(failures)} reported as "
-            "unreadable: the rest is missing. Is drop_last set, or does the sampler leave some out?"
+        Raises:
+            ValueError: samples have several rows each.
+        """
+        if self.counts is not None:
+            raise ValueError("a subset is taken of one row per sample")
+        slots = torch.arange(len(self))[keep]
+        chosen = slots.tolist()
+        return replace(
+            self,
+            values=self.values[slots],
+            labels=self.labels[slots],
+            indices=self.indices[slots],
+            paths=[self.paths[i] for i in chosen],
+            central=None if self.central is None else self.central[slots],
+            groups=None if self.groups is None else self.groups[slots],
+            columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
         )
-    order = [first[i] for i in indices]
-    return VideoRows(
-        values=rows.values[torch.tensor(order, dtype=torch.long)],
-        labels=[rows.labels[row] for row in order],
-        indices=indices,
-        failures=failures,
-        num_views=rows.num_views,
-    )
 
 
-def video_paths(dataset: Any, indices: list[int]) -> list[str]:
-    """``dataset.path(i)`` of the videos; of a data set without such a method, their numbers."""
-    if hasattr(dataset, "path"):
-        return [str(dataset.path(i)) for i in indices]
-    return [f"#{i}" for i in indices]
+def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
+    """Raise ValueError naming file and video unless there are videos and all have a label.
+
+    Args:
+        rows: The rows.
+        purpose: What needs the labels: "retrieval".
+        name: What messages call the rows if they were not read from a file.
+    """
+    name = rows.source or name or "the feature set"
+    if len(rows) == 0:
+        raise ValueError(f"{name} holds no videos")
+    missing = torch.nonzero(rows.labels < 0).flatten().tolist()
+    if len(missing) == len(rows):
+        raise ValueError(f"{name} has no 'labels' (or only -1), {purpose} needs them")
+    if missing:
+        raise ValueError(
+            f"{name}: {purpose} needs labels, {len(missing)} of {len(rows)} videos have none "
+            f"(-1), the first is {rows.paths[missing[0]]}"
+        )
+
+
+def check_same_size(queries: Rows, gallery: Rows) -> None:
+    """Raise ValueError naming both files unless the features have the same size."""
+    sizes = queries.values.shape[1], gallery.values.shape[1]
+    if sizes[0] != sizes[1]:
+        raise ValueError(
+            f"features of different sizes: {sizes[0]} in {queries.source or 'the queries'}, "
+            f"{sizes[1]} in {gallery.source or 'the gallery'}; they must come from the same network"
+        )

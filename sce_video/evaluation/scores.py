@@ -1,16 +1,14 @@
-"""Class scores of the videos of a data set: kept, fused and turned into accuracies."""
+"""Class scores of the videos of a data set: their files, and their fusion."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.npz_files import (
     as_integers,
     as_matrix,
@@ -19,66 +17,13 @@ from sce_video.evaluation.npz_files import (
     read_npz,
     write_npz,
 )
+from sce_video.evaluation.rows import Rows
 
 #: How far the probabilities of a video may be from adding up to 1 (half precision included).
 _SUM_TOLERANCE = 1e-2
 
 
-@dataclass(frozen=True)
-class ScoreSet:
-    """Class scores of the videos of a data set, one row each.
-
-    Attributes:
-        scores: (N, C) float32, on the CPU: the mean of the softmax vectors of a video's views.
-        one_view_scores: (N, C) float32: the softmax vector of one view; None if not kept.
-        labels: (N,) int64; -1 is none.
-        indices: (N,) int64, positions in the data set.
-        paths: N paths.
-        failures: Files that could not be decoded, with the error.
-        source: File that the scores were read from, for messages; empty for none.
-    """
-
-    scores: Tensor
-    one_view_scores: Tensor | None
-    labels: Tensor
-    indices: Tensor
-    paths: list[str]
-    failures: list[tuple[str, str]] = field(default_factory=list)
-    source: str = ""
-
-    def __post_init__(self) -> None:
-        if self.scores.ndim != 2:
-            raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.scores.shape)}")
-        count = len(self.scores)
-        sizes = {
-            "labels": len(self.labels),
-            "indices": len(self.indices),
-            "paths": len(self.paths),
-        }
-        wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
-        if wrong:
-            raise ValueError(f"{self.name}: {count} rows do not go with {', '.join(wrong)}")
-        one = self.one_view_scores
-        if one is not None and one.shape != self.scores.shape:
-            raise ValueError(
-                f"{self.name} of shape {tuple(self.scores.shape)} do not go with "
-                f"one_view_scores of shape {tuple(one.shape)}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.scores)
-
-    @property
-    def name(self) -> str:
-        """What messages call it: its file."""
-        return self.source or "scores"
-
-    @property
-    def num_classes(self) -> int:
-        return self.scores.shape[1]
-
-
-def save_scores(path: str | Path, scores: ScoreSet, protocol: dict | None = None) -> None:
+def save_scores(path: str | Path, scores: Rows, protocol: dict | None = None) -> None:
     """Write ``scores, one_view_scores, labels, indices, paths`` and the protocol to a .npz file.
 
     ``protocol``, JSON text in the file, also keeps the failures. Written beside its place and
@@ -88,13 +33,13 @@ def save_scores(path: str | Path, scores: ScoreSet, protocol: dict | None = None
         ValueError: the name does not end in .npz.
     """
     arrays = {
-        "scores": _float32(scores.scores),
+        "scores": _float32(scores.values),
         "labels": scores.labels.cpu().numpy().astype(np.int64),
         "indices": scores.indices.cpu().numpy().astype(np.int64),
         "paths": np.array(scores.paths, dtype=np.str_),
     }
-    if scores.one_view_scores is not None:
-        arrays["one_view_scores"] = _float32(scores.one_view_scores)
+    if scores.central is not None:
+        arrays["one_view_scores"] = _float32(scores.central)
     write_npz(path, arrays, {**(protocol or {}), "failures": scores.failures})
 
 
@@ -102,7 +47,7 @@ def _float32(values: Tensor) -> np.ndarray:
     return values.detach().cpu().numpy().astype(np.float32, copy=False)
 
 
-def load_scores(path: str | Path) -> tuple[ScoreSet, dict]:
+def load_scores(path: str | Path) -> tuple[Rows, dict]:
     """Read what :func:`save_scores` wrote: the scores and the protocol.
 
     A file of others may do without ``one_view_scores``, ``indices`` and ``protocol``.
@@ -119,16 +64,16 @@ def load_scores(path: str | Path) -> tuple[ScoreSet, dict]:
     labels = as_integers(path, arrays["labels"], "labels", count)
     indices = arrays.get("indices", np.arange(count))
     has_one = "one_view_scores" in arrays
-    loaded = ScoreSet(
-        scores=scores,
-        one_view_scores=_read_scores(path, arrays, "one_view_scores") if has_one else None,
+    loaded = Rows(
+        values=scores,
+        central=_read_scores(path, arrays, "one_view_scores") if has_one else None,
         labels=torch.from_numpy(labels),
         indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
         paths=paths,
         failures=read_failures(path, protocol),
         source=str(path),
     )
-    for name, values in (("scores", scores), ("one_view_scores", loaded.one_view_scores)):
+    for name, values in (("scores", scores), ("one_view_scores", loaded.central)):
         if values is not None:
             finite = torch.isfinite(values).all(dim=1)
             _refuse(loaded, ~finite, f"{name!r} holds NaN or infinity")
@@ -144,7 +89,7 @@ def _read_scores(path: str | Path, arrays: dict[str, np.ndarray], name: str) -> 
     return torch.from_numpy(as_matrix(path, arrays[name], name))
 
 
-def _refuse(scores: ScoreSet, wrong: Tensor, why: str) -> None:
+def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
     """Raise ValueError naming the first video of the mask ``wrong`` (N,)."""
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
@@ -154,7 +99,7 @@ def _refuse(scores: ScoreSet, wrong: Tensor, why: str) -> None:
         )
 
 
-def fuse_scores(sets: Sequence[ScoreSet], weights: Sequence[float] | None = None) -> ScoreSet:
+def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
     """The weighted mean of the softmax scores of several networks, or several inputs.
 
     The sets hold the same videos, in any order: they are matched by path, and the result is in
@@ -176,11 +121,11 @@ def fuse_scores(sets: Sequence[ScoreSet], weights: Sequence[float] | None = None
     orders = [_order(first, other) for other in sets]
     for scores in sets:
         _check_probabilities(scores)
-    one_view = [scores.one_view_scores for scores in sets]
+    one_view = [scores.central for scores in sets]
     kept = [scores for scores in one_view if scores is not None]
-    return ScoreSet(
-        scores=_weighted_mean([scores.scores for scores in sets], orders, shares),
-        one_view_scores=(_weighted_mean(kept, orders, shares) if len(kept) == len(sets) else None),
+    return Rows(
+        values=_weighted_mean([scores.values for scores in sets], orders, shares),
+        central=(_weighted_mean(kept, orders, shares) if len(kept) == len(sets) else None),
         labels=first.labels,
         indices=first.indices,
         paths=first.paths,
@@ -197,7 +142,7 @@ def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
     return [weight / sum(given) for weight in given]
 
 
-def _order(first: ScoreSet, other: ScoreSet) -> Tensor:
+def _order(first: Rows, other: Rows) -> Tensor:
     """Rows of ``other`` that hold the videos of ``first``, after checking that they agree."""
     rows = _rows(other)
     if other.num_classes != first.num_classes:
@@ -226,7 +171,7 @@ def _order(first: ScoreSet, other: ScoreSet) -> Tensor:
     return order
 
 
-def _rows(scores: ScoreSet) -> dict[str, int]:
+def _rows(scores: Rows) -> dict[str, int]:
     rows: dict[str, int] = {}
     for row, path in enumerate(scores.paths):
         if rows.setdefault(path, row) != row:
@@ -234,8 +179,8 @@ def _rows(scores: ScoreSet) -> dict[str, int]:
     return rows
 
 
-def _check_probabilities(scores: ScoreSet) -> None:
-    for values in (scores.scores, scores.one_view_scores):
+def _check_probabilities(scores: Rows) -> None:
+    for values in (scores.values, scores.central):
         if values is not None:
             off = (values.double().sum(dim=1) - 1).abs() > _SUM_TOLERANCE
             wrong = off | (values < 0).any(dim=1) | ~torch.isfinite(values).all(dim=1)
@@ -247,31 +192,3 @@ def _weighted_mean(scores: list[Tensor], orders: list[Tensor], shares: list[floa
     for values, order, share in zip(scores, orders, shares, strict=True):
         total += share * values[order].double()
     return total.float()
-
-
-def recognition_metrics(scores: ScoreSet) -> dict[str, float]:
-    """Accuracies, 0 to 1, over all views and over one.
-
-    Returns:
-        ``top1, top5, mean_class_accuracy`` and, where one-view scores were kept,
-        ``one_view_top1, one_view_top5, one_view_mean_class_accuracy``. With fewer than five
-        classes every video is within the top 5.
-
-    Raises:
-        ValueError: no videos, or a label that is missing or no class; the first video is named.
-    """
-    if len(scores) == 0:
-        raise ValueError(f"{scores.name}: no videos to take an accuracy of")
-    _refuse(
-        scores,
-        (scores.labels < 0) | (scores.labels >= scores.num_classes),
-        f"accuracy needs labels from 0 to {scores.num_classes - 1}",
-    )
-    metrics = {}
-    for prefix, values in (("", scores.scores), ("one_view_", scores.one_view_scores)):
-        if values is not None:
-            accuracy = top_k_accuracy(values, scores.labels, (1, 5))
-            metrics[f"{prefix}top1"] = accuracy[1]
-            metrics[f"{prefix}top5"] = accuracy[5]
-            metrics[f"{prefix}mean_class_accuracy"] = mean_class_accuracy(values, scores.labels)
-    return metrics

@@ -12,7 +12,7 @@ from matplotlib import colormaps
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from sce_video.evaluation import FeatureSet, nearest_neighbours
+from sce_video.evaluation import Rows, nearest_neighbours
 
 _MARKERS = "os^Dv"
 _MAX_LEGEND = 30
@@ -55,7 +55,7 @@ def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def draw_embeddings(
-    features: FeatureSet,
+    features: Rows,
     path: str | Path,
     class_names: Sequence[str] = (),
     title: str = "",
@@ -98,9 +98,7 @@ def draw_embeddings(
     figure.savefig(path, dpi=120)
 
 
-def neighbour_table(
-    queries: FeatureSet, bank: FeatureSet | None = None, k: int = 5
-) -> list[Neighbour]:
+def neighbour_table(queries: Rows, bank: Rows | None = None, k: int = 5) -> list[Neighbour]:
     """The k nearest videos of every video by cosine: the data of a table or a gallery.
 
     Args:
@@ -111,7 +109,7 @@ def neighbour_table(
     ids = torch.arange(len(queries)) if bank is None else None
     among = queries if bank is None else bank
     similarity, places = nearest_neighbours(
-        queries.features, among.features, k, query_groups=ids, bank_groups=ids
+        queries.features, among.features, k, query_groups=ids, gallery_groups=ids
     )
     return [
         Neighbour(

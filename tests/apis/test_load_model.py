@@ -268,7 +268,7 @@ def test_clip_and_crop_of_a_config(train, test, expected):
 def test_pipelines_that_stand_elsewhere():
     inner = {"dataset": {"dataset": {"pipeline": [RANDOM_CLIPS]}}}
     cfg = config(train_dataloader=inner, test_dataloader=None)
-    cfg["judge_pipeline"] = [{"type": "CenterCropClips", "size": 48}]
+    cfg["evaluation_pipeline"] = [{"type": "CenterCropClips", "size": 48}]
     s = settings_from_config(cfg)
     assert (s.clip_duration, s.crop_size) == (2.0, 48)
 

@@ -44,7 +44,7 @@ def test_builds(path):
     assert LOOPS.get(cfg.train_cfg.type) is not None
     for transforms in (
         cfg.test_dataloader.dataset.pipeline,
-        cfg.test_cfg.bank_dataloader.dataset.pipeline,
+        cfg.test_cfg.gallery_dataloader.dataset.pipeline,
     ):
         [TRANSFORMS.build(t) for t in transforms]
 
@@ -134,14 +134,14 @@ def test_unknown_keys_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
-def test_judged_with_the_clips_it_was_trained_on(path):
+def test_evaluated_with_the_clips_it_was_trained_on(path):
     """All three judging pipelines keep the recipe's clip; test crops are 256, or 128 for 112."""
     cfg = load_config(str(path))
     clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
     pipelines = [
         cfg.test_dataloader.dataset.pipeline,
-        cfg.test_cfg.bank_dataloader.dataset.pipeline,
-        cfg.default_hooks.online_judge.bank.dataset.pipeline,
+        cfg.test_cfg.gallery_dataloader.dataset.pipeline,
+        cfg.default_hooks.online_evaluation.gallery.dataset.pipeline,
     ]
     for pipeline in pipelines:
         assert pipeline[1].num_frames == clips.num_frames

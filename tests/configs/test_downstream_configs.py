@@ -1,4 +1,4 @@
-"""Downstream recipes build, and say what their names and the protocols (SETTINGS 4) say."""
+"""Downstream recipes build, and say what their names and the protocols of the paper (appendix D.3) say."""
 
 from __future__ import annotations
 
@@ -205,12 +205,12 @@ def test_retrieval_protocol(path):
     depth, frames, size, data = re.fullmatch(r"r3d(\d+)_(\d+)x(\d+)_(\w+)", path.stem).groups()
     cfg = load_config(str(path))
     assert cfg.model.type == "Encoder" and cfg.model.backbone.depth == int(depth)
-    assert cfg.split == 1 and tuple(cfg.test_cfg.protocols.retrieval.ks) == (1, 5, 10)
-    queries, bank = cfg.test_dataloader.dataset, cfg.test_cfg.bank_dataloader.dataset
+    assert cfg.split == 1 and tuple(cfg.test_evaluator[0].ks) == (1, 5, 10)
+    queries, gallery = cfg.test_dataloader.dataset, cfg.test_cfg.gallery_dataloader.dataset
     assert queries.ann_file == f"data/{data}/test_split1.txt"
-    assert bank.ann_file == f"data/{data}/train_split1.txt"
+    assert gallery.ann_file == f"data/{data}/train_split1.txt"
     short = {"224": 256, "112": 128}[size]
-    for dataset in (queries, bank):
+    for dataset in (queries, gallery):
         clip, pack = dataset.pipeline[1], step(dataset.pipeline, "PackVideo")
         assert (clip.num_frames, clip.num_clips) == (int(frames), 10)
         assert clip.clip_duration == (1.28 if size == "112" else 2.56)

@@ -52,14 +52,14 @@ def small(config: Path) -> list[str]:
     if cfg.model.type == "SCE":
         options |= {f"model.{part}.hidden_channels": 16 for part in ("projector", "predictor")}
         options |= {"model.projector.out_channels": 8, "model.queue_size": 16}
-        options |= {"default_hooks.online_judge": None}
+        options |= {"default_hooks.online_evaluation": None}
     if cfg.model.type == "Recognizer3D":
         options |= {"model.cls_head.num_classes": CLASSES, "model.cls_head.in_channels": width}
     loaders = {
         "train_dataloader": cfg.get("train_dataloader"),
         "val_dataloader": cfg.get("val_dataloader"),
         "test_dataloader": cfg.get("test_dataloader"),
-        "test_cfg.bank_dataloader": cfg.test_cfg.get("bank_dataloader"),
+        "test_cfg.gallery_dataloader": cfg.test_cfg.get("gallery_dataloader"),
     }
     for name, loader in loaders.items():
         if loader is None:

@@ -120,8 +120,12 @@ def test_parts_of_another_job_and_finished_files_are_refused(
     videos, checkpoint, tmp_path, monkeypatch
 ):
     out = tmp_path / "f.npz"
-    monkeypatch.setattr(FeatureExtractionLoop, "_join", lambda *_: OSError("broken off"))
-    with pytest.raises(OSError, match="broken off"):
+
+    def fail(*_):
+        raise OSError("disk full")
+
+    monkeypatch.setattr(FeatureExtractionLoop, "_join", fail)
+    with pytest.raises(OSError, match="disk full"):
         launch.test(configure(videos, checkpoint, out))
     monkeypatch.undo()
     other = configure(videos, checkpoint, out, ann_file="test_split2.txt")

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from sce_video.evaluation import (
-    FeatureSet,
+    Rows,
     check_labelled,
     check_same_size,
     load_features,
@@ -34,7 +34,7 @@ def large(tmp_path):
     features = torch.randn(5000, 70, generator=generator)
     paths = [f"v{i:05}.mp4" for i in range(5000)]
     path = tmp_path / "large.npz"
-    save_features(path, FeatureSet(features, torch.arange(5000), torch.arange(5000), paths))
+    save_features(path, Rows(features, torch.arange(5000), torch.arange(5000), paths))
     return path, features
 
 

@@ -9,7 +9,7 @@ from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 from torch import nn
 
 from sce_video.evaluation import (
-    FeatureSet,
+    Rows,
     evaluating,
     extract_features,
     load_features,
@@ -96,14 +96,14 @@ def test_a_bad_file_raises_or_is_counted(model, batch_size):
 
 
 def test_videos_left_out_by_the_loader_are_an_error(model):
-    with pytest.raises(RuntimeError, match="10 of 12 videos were embedded"):
+    with pytest.raises(RuntimeError, match="10 of 12 videos were evaluated"):
         extract_features(model, loader(ColourVideos(12), 5, drop_last=True))
     with pytest.raises(ValueError, match="empty"):
         extract_features(model, loader(ColourVideos(0)))
 
 
 def test_saved_and_loaded_without_pickle(tmp_path):
-    features = FeatureSet(
+    features = Rows(
         torch.randn(3, 4),
         torch.tensor([0, -1, 2]),
         torch.tensor([0, 1, 5]),
@@ -129,7 +129,7 @@ def test_saved_and_loaded_without_pickle(tmp_path):
 
 def test_what_is_no_feature_file_is_named(tmp_path):
     with pytest.raises(ValueError, match=r"saved as \.npz"):
-        save_features(tmp_path / "f.npy", FeatureSet(torch.ones(1, 1), *[torch.ones(1)] * 2, ["a"]))
+        save_features(tmp_path / "f.npy", Rows(torch.ones(1, 1), *[torch.ones(1)] * 2, ["a"]))
     with pytest.raises(FileNotFoundError):
         load_features(tmp_path / "none.npz")
     (tmp_path / "text.npz").write_text("no archive")
@@ -138,5 +138,5 @@ def test_what_is_no_feature_file_is_named(tmp_path):
     for name in ("text.npz", "other.npz", "pickled.npz"):
         with pytest.raises(ValueError, match=f"{name} is not a feature file"):
             load_features(tmp_path / name)
-    with pytest.raises(ValueError, match="2 features do not go with 1 paths"):
-        FeatureSet(torch.ones(2, 1), torch.ones(2), torch.ones(2), ["a"])
+    with pytest.raises(ValueError, match="2 rows do not go with 1 paths"):
+        Rows(torch.ones(2, 1), torch.ones(2), torch.ones(2), ["a"])

@@ -40,14 +40,22 @@ def runner(work_dir, hooks, epochs=3):
             "work_dir": str(work_dir),
             "randomness": {"seed": 3},
             "log_level": "WARNING",
-            "experiment_name": f"judge_{work_dir.name}",
+            "experiment_name": f"online_{work_dir.name}",
         }
     )
     return VideoRunner.from_cfg(cfg)
 
 
 def hook(**options):
-    return {"type": "OnlineEvaluationHook", "bank": data(21), "queries": data(9), "k": 3, **options}
+    knn = {"type": "KNN", "k": options.pop("k", 3)}
+    knn["temperature"] = options.pop("temperature", 0.07)
+    return {
+        "type": "OnlineEvaluationHook",
+        "gallery": data(21),
+        "queries": data(9),
+        "metrics": [knn, {"type": "FeatureStatistics"}],
+        **options,
+    }
 
 
 def lines(path):
@@ -71,7 +79,7 @@ def test_training_is_the_same_with_and_without(tmp_path):
 def test_figures_are_those_of_the_functions(tmp_path):
     run = runner(tmp_path, [hook(interval=2, temperature=0.2)], epochs=3)
     run.train()
-    written = lines(tmp_path / "online_judge.jsonl")
+    written = lines(tmp_path / "online_evaluation.jsonl")
     assert [line["epoch"] for line in written] == [0, 2, 3]  # start, every second, the last
     assert [line["iter"] for line in written] == [0, 6, 9]
     queries = extract_features(run.model, loader(ColourVideos(9)))
@@ -88,16 +96,16 @@ def test_figures_are_those_of_the_functions(tmp_path):
         json.loads(line)
         for path in tmp_path.glob("*/vis_data/*.json")
         for line in path.read_text().splitlines()
-        if "judge/knn_top1" in line
+        if "evaluation/knn_top1" in line
     ]
-    assert [s["judge/knn_top1"] for s in scalars] == [line["knn_top1"] for line in written]
+    assert [s["evaluation/knn_top1"] for s in scalars] == [line["knn_top1"] for line in written]
     assert [s["step"] for s in scalars] == [0, 6, 9]
 
 
 def test_a_bank_that_judges_itself_leaves_out_the_video_or_its_group(tmp_path):
     bank = data(12, classes=2)
     for name, pattern in (("itself", None), ("group", r"(person\d+)")):
-        options = {"bank": bank, "queries": None, "group_pattern": pattern, "k": 1}
+        options = {"gallery": bank, "queries": None, "group_pattern": pattern, "k": 1}
         run = runner(tmp_path / name, [hook(**options)], epochs=1)
         run.train()
         features = extract_features(run.model, loader(ColourVideos(12, classes=2)))
@@ -108,10 +116,10 @@ def test_a_bank_that_judges_itself_leaves_out_the_video_or_its_group(tmp_path):
             features.labels,
             k=1,
             query_groups=groups,
-            bank_groups=groups,
+            gallery_groups=groups,
         )
         expected = top_k_accuracy(scores, features.labels, (1,))[1]
-        assert lines(tmp_path / name / "online_judge.jsonl")[-1]["knn_top1"] == expected
+        assert lines(tmp_path / name / "online_evaluation.jsonl")[-1]["knn_top1"] == expected
 
 
 class Stub:
@@ -123,34 +131,34 @@ class Stub:
 
 
 def test_a_resumed_run_repeats_no_line_and_a_new_run_loses_none(tmp_path):
-    path = tmp_path / "online_judge.jsonl"
+    path = tmp_path / "online_evaluation.jsonl"
     old = "".join(json.dumps({"epoch": e, "knn_top1": e / 10}) + "\n" for e in range(5))
     path.write_text(old + '{"epoch": 5, "knn_')  # killed while writing
-    judge = OnlineEvaluationHook(bank=loader(ColourVideos(6)))
+    judge = OnlineEvaluationHook(gallery=loader(ColourVideos(6)))
     judge.before_train(Stub(tmp_path, epoch=3, iteration=12))
     assert [line["epoch"] for line in lines(path)] == [0, 1, 2, 3]
-    judge.judge_at_start = False
+    judge.evaluate_at_start = False
     judge.before_train(Stub(tmp_path, epoch=0, iteration=0))
     assert not path.exists()
-    aside = tmp_path / "online_judge.jsonl.before_20260101_000000"
+    aside = tmp_path / "online_evaluation.jsonl.before_20260101_000000"
     assert [line["epoch"] for line in lines(aside)] == [0, 1, 2, 3]
 
 
 def test_a_diverged_network_is_reported_not_hidden(tmp_path):
-    run = runner(tmp_path, [hook(judge_at_start=False)], epochs=1)
+    run = runner(tmp_path, [hook(evaluate_at_start=False)], epochs=1)
     with torch.no_grad():
         run.model.backbone[0].weight.fill_(float("nan"))
     run.train()
-    (line,) = lines(tmp_path / "online_judge.jsonl")
+    (line,) = lines(tmp_path / "online_evaluation.jsonl")
     assert "NaN" in line["error"]
     assert "knn_top1" not in line
 
 
 def test_wrong_settings_are_named(tmp_path):
     with pytest.raises(ValueError, match="at least 1, got 0"):
-        OnlineEvaluationHook(bank={}, interval=0)
+        OnlineEvaluationHook(gallery={}, interval=0)
     with pytest.raises(ValueError, match="drop queries"):
-        OnlineEvaluationHook(bank={}, queries={}, group_pattern="(a)")
+        OnlineEvaluationHook(gallery={}, queries={}, group_pattern="(a)")
 
 
 class Unlabelled(ColourVideos):
@@ -160,6 +168,7 @@ class Unlabelled(ColourVideos):
 
 def test_a_bank_without_labels_is_named(tmp_path):
     run = runner(tmp_path, [hook(queries=None)], epochs=1)
-    next(h for h in run.hooks if isinstance(h, OnlineEvaluationHook)).bank = loader(Unlabelled(6))
-    with pytest.raises(ValueError, match=r"person0/class0\.mp4 has none"):
+    online = next(h for h in run.hooks if isinstance(h, OnlineEvaluationHook))
+    online.gallery = loader(Unlabelled(6))
+    with pytest.raises(ValueError, match="has no 'labels'"):
         run.train()

@@ -13,8 +13,9 @@ from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.datasets.labels import check_labels
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.recognition_loop import class_scores, format_views
+from sce_video.evaluation.row_functions import class_scores
 from sce_video.evaluation.scores import load_scores
+from sce_video.evaluation.tables import format_metrics
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 
@@ -73,10 +74,10 @@ def test_mean_of_the_softmax_vectors_not_of_the_logits():
     softmax = exponents / exponents.sum(1, keepdims=True)
     assert softmax.mean(0).argmax() == 1 and logits.mean(0).argmax() == 0, "the two rules differ"
     for max_views in (1, 2, 30):
-        rows, views = class_scores(max_views)(Logits(), {"videos": [video]})
-        assert views == 3 and rows.shape == (1, 6)
-        np.testing.assert_allclose(rows[0, :3], softmax.mean(0), atol=1e-6)
-        np.testing.assert_allclose(rows[0, 3:], softmax[1], atol=1e-6)  # the central view
+        rows = class_scores(max_views)(Logits(), {"videos": [video]})
+        assert rows.num_views == 3 and rows.values.shape == rows.central.shape == (1, 3)
+        np.testing.assert_allclose(rows.values[0], softmax.mean(0), atol=1e-6)
+        np.testing.assert_allclose(rows.central[0], softmax[1], atol=1e-6)
 
 
 def test_results_are_those_of_a_loop_over_views(videos, finetuned, tmp_path):
@@ -119,7 +120,7 @@ def test_the_protocol_is_said_in_full(videos, finetuned, tmp_path):
     assert protocol["benchmark"]["dataset"] == "ucf101" and protocol["split"] == 1
     assert protocol["test"]["ann_file"].endswith("test_split1.txt")
     assert len(protocol["test"]["ann_sha256"]) == 64
-    table = format_views(results["metrics"], protocol)
+    table = format_metrics(results["metrics"], protocol)
     assert "1 view" in table and "10 x 3 views" in table and "5 videos" in table
 
 
@@ -204,7 +205,7 @@ def test_a_pretraining_config_cannot_be_tested_as_a_classifier(videos, tmp_path)
     cfg.work_dir = str(tmp_path)
     cfg.data_preprocessor = None
     cfg.model = {"type": "Encoder", "backbone": cfg.model.backbone}
-    with pytest.raises(ValueError, match=r"Encoder has no classifier \(cls_head\)"):
+    with pytest.raises(ValueError, match=r"TopKAccuracy .* Encoder .* no classifier \(cls_head\)"):
         launch.test(cfg)
 
 

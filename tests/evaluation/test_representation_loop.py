@@ -1,9 +1,10 @@
-"""The test loop in mmengine's Runner, as a config states it."""
+"""The multi-view test loop on representations, in mmengine's Runner, as a config states it."""
 
 import hashlib
 import importlib.metadata
 import importlib.util
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -14,10 +15,19 @@ from mmengine.config import Config
 
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import extract_features, group_ids, judge, load_features
+from sce_video.evaluation import (
+    KNN,
+    FeatureStatistics,
+    LinearProbe,
+    Retrieval,
+    compute_metrics,
+    extract_features,
+    group_ids,
+    load_features,
+)
 from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
 from sce_video.evaluation.provenance import describe_dataset
-from sce_video.evaluation.representation_loop import format_table
+from sce_video.evaluation.tables import format_table
 
 COLLATE = {"type": "sce_video.collate_colours"}
 
@@ -27,13 +37,17 @@ def data(count, **options):
     return {"batch_size": 5, "num_workers": 0, "dataset": dataset, "collate_fn": COLLATE}
 
 
-def runner(work_dir, queries, load_from=None, **test_cfg):
+KNN_3 = {"type": "KNN", "k": 3}
+ALL = [{"type": "KNN"}, {"type": "LinearProbe"}, {"type": "Retrieval"}]
+
+
+def runner(work_dir, queries, load_from=None, evaluator=ALL, **test_cfg):
     cfg = Config(
         {
             "model": {"type": "TinyEncoder"},
             "test_dataloader": queries,
-            "test_cfg": {"type": "RepresentationTestLoop", **test_cfg},
-            "test_evaluator": {},
+            "test_cfg": {"type": "MultiViewTestLoop", **test_cfg},
+            "test_evaluator": evaluator,
             "default_scope": "sce_video",
             "work_dir": str(work_dir),
             "randomness": {"seed": 3},
@@ -54,16 +68,17 @@ def test_against_a_bank_with_a_checkpoint(tmp_path):
         tmp_path,
         data(12),
         load_from=str(checkpoint),
-        bank_dataloader=data(21, views=3),
-        protocols={"knn": {"k": 3}, "retrieval": {"ks": [1, 5]}},
+        gallery_dataloader=data(21, views=3),
+        evaluator=[KNN_3, {"type": "Retrieval", "ks": [1, 5]}, {"type": "FeatureStatistics"}],
         out="sub/out.json",
-        features_out="f.npz",
+        dump="f.npz",
     )
     metrics = run.test()
 
     queries = extract_features(model, loader(ColourVideos(12)))
     bank = extract_features(model, loader(ColourVideos(21, views=3)))
-    expected = judge(queries, bank, protocols={"knn": {"k": 3}, "retrieval": {"ks": [1, 5]}})
+    metrics_of = [KNN(k=3), Retrieval(ks=[1, 5]), FeatureStatistics()]
+    expected = compute_metrics(metrics_of, queries, bank)
     assert metrics == pytest.approx(expected)
     assert metrics["knn_top1"] == 1.0
 
@@ -85,13 +100,15 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
         tmp_path,
         data(18, broken=[4], on_error="skip"),
         group_pattern=r"person(\d+)",
-        protocols={"knn": {"k": 2}, "linear": {"l2_grid": [0.1]}, "retrieval": {}},
+        evaluator=[{"type": "KNN", "k": 2}, {"type": "LinearProbe", "l2_grid": [0.1]}],
     )
     metrics = run.test()
     features = extract_features(run.model, loader(ColourVideos(18, broken={4}, on_error="skip")))
     groups, _ = group_ids(features.paths, r"person(\d+)")
-    options = {"knn": {"k": 2}, "linear": {"l2_grid": [0.1]}, "retrieval": {}}
-    assert metrics == pytest.approx(judge(features, groups=groups, protocols=options))
+    expected = compute_metrics(
+        [KNN(k=2), LinearProbe(l2_grid=[0.1])], replace(features, groups=groups)
+    )
+    assert metrics == pytest.approx(expected)
     written = json.loads((tmp_path / "results.json").read_text())
     assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 3"
     assert written["protocol"]["groups"] == ["0", "1", "2", "3", "4", "5"]
@@ -109,9 +126,10 @@ def test_a_bad_file_stops_the_test(tmp_path):
 @pytest.mark.parametrize(
     ("test_cfg", "message"),
     [
-        ({}, "bank_dataloader"),
-        ({"bank_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
-        ({"group_pattern": "(a)", "protocols": {"lineer": {}}}, "did you mean 'linear'"),
+        ({}, "gallery_dataloader"),
+        ({"evaluator": [], "group_pattern": "(a)"}, "test_evaluator names no metric"),
+        ({"precision": "float8", "group_pattern": "(a)"}, "precision must be one of"),
+        ({"gallery_dataloader": data(6), "group_pattern": "(a)"}, "not both"),
     ],
 )
 def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message):
@@ -119,10 +137,14 @@ def test_wrong_settings_are_refused_before_any_work(tmp_path, test_cfg, message)
         runner(tmp_path, data(6), **test_cfg).test()
 
 
-def test_an_evaluator_is_refused(tmp_path):
-    run = runner(tmp_path, data(6), group_pattern=r"person(\d+)")
-    run._test_evaluator = {"type": "AccMetric"}
-    with pytest.raises(ValueError, match=r"test_evaluator = dict\(\)"):
+def test_metrics_that_need_no_gallery_need_none(tmp_path):
+    run = runner(tmp_path, data(6), evaluator=[{"type": "FeatureStatistics"}])
+    assert set(run.test()) == {"feature_std", "effective_rank"}
+
+
+def test_two_metrics_of_one_name_are_refused(tmp_path):
+    run = runner(tmp_path, data(18), evaluator=[KNN_3, KNN_3], group_pattern=r"person(\d+)")
+    with pytest.raises(ValueError, match="two metrics of the evaluator give knn_top1"):
         run.test()
 
 
@@ -150,7 +172,7 @@ def test_bad_files_are_not_replaced_when_judging(tmp_path, repo):
     built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": dataset})
     with pytest.raises(RuntimeError, match=r"2\.mp4"):
         extract_features(TinyEncoder(), built)
-    with pytest.raises(ValueError, match="on_error='replace' would judge another"):
+    with pytest.raises(ValueError, match="on_error='replace' would evaluate another"):
         replaced = {**dataset, "on_error": "replace"}
         build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": replaced})
     skipping = {**dataset, "on_error": "skip"}
@@ -174,7 +196,7 @@ def test_sets_whose_folders_number_classes_differently_are_refused():
     check_same_classes(Folder("run", "walk"), Folder("run", "walk"))
     check_same_classes(Folder(), Folder("run"))  # an annotation list names no classes
     check_same_classes(object(), object())
-    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*bank has \[\]"):
+    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*gallery has \[\]"):
         check_same_classes(Folder("jump", "run"), Folder("run"))
 
 
@@ -199,10 +221,10 @@ _collate = dict(type="sce_video.collate_colours")
 _data = dict(type="ColourVideos", count=12)
 test_dataloader = dict(batch_size=5, num_workers=0, dataset=_data, collate_fn=_collate)
 test_cfg = dict(
-    type="RepresentationTestLoop",
+    type="MultiViewTestLoop",
     group_pattern=r"person(\\d+)",
-    protocols=dict(knn=dict(k=20)),
 )
+test_evaluator = [dict(type="KNN", k=20), dict(type="FeatureStatistics")]
 log_level = "WARNING"
 """
 
@@ -225,7 +247,7 @@ def tool(repo, tmp_path):
 
 
 def test_tool_judges_random_initialisation_and_checkpoints(tool, tmp_path):
-    status, written = tool("random", "--cfg-options", "test_cfg.protocols.knn.k=1")
+    status, written = tool("random", "--cfg-options", "test_evaluator.0.k=1")
     assert status == 0
     assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
     assert written["protocol"]["protocols"] == {"knn": {"k": 1, "temperature": 0.07}}

@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from sce_video.evaluation import (
-    ScoreSet,
+    MeanClassAccuracy,
+    Rows,
+    TopKAccuracy,
+    compute_metrics,
     fuse_scores,
     load_scores,
-    recognition_metrics,
     save_scores,
 )
 
@@ -22,9 +24,9 @@ def softmax(x):
 
 def score_set(seed, count=9, classes=6, source="", one_view=True):
     generator = np.random.default_rng(seed)
-    return ScoreSet(
-        scores=torch.from_numpy(softmax(2 * generator.normal(size=(count, classes)))),
-        one_view_scores=(
+    return Rows(
+        values=torch.from_numpy(softmax(2 * generator.normal(size=(count, classes)))),
+        central=(
             torch.from_numpy(softmax(2 * generator.normal(size=(count, classes))))
             if one_view
             else None
@@ -38,11 +40,11 @@ def score_set(seed, count=9, classes=6, source="", one_view=True):
 
 def shuffled(scores, order):
     order = torch.tensor(order)
-    one = scores.one_view_scores
+    one = scores.central
     return dataclasses.replace(
         scores,
-        scores=scores.scores[order],
-        one_view_scores=None if one is None else one[order],
+        values=scores.values[order],
+        central=None if one is None else one[order],
         labels=scores.labels[order],
         indices=scores.indices[order],
         paths=[scores.paths[i] for i in order],
@@ -54,7 +56,7 @@ def test_what_is_saved_is_loaded(tmp_path):
     path = tmp_path / "deep" / "s.npz"
     save_scores(path, scores, {"clips": 10})
     loaded, protocol = load_scores(path)
-    for name in ("scores", "one_view_scores", "labels", "indices"):
+    for name in ("values", "central", "labels", "indices"):
         assert torch.equal(getattr(loaded, name), getattr(scores, name)), name
     assert loaded.paths == scores.paths
     assert loaded.failures == scores.failures
@@ -74,13 +76,13 @@ def test_what_is_saved_is_loaded(tmp_path):
 
 def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
     save_scores(tmp_path / "s.npz", score_set(0, one_view=False))
-    assert load_scores(tmp_path / "s.npz")[0].one_view_scores is None
+    assert load_scores(tmp_path / "s.npz")[0].central is None
     arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
     np.savez(tmp_path / "o.npz", **arrays)
     loaded, protocol = load_scores(tmp_path / "o.npz")
     assert loaded.scores.dtype == torch.float32
     assert loaded.indices.tolist() == [0, 1, 2]
-    assert (loaded.one_view_scores, protocol) == (None, {})
+    assert (loaded.central, protocol) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
         ({"labels": np.arange(2)}, ": 3 rows do not go with 'labels'"),
         ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' holds NaN.*row 1, b"),
         ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' holds NaN.*row 0, a"),
-        ({"one_view_scores": np.ones((3, 2))}, r"one_view_scores of shape \(3, 2\)"),
+        ({"one_view_scores": np.ones((3, 2))}, r"central view of shape \(3, 2\)"),
         ({"scores": np.array([None])}, "is not a file of scores"),
     ],
 )
@@ -112,10 +114,10 @@ def test_bad_files_are_named(tmp_path, changes, message):
 def test_a_set_holds_as_many_of_each():
     one = torch.ones(2, 3)
     ids = torch.arange(2)
-    with pytest.raises(ValueError, match="scores: 2 rows do not go with 1 labels, 3 paths"):
-        ScoreSet(one, None, ids[:1], ids, ["a", "b", "c"])
+    with pytest.raises(ValueError, match="rows: 2 rows do not go with 1 labels, 3 paths"):
+        Rows(one, ids[:1], ids, ["a", "b", "c"])
     with pytest.raises(ValueError, match=r"must be \(N, C\), got shape \(2,\)"):
-        ScoreSet(one[:, 0], None, ids, ids, ["a", "b"])
+        Rows(one[:, 0], ids, ids, ["a", "b"])
 
 
 @pytest.mark.parametrize("weights", [None, [1, 1, 1], [3, 0.5, 0]])
@@ -123,7 +125,7 @@ def test_fusion_is_the_weighted_mean_of_videos_matched_by_path(weights):
     sets = [score_set(seed) for seed in range(3)]
     shares = np.array(weights or [1, 1, 1], dtype=float)
     shares /= shares.sum()
-    for name in ("scores", "one_view_scores"):
+    for name in ("values", "central"):
         expected = sum(w * getattr(s, name).numpy() for w, s in zip(shares, sets, strict=True))
         mixed = [
             sets[0],
@@ -145,12 +147,12 @@ def test_probabilities_are_averaged_not_logits():
     sure = torch.tensor([[0.1000, 0.9000]])
     surer = torch.tensor([[0.99999, 0.00001]])
     label, index = torch.tensor([0]), torch.tensor([0])
-    fused = fuse_scores([ScoreSet(s, None, label, index, ["a"]) for s in (sure, surer)])
+    fused = fuse_scores([Rows(s, label, index, ["a"]) for s in (sure, surer)])
     np.testing.assert_allclose(fused.scores.numpy(), [[0.549995, 0.450005]], atol=1e-6)
 
 
 def test_one_view_scores_are_fused_only_if_all_have_them():
-    assert fuse_scores([score_set(0), score_set(1, one_view=False)]).one_view_scores is None
+    assert fuse_scores([score_set(0), score_set(1, one_view=False)]).central is None
 
 
 def test_failures_are_joined():
@@ -177,13 +179,13 @@ def test_what_cannot_be_fused_is_named():
     other[7] = 0
     with pytest.raises(ValueError, match=r"1 labels differ.*v7\.mp4: 1 in A\.npz, 0 in B\.npz"):
         fuse_scores([a, dataclasses.replace(b, labels=other)])
-    logits = dataclasses.replace(b, scores=3 * b.scores)
+    logits = dataclasses.replace(b, values=3 * b.scores)
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*9 of 9.*v0\.mp4"):
         fuse_scores([a, logits])
     negative = b.scores.clone()
     negative[2] = torch.tensor([-0.5, 1.5, 0, 0, 0, 0])
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*1 of 9.*row 2, v2\.mp4"):
-        fuse_scores([a, dataclasses.replace(b, scores=negative)])
+        fuse_scores([a, dataclasses.replace(b, values=negative)])
 
 
 @pytest.mark.parametrize(
@@ -201,10 +203,14 @@ def test_bad_weights_are_named(weights, message):
         fuse_scores([score_set(0), score_set(1)], weights)
 
 
+def accuracies(rows):
+    return compute_metrics([TopKAccuracy(), MeanClassAccuracy()], rows)
+
+
 def test_accuracies_by_hand():
     # Ranks of the true class: 1, 2, 6, 1 in all views; 6, 1, 1, 1 in one.
     labels = torch.tensor([0, 0, 1, 2])
-    ranks = {"scores": [1, 2, 6, 1], "one_view_scores": [6, 1, 1, 1]}
+    ranks = {"values": [1, 2, 6, 1], "central": [6, 1, 1, 1]}
     values = {}
     for name, wanted in ranks.items():
         rows = torch.zeros(4, 6)
@@ -213,8 +219,8 @@ def test_accuracies_by_hand():
             for place, c in enumerate([*others[: rank - 1], label, *others[rank - 1 :]]):
                 rows[row, c] = 6 - place
         values[name] = rows / 21
-    scores = ScoreSet(**values, labels=labels, indices=torch.arange(4), paths=list("abcd"))
-    assert recognition_metrics(scores) == pytest.approx(
+    scores = Rows(**values, labels=labels, indices=torch.arange(4), paths=list("abcd"))
+    assert accuracies(scores) == pytest.approx(
         {
             "top1": 2 / 4,
             "top5": 3 / 4,
@@ -224,7 +230,7 @@ def test_accuracies_by_hand():
             "one_view_mean_class_accuracy": (1 / 2 + 1 + 1) / 3,
         }
     )
-    assert set(recognition_metrics(dataclasses.replace(scores, one_view_scores=None))) == {
+    assert set(accuracies(dataclasses.replace(scores, central=None))) == {
         "top1",
         "top5",
         "mean_class_accuracy",
@@ -232,7 +238,7 @@ def test_accuracies_by_hand():
 
 
 def test_with_few_classes_all_are_in_the_top_five():
-    metrics = recognition_metrics(score_set(0, classes=4))
+    metrics = accuracies(score_set(0, classes=4))
     assert metrics["top5"] == metrics["one_view_top5"] == 1.0
     assert metrics["top1"] < 1.0
 
@@ -242,6 +248,6 @@ def test_accuracy_needs_labels():
     labels = scores.labels.clone()
     labels[4] = -1
     with pytest.raises(ValueError, match=r"A\.npz.*labels from 0 to 5: 1 of 9.*v4\.mp4"):
-        recognition_metrics(dataclasses.replace(scores, labels=labels))
+        accuracies(dataclasses.replace(scores, labels=labels))
     with pytest.raises(ValueError, match="no videos"):
-        recognition_metrics(score_set(0, count=0))
+        accuracies(score_set(0, count=0))

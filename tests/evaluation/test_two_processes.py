@@ -34,7 +34,7 @@ torch.set_num_threads(1)
 rank, out = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", rank=rank, world_size=2)
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
-from sce_video.evaluation import (OnlineEvaluationHook)
+from sce_video.evaluation import OnlineEvaluationHook
 from sce_video.evaluation import (extract_features, save_features)
 
 torch.manual_seed(0)
@@ -69,7 +69,9 @@ def share(count):
 model.train()
 state, drawn = torch.get_rng_state(), torch.rand(1)
 torch.set_rng_state(state)
-OnlineEvaluationHook(share(15), share(7), k=3, out=f"judge{rank}.jsonl").before_train(Runner)
+metrics = [dict(type="KNN", k=3), dict(type="FeatureStatistics")]
+hook = OnlineEvaluationHook(share(15), share(7), metrics=metrics, out=f"online{rank}.jsonl")
+hook.before_train(Runner)
 assert torch.equal(torch.rand(1), drawn)
 assert model.training and model.dropout.training
 try:
@@ -109,7 +111,7 @@ def test_two_processes_give_what_one_gives(tmp_path, repo):
         for worker in workers:
             worker.kill()
     assert [worker.returncode for worker in workers] == [0, 0], outputs
-    assert "RAISED" in outputs[0] and "process 1" in outputs[0] and "class0.mp4" in outputs[0]
+    assert "RAISED" in outputs[0] and "rank 1" in outputs[0] and "class0.mp4" in outputs[0]
     assert "RAISED person1/class0.mp4: cannot be decoded" in outputs[1]
 
     torch.manual_seed(0)
@@ -129,8 +131,8 @@ def test_two_processes_give_what_one_gives(tmp_path, repo):
             assert two.num_views == one.num_views
             torch.testing.assert_close(two.features, one.features, rtol=0, atol=1e-6)
 
-    assert not (tmp_path / "judge1.jsonl").exists()
-    (line,) = [json.loads(text) for text in (tmp_path / "judge0.jsonl").read_text().splitlines()]
+    assert not (tmp_path / "online1.jsonl").exists()
+    (line,) = [json.loads(text) for text in (tmp_path / "online0.jsonl").read_text().splitlines()]
     queries, bank = expected["odd"], extract_features(model, loader(ColourVideos(15)))
     scores = knn_scores(queries.features, bank.features, bank.labels, k=3)
     assert line["knn_top1"] == pytest.approx(top_k_accuracy(scores, queries.labels)[1])

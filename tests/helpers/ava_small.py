@@ -55,7 +55,7 @@ def options(root, **changes):
         "train_dataloader.dataset.pipeline.4.prob": 0.0,
         "test_dataloader.dataset.pipeline.3.short_side": 48,
         "train_cfg.max_epochs": 2,
-        "test_cfg.actions": root / "ava_actions.json",
+        "test_evaluator.0.actions": root / "ava_actions.json",
         "visualizer": None,
     }
     for part, ann in (("train", "ava_train.jsonl"), ("test", "ava_val.jsonl")):

@@ -77,7 +77,7 @@ def test_table_json_and_dump(tool, files, tmp_path, capsys, weights):
     assert metrics["one_view_top1"] == pytest.approx(top(one, labels, 1))
     fused, protocol = load_scores(dump)
     np.testing.assert_allclose(fused.scores.numpy(), expected, atol=1e-6)
-    np.testing.assert_allclose(fused.one_view_scores.numpy(), one, atol=1e-6)
+    np.testing.assert_allclose(fused.central.numpy(), one, atol=1e-6)
     assert fused.paths == [f"v{i}.mp4" for i in range(20)]
     assert protocol["kind"] == content["protocol"]["kind"] == "recognition"
     assert (protocol["dataset"], protocol["split"], protocol["videos"]) == ("ucf101", 1, 20)

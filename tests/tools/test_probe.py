@@ -1,14 +1,22 @@
-"""tools/probe.py: the figures of judge() from files, and what it refuses."""
+"""tools/probe.py: the numbers of the metrics from files, and what it refuses."""
 
 import importlib.util
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import group_ids, judge, load_features
+from sce_video.evaluation import (
+    KNN,
+    FeatureStatistics,
+    LinearProbe,
+    compute_metrics,
+    group_ids,
+    load_features,
+)
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +70,9 @@ def test_both_protocols_by_default(tool, files, tmp_path, capsys):
     metrics = content["metrics"]
     assert metrics["knn_top1"] == knn_by_hand(test, train, 7, 0.2)
     queries, bank = load_features(test)[0], load_features(train)[0]
-    expected = judge(queries, bank, protocols={"knn": {"k": 7, "temperature": 0.2}, "linear": {}})
+    expected = compute_metrics(
+        [KNN(k=7, temperature=0.2), LinearProbe(), FeatureStatistics()], queries, bank
+    )
     assert metrics == pytest.approx(expected)
     assert 0.25 < metrics["linear_top1"] <= 1
     assert set(metrics) == {
@@ -92,7 +102,7 @@ def test_leaving_one_group_out(tool, files, tmp_path, capsys):
     features, _ = load_features(files[0])
     groups, _ = group_ids(features.paths, r"person(\d+)")
     assert content["metrics"] == pytest.approx(
-        judge(features, groups=groups, protocols={"knn": {}})
+        compute_metrics([KNN(), FeatureStatistics()], replace(features, groups=groups))
     )
     assert content["protocol"]["groups"] == ["0", "1", "2"]
     assert content["protocol"]["group_pattern"] == r"person(\d+)"
@@ -103,7 +113,8 @@ def test_leaving_one_group_out(tool, files, tmp_path, capsys):
 def test_the_aliases_and_the_seed(tool, files):
     args = tool.parse_args(["--query", files[0], "--bank", files[1], "--seed", "3"])
     assert (args.test, args.train) == files
-    assert tool.chosen_protocols(args)["linear"]["seed"] == 3
+    knn, linear, _ = tool.chosen_metrics(args)
+    assert isinstance(knn, KNN) and linear.settings()["seed"] == 3
 
 
 @pytest.mark.parametrize(
@@ -112,7 +123,7 @@ def test_the_aliases_and_the_seed(tool, files):
         ({"width": 9}, ["5 in ", "test.npz", "9 in ", "bad.npz"]),
         ({"labels": None}, ["bad.npz has no 'labels'", "probing"]),
         ({"labels": np.arange(20) - 1}, ["bad.npz", "bad/person0_0.mp4"]),
-        ({"classes": 3}, ["classes [3]", "not in the bank"]),
+        ({"classes": 3}, ["classes [3]", "not in the gallery"]),
     ],
 )
 def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):

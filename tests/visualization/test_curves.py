@@ -43,7 +43,7 @@ def test_picture_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
             {a.get_title(): [tuple(line.get_ydata()) for line in a.get_lines()] for a in self.axes}
         ),
     )
-    (tmp_path / "online_judge.jsonl").write_text(
+    (tmp_path / "online_evaluation.jsonl").write_text(
         '{"epoch": 0, "iter": 0, "knn_top1": 0.25}\n{"epoch": 1, "iter": 30, "knn_top1": 0.5}\n'
     )
     draw_run([row(10, 4.0), row(20, 3.0)], read_judgements(tmp_path), tmp_path / "a.png")

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import FeatureSet
+from sce_video.evaluation import Rows
 from sce_video.visualization.embeddings import draw_embeddings, neighbour_table, principal_plane
 
 
@@ -14,7 +14,7 @@ def blobs(per_class=15, classes=3):
     labels = torch.arange(classes).repeat_interleave(per_class)
     noise = torch.randn(len(labels), 6, generator=torch.Generator().manual_seed(0))
     paths = [f"{i}.mp4" for i in range(len(labels))]
-    return FeatureSet(centres[labels] + 0.4 * noise, labels, torch.arange(len(labels)), paths)
+    return Rows(centres[labels] + 0.4 * noise, labels, torch.arange(len(labels)), paths)
 
 
 def test_plane_is_that_of_the_covariances_eigenvectors():
@@ -44,7 +44,7 @@ def test_every_class_is_drawn_in_its_colour(tmp_path):
 
 
 def test_neighbours_by_hand():
-    features = FeatureSet(
+    features = Rows(
         torch.tensor([[1.0, 0.0], [2.0, 0.2], [0.0, 1.0]]),
         torch.tensor([0, 0, 1]),
         torch.arange(3),

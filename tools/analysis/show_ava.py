@@ -95,7 +95,7 @@ def show(args: argparse.Namespace) -> str:
     if kind not in (".png", ".jpg", ".mp4"):
         raise ValueError(f"--out must end in .png, .jpg or .mp4, got {args.out}")
     cfg = load_config(args.config, args.cfg_options)
-    actions = list(read_actions(args.actions or cfg.test_cfg.actions))
+    actions = list(read_actions(args.actions or cfg.test_evaluator[0].actions))
     moment = of_own_video(args) if args.video else of_test_list(args, actions)
     model = load_action_model(args.config, args.checkpoint, args.cfg_options)
     scores = score_boxes(model, moment.path, moment.second, moment.boxes, moment.begins_at)

@@ -31,7 +31,7 @@ test_dataloader = dict(
         on_error="raise",
     ),
 )
-test_evaluator = dict()
-test_cfg = dict(
-    type="DetectionTestLoop", actions="data/ava/ava_actions.json", csv="ava_results.csv"
-)
+test_evaluator = [
+    dict(type="AVAMeanAP", actions="data/ava/ava_actions.json", csv="ava_results.csv"),
+]
+test_cfg = dict(type="MultiViewTestLoop")

@@ -24,10 +24,15 @@ test_dataloader = dict(
         on_error="raise",
     ),
 )
-test_evaluator = dict()
+test_evaluator = [
+    dict(type="KNN", k=20),
+    dict(type="LinearProbe"),
+    dict(type="Retrieval", ks=(1, 5, 10)),
+    dict(type="FeatureStatistics"),
+]
 test_cfg = dict(
-    type="RepresentationTestLoop",
-    bank_dataloader=dict(
+    type="MultiViewTestLoop",
+    gallery_dataloader=dict(
         batch_size=16,
         num_workers=12,
         dataset=dict(

@@ -26,8 +26,8 @@ val_dataloader = dict(
         on_error="skip",
     ),
 )
-val_evaluator = dict()
-val_cfg = dict(type="RecognitionValLoop")
+val_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
+val_cfg = dict(type="MultiViewValLoop")
 test_dataloader = dict(
     batch_size=2,
     num_workers=8,
@@ -39,5 +39,5 @@ test_dataloader = dict(
         on_error="raise",
     ),
 )
-test_evaluator = dict()
-test_cfg = dict(type="RecognitionTestLoop", max_views=30)
+test_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
+test_cfg = dict(type="MultiViewTestLoop", max_views=30)

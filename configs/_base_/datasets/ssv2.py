@@ -19,8 +19,8 @@ val_dataloader = dict(
         type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="skip"
     ),
 )
-val_evaluator = dict()
-val_cfg = dict(type="RecognitionValLoop")
+val_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
+val_cfg = dict(type="MultiViewValLoop")
 test_dataloader = dict(
     batch_size=2,
     num_workers=8,
@@ -29,5 +29,5 @@ test_dataloader = dict(
         type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="raise"
     ),
 )
-test_evaluator = dict()
-test_cfg = dict(type="RecognitionTestLoop", max_views=30)
+test_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
+test_cfg = dict(type="MultiViewTestLoop", max_views=30)

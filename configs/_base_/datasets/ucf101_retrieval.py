@@ -12,11 +12,10 @@ test_dataloader = dict(
         on_error="raise",
     ),
 )
-test_evaluator = dict()
+test_evaluator = [dict(type="Retrieval", ks=(1, 5, 10)), dict(type="FeatureStatistics")]
 test_cfg = dict(
-    type="RepresentationTestLoop",
-    protocols=dict(retrieval=dict(ks=(1, 5, 10))),
-    bank_dataloader=dict(
+    type="MultiViewTestLoop",
+    gallery_dataloader=dict(
         batch_size=2,
         num_workers=8,
         pin_memory=True,

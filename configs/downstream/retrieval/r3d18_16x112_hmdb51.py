@@ -22,4 +22,4 @@ benchmark = dict(
 )
 
 test_dataloader = dict(dataset=dict(pipeline=_base_.test_pipeline))
-test_cfg = dict(bank_dataloader=dict(dataset=dict(pipeline=_base_.test_pipeline)))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=_base_.test_pipeline)))

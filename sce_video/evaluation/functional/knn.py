@@ -11,14 +11,14 @@ from sce_video.evaluation.functional.neighbours import nearest_neighbours
 
 def knn_scores(
     queries: Tensor,
-    bank: Tensor,
-    bank_labels: Tensor,
+    gallery: Tensor,
+    gallery_labels: Tensor,
     *,
     num_classes: int | None = None,
     k: int = 20,
     temperature: float = 0.07,
     query_groups: Tensor | None = None,
-    bank_groups: Tensor | None = None,
+    gallery_groups: Tensor | None = None,
     block: int = 1024,
 ) -> Tensor:
     """Votes of the k nearest labelled neighbours, weighted by ``exp(similarity / temperature)``.
@@ -28,14 +28,14 @@ def knn_scores(
 
     Args:
         queries: Features (N, C).
-        bank: Labelled features (M, C).
-        bank_labels: (M,) integers from 0.
-        num_classes: Width of the result; by default the largest label of the bank plus one.
+        gallery: Labelled features (M, C).
+        gallery_labels: (M,) integers from 0.
+        num_classes: Width of the result; by default the largest label of the gallery plus one.
         k: Neighbours that vote; at most M.
         temperature: Positive; the smaller, the more the nearest counts.
-        query_groups: (N,) and ``bank_groups`` (M,): neighbours of the query's own group do not
+        query_groups: (N,) and ``gallery_groups`` (M,): neighbours of the query's own group do not
             vote. Unique ids in both leave out the item itself.
-        bank_groups: See ``query_groups``.
+        gallery_groups: See ``query_groups``.
         block: Queries compared at a time.
 
     Returns:
@@ -47,11 +47,11 @@ def knn_scores(
     """
     if temperature <= 0:
         raise ValueError(f"temperature must be positive, got {temperature}")
-    check_labels(bank_labels, len(bank), "bank_labels", num_classes)
+    check_labels(gallery_labels, len(gallery), "gallery_labels", num_classes)
     if num_classes is None:
-        num_classes = int(bank_labels.max()) + 1
-    similar, places = nearest_neighbours(
-        queries, bank, k, query_groups=query_groups, bank_groups=bank_groups, block=block
+        num_classes = int(gallery_labels.max()) + 1
+    similar, slots = nearest_neighbours(
+        queries, gallery, k, query_groups=query_groups, gallery_groups=gallery_groups, block=block
     )
     alone = torch.isneginf(similar[:, 0])
     if bool(alone.any()):
@@ -60,7 +60,7 @@ def knn_scores(
             f"row {int(torch.nonzero(alone)[0])}: at least two groups are needed"
         )
     weights = torch.softmax(similar / temperature, dim=1)
-    labels = bank_labels[places]
+    labels = gallery_labels[slots]
     voted = similar.new_zeros((len(queries), num_classes))
     scores = voted.scatter_add(1, labels, weights)
     voted.scatter_add_(1, labels, torch.isfinite(similar).float())

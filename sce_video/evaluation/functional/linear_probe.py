@@ -18,7 +18,7 @@ L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
 _CONSTANT = 1e-6
 
 
-class LinearProbe(NamedTuple):
+class FittedProbe(NamedTuple):
     """A fitted probe.
 
     Attributes:
@@ -130,7 +130,7 @@ def fit_linear_probe(
     val_fraction: float = 0.2,
     seed: int = 0,
     max_iter: int = 1000,
-) -> LinearProbe:
+) -> FittedProbe:
     """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
 
     Every dimension is standardised by its mean and standard deviation over ``features``. The
@@ -167,7 +167,7 @@ def fit_linear_probe(
     if len(grid) > 1 and len(held) > 0:
         best, validation = _choose_l2(x, targets, train, held, grid, max_iter)
     weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)
-    return LinearProbe(mean, scale, weight, bias, classes, best, validation)
+    return FittedProbe(mean, scale, weight, bias, classes, best, validation)
 
 
 def _standardiser(x: Tensor) -> tuple[Tensor, Tensor]:

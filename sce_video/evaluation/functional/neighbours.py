@@ -1,7 +1,7 @@
 """Exact nearest neighbours by cosine similarity, in blocks.
 
 Beyond the features themselves, memory is bounded by the blocks: neither features nor their
-normalised copy are ever held twice. So a bank mapped from a file may be larger than the memory.
+normalised copy are ever held twice. So a gallery mapped from a file may be larger than the memory.
 """
 
 from __future__ import annotations
@@ -59,32 +59,32 @@ def normalised(features: Tensor, mean: Tensor | None = None) -> Tensor:
 
 def nearest_neighbours(
     queries: Tensor,
-    bank: Tensor,
+    gallery: Tensor,
     k: int,
     *,
     query_groups: Tensor | None = None,
-    bank_groups: Tensor | None = None,
+    gallery_groups: Tensor | None = None,
     query_mean: Tensor | None = None,
-    bank_mean: Tensor | None = None,
+    gallery_mean: Tensor | None = None,
     block: int = 1024,
-    bank_block: int = ROW_BLOCK,
+    gallery_block: int = ROW_BLOCK,
 ) -> tuple[Tensor, Tensor]:
-    """The k most similar rows of a bank for every query.
+    """The k most similar rows of a gallery for every query.
 
-    Exact: every pair is compared, ``block`` queries by ``bank_block`` rows at a time, so memory
+    Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
     is bounded by their product. Of equally similar rows the one with the lower index comes first.
 
     Args:
         queries: (N, C); normalised here, block by block.
-        bank: (M, C) on the same device; normalised here, block by block.
+        gallery: (M, C) on the same device; normalised here, block by block.
         k: Neighbours wanted; at most M are given.
-        query_groups: (N,) integers. With ``bank_groups``, a row of the query's own group is no
+        query_groups: (N,) integers. With ``gallery_groups``, a row of the query's own group is no
             neighbour: unique ids leave out the item itself, person numbers its whole person.
-        bank_groups: (M,) integers.
+        gallery_groups: (M,) integers.
         query_mean: (C,), taken off the queries before they are normalised; None for nothing.
-        bank_mean: (C,), taken off the bank.
+        gallery_mean: (C,), taken off the gallery.
         block: Queries compared at a time.
-        bank_block: Rows of the bank compared at a time.
+        gallery_block: Rows of the gallery compared at a time.
 
     Returns:
         Similarities (N, k') and indices (N, k'), k' = min(k, M), in descending order. Where a
@@ -94,20 +94,20 @@ def nearest_neighbours(
         ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
             block below 1.
     """
-    _check(queries, bank, k, query_groups, bank_groups)
-    if block < 1 or bank_block < 1:
-        raise ValueError(f"blocks must be 1 row or more, got {block} and {bank_block}")
-    k = min(k, len(bank))
+    _check(queries, gallery, k, query_groups, gallery_groups)
+    if block < 1 or gallery_block < 1:
+        raise ValueError(f"blocks must be 1 row or more, got {block} and {gallery_block}")
+    k = min(k, len(gallery))
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
-    for offset in range(0, len(bank), bank_block):
-        columns = slice(offset, offset + bank_block)
-        candidates = normalised(bank[columns], bank_mean)
+    for offset in range(0, len(gallery), gallery_block):
+        columns = slice(offset, offset + gallery_block)
+        candidates = normalised(gallery[columns], gallery_mean)
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
             similar = normalised(queries[rows], query_mean) @ candidates.T
-            if query_groups is not None and bank_groups is not None:
-                same = query_groups[rows, None] == bank_groups[None, columns]
+            if query_groups is not None and gallery_groups is not None:
+                same = query_groups[rows, None] == gallery_groups[None, columns]
                 similar.masked_fill_(same, float("-inf"))
             _improve(best[rows], where[rows], similar, offset)
     return best, where
@@ -118,8 +118,8 @@ def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
 
     Args:
         best: (n, k) similarities in descending order.
-        where: (n, k) their rows of the bank, all below ``offset``.
-        similar: The block, of the bank's rows from ``offset`` on.
+        where: (n, k) their rows of the gallery, all below ``offset``.
+        similar: The block, of the gallery's rows from ``offset`` on.
         offset: See ``similar``.
     """
     # A row that only ties with the k-th best has the higher index: it changes nothing.
@@ -128,31 +128,35 @@ def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
         return
     k = best.shape[1]
     similar = similar if len(changed) == len(best) else similar[changed]
-    values, places = _stable_top_k(similar, k)
-    values, places = _sort_stable(
+    values, slots = _stable_top_k(similar, k)
+    values, slots = _sort_stable(
         torch.cat([best[changed], values], dim=1),
-        torch.cat([where[changed], places + offset], dim=1),
+        torch.cat([where[changed], slots + offset], dim=1),
     )
-    best[changed], where[changed] = values[:, :k], places[:, :k]
+    best[changed], where[changed] = values[:, :k], slots[:, :k]
 
 
 def _check(
-    queries: Tensor, bank: Tensor, k: int, query_groups: Tensor | None, bank_groups: Tensor | None
+    queries: Tensor,
+    gallery: Tensor,
+    k: int,
+    query_groups: Tensor | None,
+    gallery_groups: Tensor | None,
 ) -> None:
     check_features(queries, "queries")
-    check_features(bank, "bank")
-    if queries.shape[1] != bank.shape[1]:
+    check_features(gallery, "gallery")
+    if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
-            f"queries have {queries.shape[1]} dimensions, the bank {bank.shape[1]}: "
+            f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
             "they must come from the same network"
         )
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
-    if (query_groups is None) != (bank_groups is None):
-        raise ValueError("query_groups and bank_groups go together, got only one of them")
+    if (query_groups is None) != (gallery_groups is None):
+        raise ValueError("query_groups and gallery_groups go together, got only one of them")
     for groups, features, name in (
         (query_groups, queries, "query_groups"),
-        (bank_groups, bank, "bank_groups"),
+        (gallery_groups, gallery, "gallery_groups"),
     ):
         if groups is not None and groups.shape != (len(features),):
             raise ValueError(f"{name} must be ({len(features)},), got {tuple(groups.shape)}")
@@ -161,51 +165,51 @@ def _check(
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Top k of every row in descending order, the lower index first among equal values."""
     k = min(k, values.shape[1])
-    top, places = values.topk(min(k + 1, values.shape[1]), dim=1)
+    top, slots = values.topk(min(k + 1, values.shape[1]), dim=1)
     # topk picks any of the values that tie for the last place: sort those rows in full.
     tied = top[:, k - 1] == top[:, k] if top.shape[1] > k else None
-    places = places[:, :k]
+    slots = slots[:, :k]
     if tied is not None and bool(tied.any()):
-        places[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    places = places.sort(dim=1).values
-    return _sort_stable(values.gather(1, places), places)
+        slots[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    slots = slots.sort(dim=1).values
+    return _sort_stable(values.gather(1, slots), slots)
 
 
-def _sort_stable(values: Tensor, places: Tensor) -> tuple[Tensor, Tensor]:
+def _sort_stable(values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
     """Descending by value; equal values keep their order."""
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return values, places.gather(1, order)
+    return values, slots.gather(1, order)
 
 
 def faiss_neighbours(
     queries: Tensor,
-    bank: Tensor,
+    gallery: Tensor,
     k: int,
     *,
     query_groups: Tensor | None = None,
-    bank_groups: Tensor | None = None,
+    gallery_groups: Tensor | None = None,
     query_mean: Tensor | None = None,
-    bank_mean: Tensor | None = None,
+    gallery_mean: Tensor | None = None,
     block: int = 1024,
-    bank_block: int = ROW_BLOCK,
+    gallery_block: int = ROW_BLOCK,
     index: str = "Flat",
 ) -> tuple[Tensor, Tensor]:
     """:func:`nearest_neighbours` by a faiss index of inner products, on the CPU.
 
-    The index holds the bank, in the form that it is asked for. Rows of the query's own group are
+    The index holds the gallery, in the form that it is asked for. Rows of the query's own group are
     searched too and dropped afterwards. Which of equally similar rows at the last place is found
     is up to faiss.
 
     Args:
         queries: See :func:`nearest_neighbours`, as for all arguments but the last.
-        bank: See there.
+        gallery: See there.
         k: See there.
         query_groups: See there.
-        bank_groups: See there.
+        gallery_groups: See there.
         query_mean: See there.
-        bank_mean: See there.
+        gallery_mean: See there.
         block: Queries searched at a time.
-        bank_block: Rows added to the index at a time.
+        gallery_block: Rows added to the index at a time.
         index: What ``faiss.index_factory`` takes: "Flat" is exact and takes 4 bytes a number;
             "SQfp16" and "SQ8" take 2 and 1 and are approximate, as "HNSW32" is.
 
@@ -214,33 +218,33 @@ def faiss_neighbours(
         ImportError: faiss is not installed.
     """
     faiss = _import_faiss()
-    _check(queries, bank, k, query_groups, bank_groups)
-    k = min(k, len(bank))
+    _check(queries, gallery, k, query_groups, gallery_groups)
+    k = min(k, len(gallery))
     try:
-        store = faiss.index_factory(bank.shape[1], index, faiss.METRIC_INNER_PRODUCT)
+        store = faiss.index_factory(gallery.shape[1], index, faiss.METRIC_INNER_PRODUCT)
     except RuntimeError as error:
         raise ValueError(f"faiss knows no index {index!r}: {error}") from error
     if not store.is_trained:
-        # Spread over the bank: files are often sorted by class.
-        sample = bank[:: max(1, len(bank) // _TRAINING_ROWS)][:_TRAINING_ROWS]
-        store.train(normalised(sample, bank_mean).numpy())
-    for offset in range(0, len(bank), bank_block):
-        store.add(normalised(bank[offset : offset + bank_block], bank_mean).numpy())
+        # Spread over the gallery: files are often sorted by class.
+        sample = gallery[:: max(1, len(gallery) // _TRAINING_ROWS)][:_TRAINING_ROWS]
+        store.train(normalised(sample, gallery_mean).numpy())
+    for offset in range(0, len(gallery), gallery_block):
+        store.add(normalised(gallery[offset : offset + gallery_block], gallery_mean).numpy())
     wanted = k
-    if query_groups is not None and bank_groups is not None:
-        own = bank_groups[torch.isin(bank_groups, query_groups)]
+    if query_groups is not None and gallery_groups is not None:
+        own = gallery_groups[torch.isin(gallery_groups, query_groups)]
         wanted += int(own.unique(return_counts=True)[1].max()) if len(own) else 0
     found = []
     for start in range(0, len(queries), block):
         rows = slice(start, start + block)
-        values, places = store.search(
-            normalised(queries[rows], query_mean).numpy(), min(wanted, len(bank))
+        values, slots = store.search(
+            normalised(queries[rows], query_mean).numpy(), min(wanted, len(gallery))
         )
-        similar, where = torch.from_numpy(values), torch.from_numpy(places)
+        similar, where = torch.from_numpy(values), torch.from_numpy(slots)
         similar[where < 0] = float("-inf")  # an approximate index may find fewer
         where.clamp_(min=0)
-        if query_groups is not None and bank_groups is not None:
-            similar[bank_groups[where] == query_groups[rows, None]] = float("-inf")
+        if query_groups is not None and gallery_groups is not None:
+            similar[gallery_groups[where] == query_groups[rows, None]] = float("-inf")
         where, order = where.sort(dim=1)
         similar, where = _sort_stable(similar.gather(1, order), where)
         found.append((similar[:, :k], where[:, :k]))

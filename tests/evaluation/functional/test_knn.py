@@ -13,9 +13,9 @@ def cosine(a, b):
     return dot / math.sqrt(sum(x * x for x in a)) / math.sqrt(sum(y * y for y in b))
 
 
-def votes(query, bank, labels, classes, k, temperature):
+def votes(query, gallery, labels, classes, k, temperature):
     """exp(sim/t) of the k nearest, summed per class, divided by the sum of all."""
-    near = sorted(((cosine(query, row), -i) for i, row in enumerate(bank)), reverse=True)[:k]
+    near = sorted(((cosine(query, row), -i) for i, row in enumerate(gallery)), reverse=True)[:k]
     scores = [0.0] * classes
     for similarity, minus_i in near:
         scores[labels[-minus_i]] += math.exp(similarity / temperature)
@@ -26,12 +26,14 @@ def votes(query, bank, labels, classes, k, temperature):
 def test_equals_a_loop(k, temperature):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(7, 4, generator=generator)
-    bank = torch.randn(30, 4, generator=generator)
+    gallery = torch.randn(30, 4, generator=generator)
     labels = torch.randint(0, 4, (30,), generator=generator)
-    scores = knn_scores(queries, bank, labels, num_classes=6, k=k, temperature=temperature, block=3)
+    scores = knn_scores(
+        queries, gallery, labels, num_classes=6, k=k, temperature=temperature, block=3
+    )
     expected = torch.tensor(
         [
-            votes(q, bank.tolist(), labels.tolist(), 6, k, temperature)
+            votes(q, gallery.tolist(), labels.tolist(), 6, k, temperature)
             for q in queries.double().tolist()
         ]
     )
@@ -39,8 +41,8 @@ def test_equals_a_loop(k, temperature):
 
 
 def test_a_tiny_temperature_does_not_overflow():
-    bank = torch.eye(3)
-    scores = knn_scores(bank, bank, torch.arange(3), k=3, temperature=1e-3)
+    gallery = torch.eye(3)
+    scores = knn_scores(gallery, gallery, torch.arange(3), k=3, temperature=1e-3)
     assert not torch.isnan(scores).any()
     assert scores.argmax(dim=1).tolist() == [0, 1, 2]
 
@@ -51,7 +53,7 @@ def test_leave_one_out_does_not_vote_for_itself():
     labels = torch.tensor([0, 1] * 4)
     with_itself = knn_scores(features, features, labels, k=1)
     ids = torch.arange(8)
-    without = knn_scores(features, features, labels, k=1, query_groups=ids, bank_groups=ids)
+    without = knn_scores(features, features, labels, k=1, query_groups=ids, gallery_groups=ids)
     assert top_k_accuracy(with_itself, labels, (1,))[1] == 0.5  # the twin of lower index wins
     assert top_k_accuracy(without, labels, (1,))[1] == 0.0
 
@@ -60,7 +62,7 @@ def test_whole_groups_do_not_vote():
     features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
     labels = torch.tensor([0, 0, 1, 1])
     groups = torch.tensor([0, 0, 1, 1])
-    scores = knn_scores(features, features, labels, k=1, query_groups=groups, bank_groups=groups)
+    scores = knn_scores(features, features, labels, k=1, query_groups=groups, gallery_groups=groups)
     assert scores.argmax(dim=1).tolist() == [1, 1, 0, 0]
 
 
@@ -79,4 +81,4 @@ def test_bad_input_is_named():
         knn_scores(x, x, y, num_classes=2)
     same = torch.zeros(3, dtype=torch.long)
     with pytest.raises(ValueError, match="3 queries have no neighbour"):
-        knn_scores(x, x, y, query_groups=same, bank_groups=same)
+        knn_scores(x, x, y, query_groups=same, gallery_groups=same)

@@ -5,8 +5,13 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from sce_video.evaluation import fit_linear_probe, judge, mean_class_accuracy, top_k_accuracy
-from sce_video.evaluation.features import FeatureSet
+from sce_video.evaluation import (
+    LinearProbe,
+    Rows,
+    fit_linear_probe,
+    mean_class_accuracy,
+    top_k_accuracy,
+)
 from sce_video.evaluation.functional.linear_probe import fit_logistic, stratified_split
 
 
@@ -95,10 +100,10 @@ def test_the_test_set_steers_nothing():
 
     def linear(test_features):
         parts = [
-            FeatureSet(f, labels, torch.arange(len(f)), ["v"] * len(f))
+            Rows(f, labels, torch.arange(len(f)), ["v"] * len(f))
             for f, labels in ((test_features, test_y), (x, y))
         ]
-        return judge(parts[0], parts[1], protocols={"linear": {}})["linear_top1"]
+        return LinearProbe().compute(parts[0], parts[1])["linear_top1"]
 
     alone = fit_linear_probe(x, y)
     scores = alone.scores(test_x)

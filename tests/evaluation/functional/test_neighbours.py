@@ -15,60 +15,62 @@ from sce_video.evaluation.functional.neighbours import (
 )
 
 
-def brute_force(queries, bank, k, query_groups=None, bank_groups=None):
+def brute_force(queries, gallery, k, query_groups=None, gallery_groups=None):
     q = queries.double().numpy()
-    b = bank.double().numpy()
+    b = gallery.double().numpy()
     q = q / np.linalg.norm(q, axis=1, keepdims=True)
     b = b / np.linalg.norm(b, axis=1, keepdims=True)
     similar = q @ b.T
     if query_groups is not None:
-        similar[query_groups.numpy()[:, None] == bank_groups.numpy()[None]] = -np.inf
+        similar[query_groups.numpy()[:, None] == gallery_groups.numpy()[None]] = -np.inf
     order = np.argsort(-similar, axis=1, kind="stable")[:, :k]
     return np.take_along_axis(similar, order, axis=1), order
 
 
-@pytest.mark.parametrize(("block", "bank_block"), [(1024, 65536), (4, 7), (1, 1), (3, 50)])
-def test_blocks_change_nothing(block, bank_block):
+@pytest.mark.parametrize(("block", "gallery_block"), [(1024, 65536), (4, 7), (1, 1), (3, 50)])
+def test_blocks_change_nothing(block, gallery_block):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(11, 6, generator=generator)
-    bank = torch.randn(50, 6, generator=generator)
-    values, places = nearest_neighbours(queries, bank, 9, block=block, bank_block=bank_block)
-    expected, order = brute_force(queries, bank, 9)
-    np.testing.assert_array_equal(places.numpy(), order)
+    gallery = torch.randn(50, 6, generator=generator)
+    values, slots = nearest_neighbours(
+        queries, gallery, 9, block=block, gallery_block=gallery_block
+    )
+    expected, order = brute_force(queries, gallery, 9)
+    np.testing.assert_array_equal(slots.numpy(), order)
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("bank_block", [65536, 5, 2])
-def test_ties_go_to_the_lower_index(bank_block):
-    # The bank holds each of three orthogonal directions many times: ties everywhere, exact in fp.
-    bank = torch.eye(4)[torch.tensor([2, 0, 1, 0, 0, 2, 0, 1, 0, 0])]
-    _, places = nearest_neighbours(torch.eye(4)[:3], bank, 4, bank_block=bank_block)
-    assert places.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
+@pytest.mark.parametrize("gallery_block", [65536, 5, 2])
+def test_ties_go_to_the_lower_index(gallery_block):
+    # The gallery holds each of three orthogonal directions many times: exact ties everywhere.
+    gallery = torch.eye(4)[torch.tensor([2, 0, 1, 0, 0, 2, 0, 1, 0, 0])]
+    _, slots = nearest_neighbours(torch.eye(4)[:3], gallery, 4, gallery_block=gallery_block)
+    assert slots.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
 
 
 def test_ties_within_the_neighbours_are_in_order_too():
     generator = torch.Generator().manual_seed(4)
-    # A row of the bank picks one entry of the query: similarities are exact, with many ties.
+    # A row of the gallery picks one entry of the query: similarities are exact, with many ties.
     picked = torch.randint(0, 16, (4000,), generator=generator)
     for query in torch.randn(4, 16, generator=generator):
         best = query.topk(2).indices
         k = int(torch.isin(picked, best).sum())  # exactly the two best entries: no tie at the end
         for wanted in (3, k, k + 1, 3999):
-            _, places = nearest_neighbours(query[None], torch.eye(16)[picked], wanted)
+            _, slots = nearest_neighbours(query[None], torch.eye(16)[picked], wanted)
             _, order = brute_force(query[None], torch.eye(16)[picked], wanted)
-            np.testing.assert_array_equal(places.numpy(), order)
+            np.testing.assert_array_equal(slots.numpy(), order)
 
 
 def test_groups_leave_out_the_querys_own():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(20, 5, generator=generator)
     groups = torch.arange(20) // 4
-    values, places = nearest_neighbours(
-        features, features, 6, query_groups=groups, bank_groups=groups, block=3, bank_block=8
+    values, slots = nearest_neighbours(
+        features, features, 6, query_groups=groups, gallery_groups=groups, block=3, gallery_block=8
     )
-    assert not (groups[places] == groups[:, None]).any()
+    assert not (groups[slots] == groups[:, None]).any()
     expected, order = brute_force(features, features, 6, groups, groups)
-    np.testing.assert_array_equal(places.numpy(), order)
+    np.testing.assert_array_equal(slots.numpy(), order)
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
 
 
@@ -76,35 +78,37 @@ def test_ids_leave_out_the_item_itself_but_not_its_twin():
     features = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
     features[5] = features[0]
     ids = torch.arange(6)
-    _, places = nearest_neighbours(features, features, 1, query_groups=ids, bank_groups=ids)
-    assert places[0] == 5
-    assert places[5] == 0
+    _, slots = nearest_neighbours(features, features, 1, query_groups=ids, gallery_groups=ids)
+    assert slots[0] == 5
+    assert slots[5] == 0
 
 
 def test_too_few_allowed_rows_are_marked():
     groups = torch.tensor([0, 0, 1])
     values, _ = nearest_neighbours(
-        torch.eye(3), torch.eye(3), 3, query_groups=groups, bank_groups=groups
+        torch.eye(3), torch.eye(3), 3, query_groups=groups, gallery_groups=groups
     )
     assert torch.isneginf(values).sum(dim=1).tolist() == [2, 2, 1]
 
 
 def test_bad_input_is_named():
     good = torch.ones(3, 4)
-    with pytest.raises(ValueError, match="queries have 4 dimensions, the bank 5"):
+    with pytest.raises(ValueError, match="queries have 4 dimensions, the gallery 5"):
         nearest_neighbours(good, torch.ones(3, 5), 1)
     with pytest.raises(ValueError, match="k must be at least 1, got 0"):
         nearest_neighbours(good, good, 0)
     with pytest.raises(ValueError, match="go together"):
         nearest_neighbours(good, good, 1, query_groups=torch.zeros(3))
-    with pytest.raises(ValueError, match=r"bank_groups must be \(3,\), got \(2,\)"):
-        nearest_neighbours(good, good, 1, query_groups=torch.zeros(3), bank_groups=torch.zeros(2))
+    with pytest.raises(ValueError, match=r"gallery_groups must be \(3,\), got \(2,\)"):
+        nearest_neighbours(
+            good, good, 1, query_groups=torch.zeros(3), gallery_groups=torch.zeros(2)
+        )
     bad = good.clone()
     bad[2, 1] = float("nan")
     with pytest.raises(ValueError, match=r"1 of 3 rows hold NaN.*row 2"):
-        check_features(bad, "bank")
+        check_features(bad, "gallery")
     with pytest.raises(ValueError, match="N, C >= 1"):
-        check_features(torch.ones(0, 4), "bank")
+        check_features(torch.ones(0, 4), "gallery")
 
 
 def test_a_bank_of_many_blocks_in_any_order_of_similarity():
@@ -114,43 +118,43 @@ def test_a_bank_of_many_blocks_in_any_order_of_similarity():
     angles = torch.linspace(0, 3, 997)
     for order in (torch.arange(997), torch.arange(996, -1, -1), torch.randperm(997)):
         turned = angles[order]
-        bank = torch.stack([turned.cos(), turned.sin()], dim=1)
-        bank *= 0.5 + torch.rand(997, 1, generator=generator)
+        gallery = torch.stack([turned.cos(), turned.sin()], dim=1)
+        gallery *= 0.5 + torch.rand(997, 1, generator=generator)
         for k in (1, 7, 400):
-            values, places = nearest_neighbours(query, bank, k, bank_block=31)
-            assert places[0].tolist() == turned.argsort()[:k].tolist()
+            values, slots = nearest_neighbours(query, gallery, k, gallery_block=31)
+            assert slots[0].tolist() == turned.argsort()[:k].tolist()
             np.testing.assert_allclose(values[0], angles[:k].cos(), atol=1e-6)
 
 
 def test_ties_with_the_last_place_in_a_later_block_keep_the_lower_index():
-    bank = torch.eye(3)[torch.tensor([0, 1, 0, 1, 0, 0, 1, 0])]
-    for bank_block in (1, 2, 3, 8):
-        _, places = nearest_neighbours(torch.eye(3)[:1], bank, 3, bank_block=bank_block)
-        assert places.tolist() == [[0, 2, 4]]
-        _, places = nearest_neighbours(torch.eye(3)[:1], bank, 7, bank_block=bank_block)
-        assert places.tolist() == [[0, 2, 4, 5, 7, 1, 3]]
+    gallery = torch.eye(3)[torch.tensor([0, 1, 0, 1, 0, 0, 1, 0])]
+    for gallery_block in (1, 2, 3, 8):
+        _, slots = nearest_neighbours(torch.eye(3)[:1], gallery, 3, gallery_block=gallery_block)
+        assert slots.tolist() == [[0, 2, 4]]
+        _, slots = nearest_neighbours(torch.eye(3)[:1], gallery, 7, gallery_block=gallery_block)
+        assert slots.tolist() == [[0, 2, 4, 5, 7, 1, 3]]
 
 
 def test_means_are_taken_off_before_the_norm():
     generator = torch.Generator().manual_seed(6)
     queries = torch.randn(9, 5, generator=generator) + 3
-    bank = torch.randn(40, 5, generator=generator) - 2
-    means = {"query_mean": feature_mean(queries), "bank_mean": feature_mean(bank)}
-    values, places = nearest_neighbours(queries, bank, 6, **means, block=4, bank_block=9)
+    gallery = torch.randn(40, 5, generator=generator) - 2
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
+    values, slots = nearest_neighbours(queries, gallery, 6, **means, block=4, gallery_block=9)
     expected, order = brute_force(
-        queries.double() - queries.double().mean(0), bank.double() - bank.double().mean(0), 6
+        queries.double() - queries.double().mean(0), gallery.double() - gallery.double().mean(0), 6
     )
-    np.testing.assert_array_equal(places.numpy(), order)
+    np.testing.assert_array_equal(slots.numpy(), order)
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
 
 
 def test_the_features_given_stay_as_they_are():
     queries = torch.randn(5, 3, generator=torch.Generator().manual_seed(7))
-    bank = torch.randn(8, 3, generator=torch.Generator().manual_seed(8))
-    before = queries.clone(), bank.clone()
-    nearest_neighbours(queries, bank, 2, query_mean=torch.ones(3), bank_mean=torch.ones(3))
+    gallery = torch.randn(8, 3, generator=torch.Generator().manual_seed(8))
+    before = queries.clone(), gallery.clone()
+    nearest_neighbours(queries, gallery, 2, query_mean=torch.ones(3), gallery_mean=torch.ones(3))
     assert torch.equal(queries, before[0])
-    assert torch.equal(bank, before[1])
+    assert torch.equal(gallery, before[1])
 
 
 @pytest.mark.parametrize("block", [1, 3, 64])
@@ -167,15 +171,15 @@ def test_means_and_checks_in_blocks(block):
 
 def test_blocks_have_a_row():
     good = torch.ones(3, 4)
-    for blocks in ({"block": 0}, {"bank_block": -1}):
+    for blocks in ({"block": 0}, {"gallery_block": -1}):
         with pytest.raises(ValueError, match="blocks must be 1 row or more"):
             nearest_neighbours(good, good, 1, **blocks)
 
 
 def test_no_copy_of_the_bank_is_made():
-    """Memory allocated by the search, beside a bank of 32 MB in blocks of 64 kB."""
-    bank = torch.randn(131072, 64, generator=torch.Generator().manual_seed(10))
-    queries = bank[:16].clone()
+    """Memory allocated by the search, beside a gallery of 32 MB in blocks of 64 kB."""
+    gallery = torch.randn(131072, 64, generator=torch.Generator().manual_seed(10))
+    queries = gallery[:16].clone()
     sizes = []
 
     class Largest(torch.utils._python_dispatch.TorchDispatchMode):
@@ -188,13 +192,13 @@ def test_no_copy_of_the_bank_is_made():
             return result
 
     with Largest():
-        mean = feature_mean(bank, 256)
+        mean = feature_mean(gallery, 256)
         nearest_neighbours(
-            queries, bank, 5, query_mean=mean, bank_mean=mean, block=16, bank_block=256
+            queries, gallery, 5, query_mean=mean, gallery_mean=mean, block=16, gallery_block=256
         )
-        check_features(bank, "bank")
+        check_features(gallery, "gallery")
     # The check looks at blocks of its own size.
-    assert max(sizes) <= ROW_BLOCK * 64 * 4 == bank.nbytes // 16
+    assert max(sizes) <= ROW_BLOCK * 64 * 4 == gallery.nbytes // 16
     assert len(sizes) > 1000
 
 
@@ -202,26 +206,26 @@ def test_faiss_finds_the_same():
     pytest.importorskip("faiss", reason="faiss is optional")
     generator = torch.Generator().manual_seed(11)
     queries = torch.randn(23, 8, generator=generator) + 1
-    bank = torch.randn(300, 8, generator=generator)
-    means = {"query_mean": feature_mean(queries), "bank_mean": feature_mean(bank)}
+    gallery = torch.randn(300, 8, generator=generator)
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
     for given in ({}, means):
-        ours = nearest_neighbours(queries, bank, 11, **given)
-        theirs = faiss_neighbours(queries, bank, 11, **given, block=5, bank_block=70)
+        ours = nearest_neighbours(queries, gallery, 11, **given)
+        theirs = faiss_neighbours(queries, gallery, 11, **given, block=5, gallery_block=70)
         np.testing.assert_array_equal(theirs[1].numpy(), ours[1].numpy())
         np.testing.assert_allclose(theirs[0].numpy(), ours[0].numpy(), atol=1e-6)
     groups = torch.arange(300) // 7
     for k in (3, 299, 500):
-        ours = nearest_neighbours(bank, bank, k, query_groups=groups, bank_groups=groups)
-        theirs = faiss_neighbours(bank, bank, k, query_groups=groups, bank_groups=groups)
+        ours = nearest_neighbours(gallery, gallery, k, query_groups=groups, gallery_groups=groups)
+        theirs = faiss_neighbours(gallery, gallery, k, query_groups=groups, gallery_groups=groups)
         allowed = ~torch.isneginf(ours[0])
         assert torch.equal(allowed, ~torch.isneginf(theirs[0]))
         np.testing.assert_array_equal(theirs[1][allowed].numpy(), ours[1][allowed].numpy())
-    quantised = faiss_neighbours(queries, bank, 11, index="SQ8")
-    exact = nearest_neighbours(queries, bank, 11)
+    quantised = faiss_neighbours(queries, gallery, 11, index="SQ8")
+    exact = nearest_neighbours(queries, gallery, 11)
     shared = (quantised[1][:, :, None] == exact[1][:, None]).any(dim=2)
     assert shared.double().mean() > 0.9
     with pytest.raises(ValueError, match="faiss knows no index 'Fla'"):
-        faiss_neighbours(queries, bank, 1, index="Fla")
+        faiss_neighbours(queries, gallery, 1, index="Fla")
 
 
 def test_without_faiss_the_way_to_install_it_is_said(monkeypatch):

@@ -5,41 +5,42 @@ import pytest
 import torch
 
 from sce_video.evaluation import (
-    FeatureSet,
+    Retrieval,
+    Rows,
     centre,
-    judge,
     retrieval_hits,
     retrieval_recall,
     retrieve,
 )
-from sce_video.evaluation.functional.retrieval import shared_groups
+from sce_video.evaluation.metrics.retrieval import shared_groups
 
 
-def brute_force(queries, bank, query_labels, bank_labels, k, centred):
-    q, b = queries.double().numpy(), bank.double().numpy()
+def brute_force(queries, gallery, query_labels, gallery_labels, k, centred):
+    q, b = queries.double().numpy(), gallery.double().numpy()
     if centred:
         q, b = q - q.mean(0), b - b.mean(0)
     hits = 0
     for row, label in zip(q, query_labels.numpy(), strict=True):
         similar = b @ row / np.linalg.norm(b, axis=1) / np.linalg.norm(row)
         order = np.argsort(-similar, kind="stable")[:k]
-        hits += int(np.any(bank_labels.numpy()[order] == label))
+        hits += int(np.any(gallery_labels.numpy()[order] == label))
     return hits / len(q)
 
 
 @pytest.mark.parametrize("centred", [True, False])
 def test_equals_brute_force(centred):
     generator = torch.Generator().manual_seed(0)
-    # Far from the origin, the queries elsewhere than the bank: centring matters.
+    # Far from the origin, the queries elsewhere than the gallery: centring matters.
     queries = torch.randn(40, 8, generator=generator) + 2.0
-    bank = torch.randn(90, 8, generator=generator) - 1.0
+    gallery = torch.randn(90, 8, generator=generator) - 1.0
     query_labels = torch.randint(0, 12, (40,), generator=generator)
-    bank_labels = torch.randint(0, 12, (90,), generator=generator)
+    gallery_labels = torch.randint(0, 12, (90,), generator=generator)
     recall = retrieval_recall(
-        queries, bank, query_labels, bank_labels, ks=(10, 1, 5), centred=centred, block=7
+        queries, gallery, query_labels, gallery_labels, ks=(10, 1, 5), centred=centred, block=7
     )
     expected = {
-        k: brute_force(queries, bank, query_labels, bank_labels, k, centred) for k in (10, 1, 5)
+        k: brute_force(queries, gallery, query_labels, gallery_labels, k, centred)
+        for k in (10, 1, 5)
     }
     assert recall == pytest.approx(expected)
     assert 0 < recall[1] < recall[5] < recall[10] <= 1
@@ -47,12 +48,12 @@ def test_equals_brute_force(centred):
 
 def test_centred_and_plain_differ_as_drawn():
     # Bank around (10, 0): class 0 above, class 1 below. Queries around (0, 10): class 0 above.
-    bank = torch.tensor([[10.0, 1.0], [10.0, -1.0]])
+    gallery = torch.tensor([[10.0, 1.0], [10.0, -1.0]])
     queries = torch.tensor([[0.0, 11.0], [0.0, 9.0]])
     labels = torch.tensor([0, 1])
-    assert retrieval_recall(queries, bank, labels, labels, ks=(1,), centred=True) == {1: 1.0}
-    # Plain, both queries point up: the upper row of the bank is nearest to both.
-    plain = retrieval_hits(queries, bank, labels, labels, ks=(1,), centred=False)
+    assert retrieval_recall(queries, gallery, labels, labels, ks=(1,), centred=True) == {1: 1.0}
+    # Plain, both queries point up: the upper row of the gallery is nearest to both.
+    plain = retrieval_hits(queries, gallery, labels, labels, ks=(1,), centred=False)
     assert plain[:, 0].tolist() == [True, False]
 
 
@@ -74,13 +75,13 @@ def test_bad_input_is_named():
         retrieval_hits(x, x, y, y, ks=(0, 1))
     with pytest.raises(ValueError, match="query_labels"):
         retrieval_hits(x, x, y - 1, y)
-    with pytest.raises(ValueError, match="bank_labels must be 3 integers"):
+    with pytest.raises(ValueError, match="gallery_labels must be 3 integers"):
         retrieval_hits(x, x, y, y[:2])
 
 
 def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):
     generator = torch.Generator().manual_seed(seed)
-    return FeatureSet(
+    return Rows(
         torch.randn(count, 6, generator=generator) + shift,
         torch.randint(0, classes, (count,), generator=generator),
         torch.arange(count),
@@ -89,35 +90,35 @@ def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):
     )
 
 
-def hits_of_a_loop(queries, bank, k, centred):
+def hits_of_a_loop(queries, gallery, k, centred):
     """Per query, leaving out what has its path."""
-    q, b = queries.features.double().numpy(), bank.features.double().numpy()
+    q, b = queries.features.double().numpy(), gallery.features.double().numpy()
     if centred:
         q, b = q - q.mean(0), b - b.mean(0)
     hits = []
     for row, label, path in zip(q, queries.labels.tolist(), queries.paths, strict=True):
         near = []
         for i, other in enumerate(b):
-            if bank.paths[i] != path:
+            if gallery.paths[i] != path:
                 cosine = row @ other / np.linalg.norm(row) / np.linalg.norm(other)
                 near.append((-cosine, i))
-        hits.append(label in [int(bank.labels[i]) for _, i in sorted(near)[:k]])
+        hits.append(label in [int(gallery.labels[i]) for _, i in sorted(near)[:k]])
     return hits
 
 
-@pytest.mark.parametrize("blocks", [{}, {"block": 4, "bank_block": 7}, {"bank_block": 1}])
+@pytest.mark.parametrize("blocks", [{}, {"block": 4, "gallery_block": 7}, {"gallery_block": 1}])
 @pytest.mark.parametrize("start", [1000, 20, 0])  # paths apart, overlapping, all shared
 def test_both_ways_equal_a_loop_that_leaves_the_query_out(start, blocks):
-    queries, bank = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
-    outcome = retrieve(queries, bank, ks=(1, 4), **blocks)
+    queries, gallery = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
+    outcome = retrieve(queries, gallery, ks=(1, 4), **blocks)
     assert outcome.shared == {1000: 0, 20: 10, 0: 30}[start]
     for name, centred in (("centred", True), ("plain", False)):
-        expected = {k: np.mean(hits_of_a_loop(queries, bank, k, centred)) for k in (1, 4)}
+        expected = {k: np.mean(hits_of_a_loop(queries, gallery, k, centred)) for k in (1, 4)}
         assert getattr(outcome, name) == pytest.approx(expected)
         ranking = outcome.rankings[name]
         assert ranking.indices.shape == ranking.similarities.shape == (30, 4)
         for i, row in enumerate(ranking.indices.tolist()):
-            assert queries.paths[i] not in [bank.paths[j] for j in row]
+            assert queries.paths[i] not in [gallery.paths[j] for j in row]
     assert outcome.centred != outcome.plain
 
 
@@ -134,15 +135,15 @@ def test_a_set_against_itself_does_not_find_itself():
 def test_what_is_left_out_does_not_count_as_found_at_a_rank_beyond_the_bank():
     # Every class has one video: beyond itself, a query can find nothing.
     data = feature_set(3, 5)
-    alone = FeatureSet(data.features, torch.arange(5), data.indices, data.paths)
+    alone = Rows(data.features, torch.arange(5), data.indices, data.paths)
     assert retrieve(alone, alone, ks=(1, 5, 50)).plain == {1: 0.0, 5: 0.0, 50: 0.0}
 
 
-def test_metrics_are_named_as_by_judging():
-    queries, bank = feature_set(4, 30), feature_set(5, 60, start=100)
-    outcome = retrieve(queries, bank)
-    judged = judge(queries, bank, protocols={"retrieval": {}})
-    assert outcome.metrics().items() <= judged.items()
+def test_metrics_are_those_of_the_registered_metric():
+    queries, gallery = feature_set(4, 30), feature_set(5, 60, start=100)
+    outcome = retrieve(queries, gallery)
+    computed = Retrieval().compute(queries, gallery)
+    assert outcome.metrics().items() <= computed.items()
     assert list(outcome.metrics()) == [
         *(f"retrieval_r{k}" for k in (1, 5, 10)),
         *(f"retrieval_plain_r{k}" for k in (1, 5, 10)),
@@ -150,23 +151,23 @@ def test_metrics_are_named_as_by_judging():
 
 
 def test_queries_of_a_class_that_the_bank_lacks_are_counted():
-    queries, bank = feature_set(6, 40, classes=9), feature_set(7, 50, start=100, classes=7)
-    outcome = retrieve(queries, bank)
+    queries, gallery = feature_set(6, 40, classes=9), feature_set(7, 50, start=100, classes=7)
+    outcome = retrieve(queries, gallery)
     assert outcome.unseen == int((queries.labels >= 7).sum()) > 0
 
 
 def test_groups_are_equal_where_paths_are():
-    queries, bank, shared = shared_groups(["a", "b", "b", "c"], ["x", "b", "a", "b", "y"])
-    same = (queries[:, None] == bank[None]).int().tolist()
+    queries, gallery, shared = shared_groups(["a", "b", "b", "c"], ["x", "b", "a", "b", "y"])
+    same = (queries[:, None] == gallery[None]).int().tolist()
     assert same == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 0]]
     assert shared == 3
 
 
 def test_faiss_gives_the_same_recall():
     pytest.importorskip("faiss", reason="faiss is optional")
-    queries, bank = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=20, shift=-1.0)
-    ours = retrieve(queries, bank, ks=(1, 4, 100))
-    theirs = retrieve(queries, bank, ks=(1, 4, 100), backend="faiss", block=7, bank_block=11)
+    queries, gallery = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=20, shift=-1.0)
+    ours = retrieve(queries, gallery, ks=(1, 4, 100))
+    theirs = retrieve(queries, gallery, ks=(1, 4, 100), backend="faiss", block=7, gallery_block=11)
     assert theirs.metrics() == ours.metrics()
     assert theirs.shared == 10
     for name in ("centred", "plain"):
@@ -176,16 +177,18 @@ def test_faiss_gives_the_same_recall():
 
 
 def test_what_cannot_be_retrieved_is_named():
-    queries, bank = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
+    queries, gallery = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
     with pytest.raises(ValueError, match="unknown backend 'fais', known: exact, faiss"):
-        retrieve(queries, bank, backend="fais")
+        retrieve(queries, gallery, backend="fais")
     with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0,\)"):
-        retrieve(queries, bank, ks=(0,))
-    wide = FeatureSet(torch.ones(5, 8), *[bank.labels] * 2, bank.paths, source="W.npz")
+        retrieve(queries, gallery, ks=(0,))
+    wide = Rows(torch.ones(5, 8), *[gallery.labels] * 2, gallery.paths, source="W.npz")
     with pytest.raises(ValueError, match=r"6 in Q\.npz, 8 in W\.npz"):
         retrieve(queries, wide)
-    bare = FeatureSet(bank.features, bank.labels * 0 - 1, bank.indices, bank.paths, source="N.npz")
-    for pair in ((queries, bare), (bare, bank)):
+    bare = Rows(
+        gallery.features, gallery.labels * 0 - 1, gallery.indices, gallery.paths, source="N.npz"
+    )
+    for pair in ((queries, bare), (bare, gallery)):
         with pytest.raises(ValueError, match=r"N\.npz has no 'labels'"):
             retrieve(*pair)
     one = queries.subset(torch.tensor([3]))

@@ -1,0 +1,40 @@
+"""Groups of samples that must not be compared with each other, such as the videos of one person."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
+    r"""Group of every path, for leave-one-group-out evaluation.
+
+    Args:
+        paths: N paths.
+        pattern: A regular expression with one group, searched in the path: ``r"person(\d+)"``.
+
+    Returns:
+        Numbers (N,) int64 and the groups' names in the order of the numbers.
+
+    Raises:
+        ValueError: not one group in the pattern, a path without a match, fewer than two groups.
+    """
+    compiled = re.compile(pattern)
+    if compiled.groups != 1:
+        raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
+    found = [compiled.search(path) for path in paths]
+    unmatched = [path for path, match in zip(paths, found, strict=True) if match is None]
+    if unmatched:
+        raise ValueError(
+            f"group_pattern {pattern!r} matches nothing in {len(unmatched)} of {len(paths)} "
+            f"paths, the first is {unmatched[0]!r}"
+        )
+    values = [match.group(1) for match in found if match is not None]
+    names = sorted(set(values))
+    if len(names) < 2:
+        raise ValueError(f"group_pattern {pattern!r} gives only the group {names}; two are needed")
+    number = {name: i for i, name in enumerate(names)}
+    return torch.tensor([number[value] for value in values]), names

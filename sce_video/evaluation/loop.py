@@ -1,0 +1,284 @@
+"""The loops of testing and validation: rows of a data set, then the metrics of the evaluator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.evaluator import BaseMetric, Evaluator
+from mmengine.runner import BaseLoop, Runner
+from torch.utils.data import DataLoader
+
+from sce_video.datasets.labels import check_labels, check_same_classes
+from sce_video.evaluation.collecting import collect_rows
+from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
+from sce_video.evaluation.features import save_features
+from sce_video.evaluation.functional.groups import group_ids
+from sce_video.evaluation.metrics.base import (
+    RowMetric,
+    check_comparable,
+    compute_metrics,
+    metric_settings,
+    needs_gallery,
+)
+from sce_video.evaluation.provenance import describe_dataset, describe_run
+from sce_video.evaluation.row_functions import row_function
+from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.scores import save_scores
+from sce_video.evaluation.tables import format_metrics
+from sce_video.registry import LOOPS
+from sce_video.utils.atomic_file import write_json
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+
+#: What of a model makes the kind of its rows.
+_WHY = {
+    "representation": "no classifier (cls_head)",
+    "recognition": "a classifier (cls_head)",
+    "detection": "a head for boxes (roi_head)",
+}
+
+
+@LOOPS.register_module()
+class MultiViewTestLoop(BaseLoop):
+    r"""Evaluate a model on a labelled set by the metrics of ``test_evaluator``.
+
+    The model decides what the row of a sample is: the mean representation over its views, the mean
+    class probabilities over its views (with a ``cls_head``), or the scores of its boxes (with a
+    ``roi_head``).
+    The pipeline of the data set decides on the views: 10 clips x 3 crops by ``UniformClips`` and
+    ``PackVideo``. With several ranks each works on its share; every video counts once. ::
+
+        test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
+        test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
+        test_cfg = dict(
+            type="MultiViewTestLoop",
+            gallery_dataloader=dict(batch_size=8, num_workers=2, dataset=dict(...)),
+            # or, leaving one person out: group_pattern=r"person(\d+)",
+        )
+
+    Args:
+        runner: The runner.
+        dataloader: What is evaluated: the queries, where metrics compare with a gallery.
+        evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
+        gallery_dataloader: The labelled set that neighbours and the probe's training come from.
+        group_pattern: In place of a gallery: a regular expression with one group, searched in the
+            paths; every group is the test set once and all others are its gallery.
+        max_views: Views of a video at a time, where the device cuts them; bounds its memory.
+        precision: "float32", "bfloat16" or "float16".
+        out: JSON file of results and provenance, relative to the work dir; None writes none.
+        dump: A .npz file of every video's scores or features, relative to the work dir (those of
+            the gallery beside it, as ``NAME_bank.npz``); None for none.
+
+    Raises:
+        ValueError: no metric; both or neither of gallery and group pattern where a metric needs
+            one; a label that the classifier has no output for; a gallery with other class folders
+            than the queries; an unknown precision.
+    """
+
+    _stage = "test"
+
+    def __init__(
+        self,
+        runner: Runner,
+        dataloader: DataLoader | dict,
+        evaluator: Evaluator | dict | list,
+        gallery_dataloader: DataLoader | dict | None = None,
+        group_pattern: str | None = None,
+        max_views: int = 30,
+        precision: str = "float32",
+        out: str | None = "results.json",
+        dump: str | None = None,
+    ) -> None:
+        self.kind, self.function = row_function(runner.model, max_views, precision)
+        super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
+        self._check_labels()
+        self.metrics = self._build_metrics(evaluator)
+        self.gallery_dataloader: DataLoader | None = None
+        if needs_gallery(self.metrics):
+            if (gallery_dataloader is None) == (group_pattern is None):
+                raise ValueError(
+                    "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a "
+                    "labelled set) or group_pattern (leave one group of the test set out), and not "
+                    "both"
+                )
+            if gallery_dataloader is not None:
+                self._build_gallery(dataloader, gallery_dataloader)
+        self.group_pattern = group_pattern
+        self.precision = precision
+        self.out = out
+        self.dump = dump
+
+    def _check_labels(self) -> None:
+        if self.kind == "recognition":
+            check_labels(
+                self.dataloader.dataset, unwrap_model(self.runner.model).cls_head.num_classes
+            )
+
+    def _build_metrics(self, evaluator: Evaluator | dict | list) -> list[BaseMetric]:
+        if not evaluator:
+            raise ValueError(
+                f"{self._stage}_evaluator names no metric: for example "
+                f"{self._stage}_evaluator = [dict(type='TopKAccuracy')]"
+            )
+        if not isinstance(evaluator, Evaluator):
+            evaluator = self.runner.build_evaluator(evaluator)
+        dataset: Any = self.dataloader.dataset
+        metainfo = getattr(dataset, "metainfo", None) or {}
+        for metric in evaluator.metrics:
+            metric.dataset_meta = {**metainfo, "ann_file": getattr(dataset, "ann_file", None)}
+            if isinstance(metric, RowMetric):
+                self._check_kind(metric)
+                metric.folder = Path(self.runner.work_dir)
+                metric.device = self._device()
+        self.evaluator = evaluator
+        return evaluator.metrics
+
+    def _check_kind(self, metric: RowMetric) -> None:
+        if metric.kinds and self.kind not in metric.kinds:
+            raise ValueError(
+                f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
+                f"{type(unwrap_model(self.runner.model)).__name__} is tested by {self.kind}: it "
+                f"has {_WHY[self.kind]}"
+            )
+
+    def _device(self) -> torch.device:
+        parameter = next(unwrap_model(self.runner.model).parameters(), None)
+        return torch.device("cpu") if parameter is None else parameter.device
+
+    def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
+        self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
+        check_same_classes(self.dataloader.dataset, self.gallery_dataloader.dataset)
+        differing = different_steps(queries, gallery)
+        if differing:
+            self.runner.logger.warning(
+                "the test videos and those of the gallery do not pass the same pipeline, so their "
+                f"features may not be comparable: {'; '.join(differing)} (change "
+                "test_cfg.gallery_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
+            )
+
+    def run(self) -> dict[str, float]:
+        """Compute the rows on all ranks, the metrics on rank 0; all ranks get the numbers."""
+        self.runner.call_hook(f"before_{self._stage}")
+        self.runner.call_hook(f"before_{self._stage}_epoch")
+        rows = self._collect(self.dataloader)
+        gallery = None
+        if self.gallery_dataloader is not None:
+            gallery = self._collect(self.gallery_dataloader)
+        metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
+        self.runner.call_hook(f"after_{self._stage}_epoch", metrics=metrics)
+        self.runner.call_hook(f"after_{self._stage}")
+        return metrics
+
+    def _collect(self, dataloader: DataLoader) -> Rows:
+        log: Callable[[str], None] = self.runner.logger.info
+        return collect_rows(self.runner.model, dataloader, self.function, log=log)
+
+    def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
+        provenance = self._describe(rows, gallery)
+        if self.group_pattern is not None:
+            groups, names = group_ids(rows.paths, self.group_pattern)
+            rows = replace(rows, groups=groups)
+            provenance |= {"group_pattern": self.group_pattern, "groups": names}
+        if self.dump is not None:
+            self._dump(rows, gallery, provenance)
+        if needs_gallery(self.metrics):
+            check_comparable(rows, gallery)
+        metrics = compute_metrics(self.metrics, rows, gallery)
+        details: dict[str, Any] = {}
+        for metric in self.metrics:
+            if isinstance(metric, RowMetric):
+                details |= metric.details
+                provenance |= metric.provenance
+        if self.out is not None:
+            parts = [rows] if gallery is None else [rows, gallery]
+            content = {
+                "metrics": metrics,
+                **details,
+                "protocol": provenance,
+                "failures": [list(failure) for part in parts for failure in part.failures],
+            }
+            write_json(Path(self.runner.work_dir) / self.out, content)
+        texts = [metric.text for metric in self.metrics if getattr(metric, "text", "")]
+        self.runner.logger.info("\n" + "\n".join([format_metrics(metrics, provenance), *texts]))
+        return metrics
+
+    def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
+        """Everything that the numbers depend on."""
+        dataset = self.dataloader.dataset
+        described = describe_run(self.runner, dataset, rows.num_views, self.kind)
+        settings = metric_settings(self.metrics)
+        if settings:
+            described["protocols"] = settings
+        described["precision"] = self.precision
+        described["videos"] = len(rows)
+        described["failures"] = len(rows.failures)
+        if self.kind == "recognition":
+            described["num_classes"] = rows.num_classes
+        if self.kind == "representation":
+            described["feature_size"] = rows.values.shape[1]
+        if gallery is not None and self.gallery_dataloader is not None:
+            described["bank_videos"] = len(gallery)
+            described["bank_failures"] = len(gallery.failures)
+            described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
+        return described
+
+    def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
+        assert self.dump is not None
+        path = Path(self.runner.work_dir) / self.dump
+        if self.kind == "detection":
+            raise ValueError("scores of boxes have no .npz file: give AVAMeanAP a csv")
+        save = save_scores if self.kind == "recognition" else save_features
+        save(path, rows, provenance)
+        if gallery is not None:
+            save(path.with_name(f"{path.stem}_bank{path.suffix}"), gallery, provenance)
+
+
+@LOOPS.register_module()
+class MultiViewValLoop(MultiViewTestLoop):
+    """Watch a training by the metrics of ``val_evaluator``; the training is not disturbed.
+
+    The same code as the test's, usually with one view of a video. Files that cannot be decoded are
+    counted in the log and leave the metrics alone.
+
+    Args:
+        runner: The runner.
+        dataloader: What is evaluated.
+        evaluator: Metrics.
+        max_views: Views of a video at a time.
+        precision: "float32", "bfloat16" or "float16".
+
+    Raises:
+        ValueError: as :class:`MultiViewTestLoop`; other class folders than the training's; a metric
+            that needs a gallery (the online evaluation hook computes those).
+    """
+
+    _stage = "val"
+
+    def __init__(
+        self,
+        runner: Runner,
+        dataloader: DataLoader | dict,
+        evaluator: Evaluator | dict | list,
+        max_views: int = 30,
+        precision: str = "float32",
+    ) -> None:
+        super().__init__(runner, dataloader, evaluator, None, None, max_views, precision, None)
+        train_loop = getattr(runner, "_train_loop", None)
+        if isinstance(train_loop, BaseLoop):  # not where a loop is built on its own
+            check_same_classes(
+                train_loop.dataloader.dataset,
+                self.dataloader.dataset,
+                ("the training has", "the validation has"),
+            )
+
+    def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
+        if rows.failures:
+            self.runner.logger.warning(
+                f"{len(rows.failures)} of {len(self.dataloader.dataset)} validation videos could "
+                f"not be decoded and do not count, the first is {': '.join(rows.failures[0])}"
+            )
+        # One view is what validation has: its numbers would stand there twice.
+        return compute_metrics(self.metrics, replace(rows, central=None))

@@ -1,0 +1,21 @@
+"""Registered metrics, named in configs by ``test_evaluator`` and ``val_evaluator``."""
+
+from sce_video.evaluation.metrics.ava_map import AVAMeanAP
+from sce_video.evaluation.metrics.base import RowMetric, compute_metrics
+from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
+from sce_video.evaluation.metrics.feature_statistics import FeatureStatistics
+from sce_video.evaluation.metrics.knn import KNN
+from sce_video.evaluation.metrics.linear_probe import LinearProbe
+from sce_video.evaluation.metrics.retrieval import Retrieval
+
+__all__ = [
+    "KNN",
+    "AVAMeanAP",
+    "FeatureStatistics",
+    "LinearProbe",
+    "MeanClassAccuracy",
+    "Retrieval",
+    "RowMetric",
+    "TopKAccuracy",
+    "compute_metrics",
+]

@@ -1,0 +1,238 @@
+"""The contract of a metric: from the rows of a data set to named numbers.
+
+A metric of one's own is one class in one file::
+
+    @METRICS.register_module()
+    class Confidence(RowMetric):
+        def compute(self, rows, gallery=None):
+            return {"confidence": float(rows.scores.max(dim=1).values.mean())}
+
+named in a config by ``custom_imports = dict(imports=["my_metrics"])`` and
+``test_evaluator = [dict(type="TopKAccuracy"), dict(type="Confidence")]``.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.evaluator import BaseMetric
+from torch import Tensor
+
+from sce_video.evaluation.rows import Rows, check_same_size
+
+#: Names in a data sample: of mmaction2 since 1.2, of 1.1 (whose entries are ``{"item": tensor}``),
+#: and of plain dicts.
+_VALUE_KEYS = ("pred_score", "pred_scores", "feature")
+_LABEL_KEYS = ("gt_label", "gt_labels", "label")
+
+
+class RowMetric(BaseMetric):
+    """A metric that computes named numbers from the rows of a data set.
+
+    Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
+    It is mmengine's ``BaseMetric`` too: in a plain test loop, as mmaction2's, it collects the
+    ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
+
+    Attributes:
+        key: Its name in the ``protocols`` of results.json; empty for none.
+        kinds: Kinds of rows that it can be computed of: "recognition" (class scores),
+            "representation" (features), "detection" (scores of boxes); empty for any.
+        needs_gallery: Whether queries are compared with a gallery, or with other groups.
+        device: Where :meth:`compute` may move large tensors; loops set that of the model.
+        folder: Where a metric that writes files puts them; loops set the work dir.
+        details: What :meth:`compute` adds to results.json beside the numbers.
+        provenance: What it adds to the provenance there (``protocol``).
+        text: A table for the log in place of the usual one; empty for none.
+    """
+
+    key = ""
+    needs_gallery = False
+    kinds: tuple[str, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__(collect_device="cpu")
+        self.device = torch.device("cpu")
+        self.folder = Path(".")
+        self.details: dict[str, Any] = {}
+        self.provenance: dict[str, Any] = {}
+        self.text = ""
+
+    def settings(self) -> dict[str, Any]:
+        """The options that the numbers depend on, as plain data."""
+        return {}
+
+    @abstractmethod
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """Named numbers.
+
+        Args:
+            rows: What is evaluated, N samples.
+            gallery: Labelled samples to compare with; without it ``rows.groups`` says which samples
+                of ``rows`` must not be compared with each other.
+        """
+
+    def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
+        """Collect the values of a batch (mmengine calls this in its own test loop)."""
+        for sample in data_samples:
+            value = next((sample[key] for key in _VALUE_KEYS if key in sample), None)
+            label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
+            if value is None:
+                raise ValueError(
+                    f"a data sample has none of {', '.join(_VALUE_KEYS)}, only {sorted(sample)}"
+                )
+            label = int(torch.as_tensor(_item(label)).reshape(-1)[0])
+            self.results.append((torch.as_tensor(_item(value)).detach().cpu().float(), label))
+
+    def compute_metrics(self, results: list) -> dict[str, float]:
+        """The numbers of all that was collected."""
+        if self.needs_gallery:
+            raise ValueError(
+                f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
+                "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
+            )
+        count = len(results)
+        rows = Rows(
+            values=torch.stack([value for value, _ in results]),
+            labels=torch.tensor([label for _, label in results]),
+            indices=torch.arange(count),
+            paths=[f"#{i}" for i in range(count)],
+        )
+        return self.compute(rows)
+
+
+def _item(value: Any) -> Any:
+    return value["item"] if isinstance(value, dict) else value
+
+
+def compute_metrics(
+    metrics: Sequence[BaseMetric], rows: Rows, gallery: Rows | None = None
+) -> dict[str, float]:
+    """The numbers of all metrics.
+
+    A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
+    ``pred_score`` and ``gt_label``.
+
+    Args:
+        metrics: Built metrics.
+        rows: What is evaluated.
+        gallery: See :meth:`RowMetric.compute`.
+
+    Raises:
+        ValueError: two metrics give a number of the same name.
+    """
+    numbers: dict[str, float] = {}
+    for metric in metrics:
+        if isinstance(metric, RowMetric):
+            new = metric.compute(rows, gallery)
+        else:
+            new = _compute_other(metric, rows)
+        twice = sorted(set(new) & set(numbers))
+        if twice:
+            raise ValueError(f"two metrics of the evaluator give {', '.join(twice)}")
+        numbers.update(new)
+    return numbers
+
+
+def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
+    """The numbers of a metric that knows data samples only; all rows are on this rank."""
+    metric.results.clear()
+    for value, label in zip(rows.values, rows.labels, strict=True):
+        label = label.reshape(1)
+        sample = {
+            "pred_score": value,
+            "gt_label": label,
+            "pred_scores": {"item": value},
+            "gt_labels": {"item": label},
+        }
+        metric.process({}, [sample])
+    new = metric.compute_metrics(metric.results)
+    metric.results.clear()
+    prefix = f"{metric.prefix}/" if metric.prefix else ""
+    return {f"{prefix}{name}": float(value) for name, value in new.items()}
+
+
+def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
+    """Whether one of the metrics compares with a gallery or with other groups."""
+    return any(getattr(metric, "needs_gallery", False) for metric in metrics)
+
+
+def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
+    """The options of the metrics that have some, by their key."""
+    return {
+        metric.key: metric.settings()
+        for metric in metrics
+        if isinstance(metric, RowMetric) and metric.settings()
+    }
+
+
+def for_each_group(
+    rows: Rows, gallery: Rows | None, function: Callable[[Rows, Rows, int], Tensor]
+) -> Tensor:
+    """Results of all queries: against the gallery, or each group against all others.
+
+    Without a gallery every group of ``rows`` is the test set once and all others are its gallery:
+    whatever is fitted or centred on the gallery is fitted again for each.
+
+    Args:
+        rows: The queries, N samples.
+        gallery: What they are compared with; None takes ``rows.groups``.
+        function: From queries (n samples), gallery and number of classes to results (n, ...).
+
+    Returns:
+        (N, ...), in the order of ``rows``.
+
+    Raises:
+        ValueError: see :func:`check_comparable`.
+    """
+    check_comparable(rows, gallery)
+    if gallery is not None:
+        num_classes = int(torch.cat([rows.labels, gallery.labels]).max()) + 1
+        return function(rows, gallery, num_classes)
+    assert rows.groups is not None
+    num_classes = int(rows.labels.max()) + 1
+    parts, order = [], []
+    for group in rows.groups.unique():
+        inside = rows.groups == group
+        parts.append(function(rows.subset(inside), rows.subset(~inside), num_classes))
+        order.append(torch.nonzero(inside).flatten())
+    return torch.cat(parts)[torch.cat(order).argsort()]
+
+
+def check_comparable(rows: Rows, gallery: Rows | None) -> None:
+    """Raise unless queries and gallery are labelled, of one size, and share all query classes.
+
+    Raises:
+        ValueError: neither or both of gallery and groups, unlabelled videos, features of different
+            sizes, a class that only the queries (or one group) have; the first video is named.
+    """
+    if (gallery is None) == (rows.groups is None):
+        raise ValueError("give either a gallery or groups for leave-one-group-out")
+    for part, name in ((rows, "query"), (gallery, "gallery")):
+        unlabelled = [] if part is None else torch.nonzero(part.labels < 0).flatten().tolist()
+        if part is not None and unlabelled:
+            raise ValueError(
+                f"evaluation needs labels: {len(unlabelled)} of {len(part)} {name} videos have "
+                f"none, the first is {part.paths[unlabelled[0]]}"
+            )
+    labels = rows.labels.tolist()
+    if gallery is not None:
+        check_same_size(rows, gallery)
+        unseen = sorted(set(labels) - set(gallery.labels.tolist()))
+        where = "not in the gallery"
+    else:
+        assert rows.groups is not None
+        groups: dict[int, set[int]] = {}
+        for label, group in zip(labels, rows.groups.tolist(), strict=True):
+            groups.setdefault(label, set()).add(group)
+        unseen = sorted(label for label, members in groups.items() if len(members) < 2)
+        where = "in one group only"
+    if unseen:
+        example = rows.paths[labels.index(unseen[0])]
+        raise ValueError(
+            f"classes {unseen} occur among the queries (as {example}) but {where}: "
+            "no neighbour and no probe can name them"
+        )

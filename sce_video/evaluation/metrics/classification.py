@@ -1,0 +1,75 @@
+"""Accuracies of a classifier, over all views of a video and over the central one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
+from sce_video.evaluation.metrics.base import RowMetric
+from sce_video.evaluation.rows import Rows
+from sce_video.registry import METRICS
+
+
+@METRICS.register_module()
+class TopKAccuracy(RowMetric):
+    """``top1, top5`` (0 to 1) and, where kept, ``one_view_top1, one_view_top5``.
+
+    With fewer than k classes every video is within the top k.
+
+    Args:
+        ks: Ranks.
+    """
+
+    kinds = ("recognition",)
+
+    def __init__(self, ks: Sequence[int] = (1, 5)) -> None:
+        super().__init__()
+        if not ks or min(ks) < 1:
+            raise ValueError(f"ks must be ranks of 1 or more, got {tuple(ks)}")
+        self.ks = tuple(ks)
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+        return {
+            f"{prefix}top{k}": value
+            for prefix, scores in _all_and_one_view(rows)
+            for k, value in top_k_accuracy(scores, rows.labels, self.ks).items()
+        }
+
+
+@METRICS.register_module()
+class MeanClassAccuracy(RowMetric):
+    """``mean_class_accuracy``: top-1 of every class, averaged over the classes that occur."""
+
+    kinds = ("recognition",)
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+        return {
+            f"{prefix}mean_class_accuracy": mean_class_accuracy(scores, rows.labels)
+            for prefix, scores in _all_and_one_view(rows)
+        }
+
+
+def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
+    """Prefix and scores (N, C) of all views, then of the central view where it was kept.
+
+    Raises:
+        ValueError: no videos, or a label that is missing or no class; the first video is named.
+    """
+    if len(rows) == 0:
+        raise ValueError(f"{rows.name}: no videos to take an accuracy of")
+    wrong = torch.nonzero((rows.labels < 0) | (rows.labels >= rows.num_classes)).flatten()
+    if len(wrong):
+        row = int(wrong[0])
+        raise ValueError(
+            f"{rows.name}: accuracy needs labels from 0 to {rows.num_classes - 1}: {len(wrong)} of "
+            f"{len(rows)} videos, the first is row {row}, {rows.paths[row]} "
+            f"(label {int(rows.labels[row])})"
+        )
+    yield "", rows.values
+    if rows.central is not None:
+        yield "one_view_", rows.central

@@ -1,0 +1,189 @@
+"""Retrieval: R@k of queries in a gallery, as a metric and between two feature files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.functional.neighbours import (
+    ROW_BLOCK,
+    faiss_neighbours,
+    nearest_neighbours,
+)
+from sce_video.evaluation.functional.retrieval import (
+    Ranking,
+    Search,
+    check_ranks,
+    rank,
+    retrieval_hits,
+)
+from sce_video.evaluation.metrics.base import RowMetric, for_each_group
+from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.registry import METRICS
+
+#: Prefix of the numbers of each way to compare.
+_PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
+
+
+@METRICS.register_module()
+class Retrieval(RowMetric):
+    """``retrieval_r1, ...`` (centred features) and ``retrieval_plain_r1, ...``, 0 to 1.
+
+    See :func:`~sce_video.evaluation.functional.retrieval.retrieval_hits`.
+
+    Args:
+        ks: Ranks.
+    """
+
+    key = "retrieval"
+    needs_gallery = True
+    kinds = ("representation",)
+
+    def __init__(self, ks: Sequence[int] = (1, 5, 10)) -> None:
+        super().__init__()
+        check_ranks(ks)
+        self.ks = tuple(ks)
+
+    def settings(self) -> dict[str, Any]:
+        """``ks``."""
+        return {"ks": self.ks}
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class. With groups each is centred on its own gallery."""
+        metrics = {}
+        for name, prefix in _PREFIXES.items():
+            hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
+            for column, k in enumerate(self.ks):
+                metrics[f"{prefix}_r{k}"] = float(hits[:, column].double().mean())
+        return metrics
+
+    def _hits(self, centred: bool, queries: Rows, gallery: Rows, num_classes: int) -> Tensor:
+        return retrieval_hits(
+            queries.values.to(self.device),
+            gallery.values.to(self.device),
+            queries.labels.to(self.device),
+            gallery.labels.to(self.device),
+            ks=self.ks,
+            centred=centred,
+        ).cpu()
+
+
+class RetrievalResult(NamedTuple):
+    """The outcome of the retrieval protocol.
+
+    Attributes:
+        centred: R@k (0 to 1) by k, of centred features.
+        plain: R@k of the features as they are.
+        rankings: The rankings behind them, by ``"centred"`` and ``"plain"``.
+        shared: Queries whose path is in the gallery too, where it was left out for them.
+        unseen: Queries whose class the gallery does not have: they never hit.
+    """
+
+    centred: dict[int, float]
+    plain: dict[int, float]
+    rankings: dict[str, Ranking]
+    shared: int
+    unseen: int
+
+    def metrics(self) -> dict[str, float]:
+        """``retrieval_r1, ...`` (centred) and ``retrieval_plain_r1, ...``, 0 to 1."""
+        return {
+            f"{_PREFIXES[name]}_r{k}": value
+            for name, recall in (("centred", self.centred), ("plain", self.plain))
+            for k, value in recall.items()
+        }
+
+
+def retrieve(
+    queries: Rows,
+    gallery: Rows,
+    *,
+    ks: Sequence[int] = (1, 5, 10),
+    backend: str = "exact",
+    faiss_index: str = "Flat",
+    block: int = 1024,
+    gallery_block: int = ROW_BLOCK,
+) -> RetrievalResult:
+    """R@k of queries in a gallery, centred and plain.
+
+    A gallery video with the path of the query is not counted as its neighbour, so the two sets may
+    overlap or be the same. The means are those of the whole sets.
+
+    Args:
+        queries: Labelled features.
+        gallery: Labelled features.
+        ks: Ranks, in any order.
+        backend: "exact" or "faiss".
+        faiss_index: See :func:`faiss_neighbours`.
+        block: Queries compared at a time.
+        gallery_block: Rows of the gallery compared at a time.
+
+    Raises:
+        ValueError: no labels, features of different sizes, a rank below 1, an unknown backend, a
+            query for which no video of the gallery is left; files and videos are named.
+        ImportError: faiss is asked for and not installed.
+    """
+    searches: dict[str, Search] = {
+        "exact": nearest_neighbours,
+        "faiss": partial(faiss_neighbours, index=faiss_index),
+    }
+    if backend not in searches:
+        raise ValueError(f"unknown backend {backend!r}, known: {', '.join(searches)}")
+    check_ranks(ks)
+    for features in (queries, gallery):
+        check_labelled(features, "retrieval")
+    check_same_size(queries, gallery)
+    query_groups, gallery_groups, shared = shared_groups(queries.paths, gallery.paths)
+    rankings = {
+        name: rank(
+            queries.values,
+            gallery.values,
+            queries.labels,
+            gallery.labels,
+            k=max(ks),
+            centred=name == "centred",
+            query_groups=query_groups if shared else None,
+            gallery_groups=gallery_groups if shared else None,
+            search=partial(searches[backend], gallery_block=gallery_block),
+            block=block,
+        )
+        for name in _PREFIXES
+    }
+    alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
+    if alone:
+        raise ValueError(
+            f"{gallery.source or 'the gallery'} holds nothing but the query itself for "
+            f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
+        )
+    unseen = ~torch.isin(queries.labels, gallery.labels.unique())
+    return RetrievalResult(
+        centred=rankings["centred"].recall(ks),
+        plain=rankings["plain"].recall(ks),
+        rankings=rankings,
+        shared=shared,
+        unseen=int(unseen.sum()),
+    )
+
+
+def shared_groups(
+    query_paths: Sequence[str], gallery_paths: Sequence[str]
+) -> tuple[Tensor, Tensor, int]:
+    """Groups by path, which leave a query itself out of the gallery.
+
+    Returns:
+        Groups of the queries (N,) and of the gallery (M,), equal where the paths are; and the
+        number of queries whose path is in the gallery.
+    """
+    number = {path: i for i, path in enumerate(query_paths)}
+    held = Counter(path for path in gallery_paths if path in number)
+    # -1 is no query's number: what is not shared belongs to no query.
+    return (
+        torch.tensor([number[path] for path in query_paths], dtype=torch.long),
+        torch.tensor([number.get(path, -1) for path in gallery_paths], dtype=torch.long),
+        sum(path in held for path in query_paths),
+    )

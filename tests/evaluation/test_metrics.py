@@ -1,0 +1,199 @@
+"""Metrics: against a gallery, leaving groups out, in other loops, and what is refused."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from mmaction.evaluation import AccMetric
+from mmengine.evaluator import Evaluator
+
+from sce_video.evaluation import (
+    KNN,
+    FeatureStatistics,
+    LinearProbe,
+    MeanClassAccuracy,
+    Retrieval,
+    RowMetric,
+    Rows,
+    TopKAccuracy,
+    compute_metrics,
+    effective_rank,
+    fit_linear_probe,
+    group_ids,
+    knn_scores,
+    retrieval_recall,
+    top_k_accuracy,
+)
+
+CLASSES = 6
+
+
+def features(count, seed, groups=3, spread=1.5):
+    generator = torch.Generator().manual_seed(seed)
+    centres = torch.randn(CLASSES, 5, generator=torch.Generator().manual_seed(7))
+    labels = torch.arange(count) % CLASSES
+    noise = torch.randn(count, 5, generator=generator)
+    paths = [f"class{i % CLASSES}/person{i // CLASSES % groups}_{i}.mp4" for i in range(count)]
+    return Rows(centres[labels] + spread * noise, labels, torch.arange(count), paths)
+
+
+def all_metrics():
+    return [KNN(), LinearProbe(), Retrieval()]
+
+
+def test_against_a_bank_each_figure_is_that_of_its_function():
+    queries, gallery = features(36, 0), features(60, 1)
+    metrics = compute_metrics(
+        [KNN(k=7), LinearProbe(), Retrieval(), FeatureStatistics()], queries, gallery
+    )
+    q, b = queries.features, gallery.features
+    knn = top_k_accuracy(knn_scores(q, b, gallery.labels, k=7), queries.labels)
+    linear = top_k_accuracy(fit_linear_probe(b, gallery.labels).scores(q), queries.labels)
+    expected = {"knn_top1": knn[1], "knn_top5": knn[5]}
+    expected |= {"linear_top1": linear[1], "linear_top5": linear[5]}
+    for name, centred in (("retrieval", True), ("retrieval_plain", False)):
+        recall = retrieval_recall(q, b, queries.labels, gallery.labels, centred=centred)
+        expected |= {f"{name}_r{k}": value for k, value in recall.items()}
+    assert {name: metrics[name] for name in expected} == pytest.approx(expected)
+    assert metrics["linear_mean_class"] == pytest.approx(linear[1])  # classes of equal size
+    assert metrics["effective_rank"] == pytest.approx(float(effective_rank(q)))
+    assert set(metrics) == {*expected, "linear_mean_class", "feature_std", "effective_rank"}
+    assert all(0 <= metrics[name] <= 1 for name in expected)
+    assert 1 / CLASSES < metrics["knn_top1"] < 1
+
+
+def test_leaving_groups_out_is_the_pooled_mean_over_groups():
+    mixed = torch.randperm(54, generator=torch.Generator().manual_seed(3))
+    data = features(54, 2).subset(mixed)  # groups and classes in no order
+    groups, names = group_ids(data.paths, r"person(\d+)")
+    assert names == ["0", "1", "2"]
+    pooled = compute_metrics(all_metrics(), dataclasses.replace(data, groups=groups))
+    parts = [
+        compute_metrics(all_metrics(), data.subset(groups == g), data.subset(groups != g))
+        for g in range(3)
+    ]
+    for name in ("knn_top1", "linear_top1", "retrieval_r1", "retrieval_plain_r5"):
+        assert pooled[name] == pytest.approx(sum(part[name] for part in parts) / 3), name
+
+
+def test_a_group_does_not_help_itself():
+    # Within a person all videos look alike and differ in class: only leaving out is honest.
+    count = 24
+    person = torch.arange(count) // 4
+    x = torch.eye(6)[person] * 10 + torch.randn(count, 6, generator=torch.Generator())
+    labels = person % 2
+    data = Rows(
+        x, labels, torch.arange(count), [f"person{int(p)}/{i}" for i, p in enumerate(person)]
+    )
+    groups, _ = group_ids(data.paths, r"person(\d+)")
+    ids = torch.arange(count)
+    itself = knn_scores(x, x, labels, k=3, query_groups=ids, gallery_groups=ids)
+    assert top_k_accuracy(itself, labels, (1,))[1] == 1.0
+    grouped = dataclasses.replace(data, groups=groups)
+    assert KNN(k=3).compute(grouped)["knn_top1"] < 0.8
+
+
+def test_group_patterns_are_checked():
+    assert group_ids(["b1", "a2", "b1"], r"([ab])\d")[0].tolist() == [1, 0, 1]
+    with pytest.raises(ValueError, match="must have one group, has 0"):
+        group_ids(["a"], "a")
+    with pytest.raises(ValueError, match="1 of 2 paths, the first is 'x'"):
+        group_ids(["a1", "x"], r"a(\d)")
+    with pytest.raises(ValueError, match="only the group"):
+        group_ids(["a1", "a1"], r"a(\d)")
+
+
+def test_what_cannot_be_judged_is_named():
+    queries, gallery = features(12, 0), features(12, 1)
+    with pytest.raises(ValueError, match="either a gallery or groups"):
+        compute_metrics([LinearProbe()], queries)
+    with pytest.raises(ValueError, match=r"classes \[5\].*not in the gallery"):
+        compute_metrics([KNN(), Retrieval()], queries, gallery.subset(gallery.labels < 5))
+    unlabelled = Rows(gallery.features, gallery.labels - 1, gallery.indices, gallery.paths)
+    with pytest.raises(
+        ValueError, match=r"2 of 12 gallery videos have none.*class0/person0_0\.mp4"
+    ):
+        compute_metrics([KNN(), Retrieval()], queries, unlabelled)
+    other = Rows(torch.randn(12, 9), gallery.labels, gallery.indices, gallery.paths)
+    with pytest.raises(ValueError, match="features of different sizes: 5 in the queries, 9"):
+        compute_metrics([KNN(), Retrieval()], queries, other)
+
+
+# -- metrics of others in our loop, ours in the loops of others ---------------------------------
+
+
+def scores(count=40, classes=7, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    values = torch.rand(count, classes, generator=generator).softmax(dim=1)
+    labels = torch.randint(0, classes, (count,), generator=generator)
+    return Rows(values, labels, torch.arange(count), [f"{i}.mp4" for i in range(count)])
+
+
+def test_mmactions_accuracy_gives_ours():
+    rows = scores()
+    numbers = compute_metrics([TopKAccuracy(), MeanClassAccuracy(), AccMetric()], rows)
+    assert numbers["acc/top1"] == pytest.approx(numbers["top1"])
+    assert numbers["acc/top5"] == pytest.approx(numbers["top5"])
+    assert numbers["acc/mean1"] == pytest.approx(numbers["mean_class_accuracy"])
+    assert 0 < numbers["top1"] < numbers["top5"] < 1
+
+
+def test_ours_is_a_plain_metric_of_mmengine():
+    """As a test loop of mmaction2 runs it: batches of data samples, then evaluate(size)."""
+    rows = scores()
+    evaluator = Evaluator([TopKAccuracy(ks=(1, 3)), AccMetric()])
+    for start in range(0, len(rows), 16):
+        part = slice(start, start + 16)
+        evaluator.process(
+            [
+                {"pred_scores": {"item": value}, "gt_labels": {"item": label.reshape(1)}}
+                for value, label in zip(rows.values[part], rows.labels[part], strict=True)
+            ]
+        )
+    numbers = evaluator.evaluate(len(rows))
+    ranked = np.argsort(-rows.values.numpy(), axis=1)
+    for k in (1, 3):
+        hits = (ranked[:, :k] == rows.labels.numpy()[:, None]).any(axis=1)
+        assert numbers[f"top{k}"] == pytest.approx(hits.mean())
+    assert numbers["acc/top1"] == pytest.approx(numbers["top1"])
+    later = TopKAccuracy()  # the names of mmaction2 1.2
+    later.process({}, [{"pred_score": torch.eye(3)[1], "gt_label": torch.tensor([1])}])
+    assert later.evaluate(1) == {"top1": 1.0, "top5": 1.0}
+    with pytest.raises(ValueError, match="MultiViewTestLoop"):
+        KNN().compute_metrics([(torch.ones(3), 0)])
+
+
+class Spread(RowMetric):
+    """A metric of one's own: one class."""
+
+    def compute(self, rows, gallery=None):
+        return {"spread": float(rows.values.std())}
+
+
+def test_numbers_of_one_name_are_refused():
+    assert set(compute_metrics([Spread(), TopKAccuracy()], scores())) == {"spread", "top1", "top5"}
+    with pytest.raises(ValueError, match="two metrics of the evaluator give spread"):
+        compute_metrics([Spread(), Spread()], scores())
+
+
+def test_one_view_beside_all_views():
+    rows = scores()
+    one = dataclasses.replace(rows, central=scores(seed=1).values)
+    numbers = compute_metrics([TopKAccuracy(), MeanClassAccuracy()], one)
+    alone = dataclasses.replace(rows, values=one.central)
+    for name, value in compute_metrics([TopKAccuracy(), MeanClassAccuracy()], alone).items():
+        assert numbers[f"one_view_{name}"] == value
+    for name, value in compute_metrics([TopKAccuracy(), MeanClassAccuracy()], rows).items():
+        assert numbers[name] == value
+
+
+def test_labels_that_are_no_class_are_named():
+    rows = scores()
+    rows.labels[3] = 7
+    with pytest.raises(ValueError, match=r"labels from 0 to 6: 1 of 40 .* row 3, 3\.mp4 .label 7"):
+        TopKAccuracy().compute(rows)
+    with pytest.raises(ValueError, match="ranks of 1 or more"):
+        TopKAccuracy(ks=(0,))
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        KNN(k=0)
