@@ -1,4 +1,4 @@
-"""Downstream recipes build, and say what their names and the protocols of the paper (appendix D.3) say."""
+"""Downstream recipes build, and say what their names and the paper (appendix D.3) say."""
 
 from __future__ import annotations
 
