@@ -1,8 +1,8 @@
-"""Reading a config and changing it from the command line, mistyped keys refused.
+"""Reading a config and changing it from the command line; mistyped keys are refused.
 
-mmengine adds an unknown ``--cfg-options`` key to the config without a word. Here a key has to exist
-in the config, or be an argument of the class that the dict around it names by ``type``, or be a
-setting that the runner reads. :func:`check_config` asks the same of the config file itself.
+mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here a key has to
+exist in the config, or be an argument of the class that the dict around it names by ``type``, or be
+a setting that the runner reads. :func:`check_config` checks the config file itself by this rule.
 """
 
 from __future__ import annotations
@@ -25,6 +25,13 @@ from torch.utils.data import DataLoader
 import sce_video.registry as own_registry
 from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
+from sce_video.engine.config_steps import (
+    child,
+    named_path,
+    numbered_path,
+    read_config,
+    step_index,
+)
 
 _PARTS = (
     "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
@@ -39,7 +46,7 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
     ("custom_hooks",): {"priority"},
     ("default_hooks",): {"priority"},
 }
-# Read by Runner from the whole config, beside the arguments of its constructor.
+# Read by Runner from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = {
     "activation_checkpointing",
     "compile",
@@ -63,33 +70,40 @@ def load_config(
     Args:
         path: A Python, JSON or YAML config.
         cfg_options: ``["model.tau=0.1", ...]`` as typed, values as in mmengine's ``DictAction``
-            (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or ``{"model.tau": 0.1}``.
-            ``pipeline.0.size`` names an entry of a list.
+            (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or ``{"model.tau": 0.1}``. An
+            entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
+            or by its number, ``pipeline.1.num_frames``; child configs may use names too, see
+            :func:`~sce_video.engine.config_steps.read_config`.
 
     Returns:
-        The changed config. ``key=None`` empties a setting, whatever it was.
+        The changed config. ``key=None`` sets a setting to None, whatever it was.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an option without "=", an unknown key (the message suggests the near ones), an
-            index out of its list, a plain value where the config has a dict.
+        ValueError: an option without "=", an unknown key (the message suggests the near ones), a
+            name or number that a list does not have, a name that several of its entries have, a
+            plain value where the config has a dict.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no config file at {path}")
-    cfg = Config.fromfile(str(path))
+    cfg = read_config(path)
     if cfg_options is not None and not isinstance(cfg_options, dict):
         cfg_options = parse_options(cfg_options)
-    options = list(_flat(cfg, cfg_options or {}))
-    # The class first: it decides which keys its dict takes.
-    options.sort(key=lambda option: option[0].split(".")[-1] != "type")
+    options = [
+        # Names refer to the types in the file, whatever type an option sets before.
+        (numbered_path(cfg, key.split(".")), key, value)
+        for key, value in _flat(cfg, cfg_options or {})
+    ]
+    # Types first: a type decides which keys its dict takes.
+    options.sort(key=lambda option: option[0][-1] != "type")
     editor = _Editor(cfg)
-    for key, value in options:
-        editor.set(key, value)
+    for parts, key, value in options:
+        editor.set(parts, key, value)
     return cfg
 
 
 def parse_options(options: Sequence[str]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; the last of equal keys holds.
+    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
 
     Raises:
         ValueError: an option without "=" or with brackets that do not match.
@@ -103,16 +117,16 @@ def parse_options(options: Sequence[str]) -> dict[str, Any]:
             value = DictAction._parse_iterable(text)
         except AssertionError as error:
             raise ValueError(f"brackets do not match in the config option {option!r}") from error
-        # mmengine drops the blanks of plain text too: a path would no longer be found.
+        # mmengine removes spaces from plain text too: a path with spaces would not be found.
         parsed[key] = text.strip("'\"") if isinstance(value, str) else value
     return parsed
 
 
 def set_backend(cfg: Config, backend: str) -> None:
-    """Let every ``OpenVideo`` of a config decode with this backend.
+    """Set the decoding backend of every ``OpenVideo`` of a config.
 
     Raises:
-        ValueError: unknown, or not installed, or the config opens no video files.
+        ValueError: the backend is unknown or not installed, or the config opens no video files.
     """
     try:
         check_backend(backend)
@@ -120,7 +134,7 @@ def set_backend(cfg: Config, backend: str) -> None:
         raise ValueError(str(error)) from error
     openers = [node for _, node in _dicts(cfg._cfg_dict, ()) if _opens_videos(node)]
     if not openers:
-        raise ValueError(f"the config opens no video files, so there is no use in {backend!r}")
+        raise ValueError(f"the config opens no video files: the backend {backend!r} has no effect")
     for node in openers:
         node["backend"] = backend
 
@@ -133,13 +147,12 @@ def _opens_videos(node: dict) -> bool:
 def check_config(cfg: Config) -> None:
     """Refuse keys that the class or function named by the ``type`` beside them does not take.
 
-    Not judged: dicts without ``type``, save for the runner's own (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); types that no registry knows; classes with ``**kwargs``, which take
-    anything; dicts called ``*_cfg`` inside a model (``norm_cfg``), whose readers have keys of their
-    own.
+    Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
+    ``env_cfg``, ``compile``); types that no registry has; classes with ``**kwargs``, which take
+    any key; dicts called ``*_cfg`` inside a model (``norm_cfg``), whose builders take further keys.
 
     Raises:
-        ValueError: lists every such key with its path and the near ones.
+        ValueError: lists every unknown key with its path and the near ones.
     """
     faults = []
     for path, node in _dicts(cfg._cfg_dict, ()):
@@ -148,36 +161,37 @@ def check_config(cfg: Config) -> None:
             continue
         for key in node:
             if key not in known.keys:
-                faults.append(f"{_join(path, key)}: {_explain(known, key, path, cfg)}")
+                name = named_path(cfg, (*path, str(key)))
+                faults.append(f"{name}: {_explain(known, key, path, cfg)}")
     if faults:
         raise ValueError("unknown keys in the config:\n  " + "\n  ".join(faults))
 
 
 class _Known(NamedTuple):
-    """What may stand in a dict."""
+    """The keys that a dict of the config may have."""
 
     keys: set[str]
-    any_key: bool  # the class takes **kwargs: ``keys`` are only those that have a name
-    owner: str
+    any_key: bool  # the class takes **kwargs: ``keys`` are its named arguments only
+    owner: str  # the class or setting that the dict belongs to, for messages
 
 
 def _known_keys(node: dict, path: tuple[str, ...]) -> _Known | None:
-    """The keys that a dict of the config may have, None if nothing is known of it."""
+    """The keys that the dict at ``path`` may have; None if they are not known."""
     special = _runner_dicts().get(".".join(path))
     if "type" not in node:
         return None if special is None else _Known(special, False, ".".join(path))
     found = _find(node["type"])
     if not found:
         return None
-    place = tuple(part for part in path if not part.isdecimal())
-    if place[:1] == ("default_hooks",) and len(place) == 2:
-        place = place[:1]
+    setting = tuple(part for part in path if not part.isdecimal())
+    if setting[:1] == ("default_hooks",) and len(setting) == 2:
+        setting = setting[:1]
     signatures = [_parameters(part) for part in found]
     keys = set().union(*(names for names, _ in signatures)) | _BUILDER_KEYS
-    # The function that reads a norm_cfg or its like takes keys that the class does not.
+    # The builders of norm_cfg, act_cfg etc. take keys that the class does not.
     free_form = len(path) > 1 and path[-1].endswith("_cfg")
     return _Known(
-        keys | _BUILDER_KEYS_OF.get(place, set()),
+        keys | _BUILDER_KEYS_OF.get(setting, set()),
         free_form or any(any_key for _, any_key in signatures),
         node["type"] if isinstance(node["type"], str) else found[0].__name__,
     )
@@ -208,7 +222,7 @@ def _top_level_keys() -> set[str]:
 
 
 def _find(kind: Any) -> list[Any]:
-    """The classes and functions that a ``type`` may mean, of all registries; each once."""
+    """The classes and functions that a ``type`` may refer to, of all registries; each once."""
     if not isinstance(kind, str):
         return [kind] if callable(kind) else []
     scope, name = Registry.split_scope_key(kind)
@@ -222,10 +236,10 @@ def _find(kind: Any) -> list[Any]:
 
 
 def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Names of the arguments, and whether it takes others too (``**kwargs``).
+    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``).
 
-    A class that hands ``**kwargs`` on most often does so to its parent: the parent's arguments are
-    among the names then.
+    A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
+    among the names.
     """
     constructors = [part]
     if inspect.isclass(part):
@@ -247,7 +261,7 @@ def _parameters(part: Any) -> tuple[set[str], bool]:
 
 
 def _dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict]]:
-    """All dicts within, in order, with their paths."""
+    """All dicts below a node, in order, with their paths."""
     if isinstance(node, dict):
         yield path, node
         for key, value in node.items():
@@ -261,10 +275,10 @@ def _flat(node: Any, options: dict, path: tuple[str, ...] = ()) -> Iterator[tupl
     """Nested dicts of options as dotted keys, where the config has a dict to merge them into."""
     for key, value in options.items():
         target = node
-        for part in str(key).split("."):
-            target = _child(target, part)
-        whole = not isinstance(value, dict) or value.get("_delete_")
-        if whole or not isinstance(target, dict | list):
+        for part in numbered_path(node, str(key).split(".")):
+            target = child(target, part)
+        replaces = not isinstance(value, dict) or value.get("_delete_")
+        if replaces or not isinstance(target, dict | list | tuple):
             if isinstance(value, dict):
                 value = {k: v for k, v in value.items() if k != "_delete_"}
             yield _join(path, str(key)), value
@@ -272,33 +286,33 @@ def _flat(node: Any, options: dict, path: tuple[str, ...] = ()) -> Iterator[tupl
             yield from _flat(target, value, (*path, str(key)))
 
 
-def _child(node: Any, part: str) -> Any:
-    """One step down, None where there is nothing."""
-    if isinstance(node, dict | Config):
-        return node.get(part)
-    if isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node):
-        return node[int(part)]
-    return None
-
-
 class _Editor:
-    """Sets dotted keys of a config, or raises what is wrong with one."""
+    """Sets keys of a config one after the other, after checking each."""
 
     def __init__(self, cfg: Config) -> None:
         self.cfg = cfg
         self.begun: set[tuple[str, ...]] = set()  # dicts that only the options have
 
-    def set(self, full_key: str, value: Any) -> None:
-        """Set one key; dicts on the way that are None or a switch so far are begun."""
-        parts = full_key.split(".")
+    def set(self, parts: Sequence[str], full_key: str, value: Any) -> None:
+        """Set one key; dicts on the way that are None or a switch so far are created.
+
+        Args:
+            parts: Path of the key; entries of lists by number or name.
+            full_key: The key as the user wrote it, for messages.
+            value: What to set.
+
+        Raises:
+            ValueError: see :func:`load_config`.
+        """
+        parts = numbered_path(self.cfg._cfg_dict, parts)
         node: Any = self.cfg._cfg_dict
         steps: list[tuple[Any, Any]] = []  # containers on the way, and the key taken in each
         for depth, part in enumerate(parts):
             path = tuple(parts[:depth])
             if isinstance(node, list | tuple):
-                steps.append((node, _index(node, part, path, full_key)))
+                steps.append((node, self._index(node, part, path, full_key)))
             else:
-                self._check_key(node, path, full_key)
+                self._check_key(node, path, parts[depth:], full_key)
                 steps.append((node, part))
             if depth < len(parts) - 1:
                 node = self._descend(*steps[-1], (*path, part), full_key)
@@ -313,19 +327,28 @@ class _Editor:
                 container[step] = value
                 value = container
 
+    def _index(self, node: Sequence, part: str, path: tuple[str, ...], full_key: str) -> int:
+        """The index of an entry of the list at ``path``."""
+        try:
+            return step_index(node, part, named_path(self.cfg, path))
+        except ValueError as error:
+            raise ValueError(f"{full_key}: {error}") from None
+
     def _descend(self, node: Any, key: Any, path: tuple[str, ...], full_key: str) -> Any:
-        """What lies below a key, a new dict where there is nothing yet."""
+        """What is below a key; a new dict where there is nothing yet."""
         below = node.get(key) if isinstance(node, dict) else node[key]
         if below is None or isinstance(below, bool):
             self.begun.add(path)
             return ConfigDict()
         if isinstance(below, dict | list | tuple):
             return below
-        raise ValueError(f"{full_key}: {'.'.join(path)} is {below!r}, it has no keys")
+        raise ValueError(f"{full_key}: {named_path(self.cfg, path)} is {below!r}, it has no keys")
 
-    def _check_key(self, node: dict, path: tuple[str, ...], full_key: str) -> None:
-        """Raise if a dict may not have the next key of ``full_key``."""
-        part, *rest = full_key.split(".")[len(path) :]
+    def _check_key(
+        self, node: dict, path: tuple[str, ...], parts: Sequence[str], full_key: str
+    ) -> None:
+        """Raise if the dict at ``path`` may not have the first of ``parts``."""
+        part, *rest = parts
         if part in node:
             return
         if not path:
@@ -335,10 +358,11 @@ class _Editor:
         else:
             known = _known_keys(node, path)
         if known is None and path in self.begun:
-            if part.isdecimal():
+            # A number or the name of a class: what the user takes for a list does not exist.
+            if part.isdecimal() or (part[:1].isupper() and _find(part)):
                 raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
             return
-        known = known or _Known(set(), False, ".".join(path))
+        known = known or _Known(set(), False, named_path(self.cfg, path))
         near = difflib.get_close_matches(part, known.keys, 1, 0.8)
         if part in known.keys or (known.any_key and not near):
             return
@@ -348,35 +372,23 @@ class _Editor:
         )
 
 
-def _index(node: Sequence, part: str, path: tuple[str, ...], full_key: str) -> int:
-    """The number of an entry of a list."""
-    if part.isdecimal() and int(part) < len(node):
-        return int(part)
-    kinds = [str(n["type"]) for n in node if isinstance(n, dict) and "type" in n]
-    entries = f" ({', '.join(f'{i}: {kind}' for i, kind in enumerate(kinds))})" if kinds else ""
-    raise ValueError(
-        f"{full_key}: {'.'.join(path)} is a list of {len(node)} entries{entries}; "
-        f"{part!r} is not the index of one"
-    )
-
-
 def _explain(
     known: _Known, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
 ) -> str:
-    """Who does not take the key, and what was meant: near keys, or the same key elsewhere."""
-    node = cfg._cfg_dict
+    """Which class does not take the key, and near keys, or the same key elsewhere."""
+    node: Any = cfg
     for step in path:
-        node = _child(node, step)
+        node = child(node, step)
     present = {str(key) for key in node} if isinstance(node, dict) else set()
     keys = (known.keys | present) - {part, "_scope_", "_delete_"}
     candidates = []
     for near in difflib.get_close_matches(part, sorted(keys), 3, _NEAR):
-        whole = ".".join((*path, near, *rest))
-        candidates.append(whole if _exists(cfg, whole) else _join(path, near))
+        whole = (*path, near, *rest)
+        candidates.append(named_path(cfg, whole if _exists(cfg, whole) else (*path, near)))
     leaf = rest[-1] if rest else part
     if not candidates:
         candidates = [
-            _join(other, leaf)
+            named_path(cfg, (*other, leaf))
             for other, there in _dicts(cfg._cfg_dict, ())
             if leaf in there and other != path
         ][:3]
@@ -386,10 +398,10 @@ def _explain(
     return f"{text}there are {', '.join(sorted(keys))}"
 
 
-def _exists(cfg: Config, full_key: str) -> bool:
+def _exists(cfg: Config, path: Sequence[str]) -> bool:
     node: Any = cfg
-    for part in full_key.split("."):
-        node = _child(node, part)
+    for part in path:
+        node = child(node, part)
     return node is not None
 
 
@@ -408,7 +420,7 @@ def _check_kind(old: Any, new: Any, full_key: str) -> None:
     ):
         raise ValueError(
             f"{full_key} is a list of {len(old)} dicts: set a key of one, for example "
-            f"{full_key}.0.type, or None; got {new!r}"
+            f"{full_key}.{named_path(old, ('0',))}.type, or None; got {new!r}"
         )
     if isinstance(old, bool | int | float) and isinstance(new, str):
         wanted = "true or false" if isinstance(old, bool) else "a number"

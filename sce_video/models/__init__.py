@@ -1,7 +1,7 @@
-"""Networks, losses and algorithms."""
+"""Algorithms, networks, losses, augmentation and data preprocessors."""
 
 from sce_video.models.algorithms import SCE, ActionDetector, Encoder
-from sce_video.models.backbones import ResNet3dSlowPath
+from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
 from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
@@ -15,6 +15,7 @@ __all__ = [
     "BoxDataPreprocessor",
     "Encoder",
     "RecognizerDataPreprocessor",
+    "ResNet2d",
     "ResNet3dSlowPath",
     "RoIActionHead",
     "VideoDataPreprocessor",

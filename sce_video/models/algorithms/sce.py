@@ -152,4 +152,4 @@ class SCE(BaseModel):
 
     def discard_step(self) -> None:
         """Forget this step's keys: the optimiser skipped the step."""
-        self.queue.drop_staged()
+        self.queue.discard_staged()

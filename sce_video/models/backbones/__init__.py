@@ -1,5 +1,14 @@
-"""Backbones: clips (N, 3, T, H, W) to feature maps (N, C, T, H', W')."""
+"""Backbones: from a view (N, 3, T, H, W) to features (N, C, T', H', W').
 
+A backbone is a registered class with ``forward(view)``, ``pool(features) -> (N, C)`` and
+``out_channels``. Every module of this folder is imported with the package, so a new backbone is one
+new file here, or one of the user's own named in ``custom_imports``.
+"""
+
+from sce_video.models.backbones.resnet2d import ResNet2d
 from sce_video.models.backbones.resnet3d_slow_path import ResNet3dSlowPath
+from sce_video.utils.imports import import_submodules
 
-__all__ = ["ResNet3dSlowPath"]
+__all__ = ["ResNet2d", "ResNet3dSlowPath"]
+
+import_submodules(__name__, __path__)

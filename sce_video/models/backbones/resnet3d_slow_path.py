@@ -1,18 +1,22 @@
-"""ResNet3D along the slow path, the network of the paper (table ``tab:r3d``)."""
+"""ResNet3D, the slow pathway of SlowFast: the video network of the paper (table ``tab:r3d``)."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
+from sce_video.models.backbones.resnet_common import (
+    STAGE_BLOCKS,
+    check_arguments,
+    freeze,
+    he_initialise,
+    set_norms_to_eval,
+)
+from sce_video.models.modules.pooling import average_pool
 from sce_video.registry import MODELS
 
-# Blocks in res2, res3, res4, res5.
-_STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
-# The slow path is temporal in res4 and res5 only (tab:r3d).
+# Temporal convolutions are in res4 and res5 only (paper, table tab:r3d).
 _TEMPORAL_STAGES = (False, False, True, True)
 
 
@@ -23,7 +27,7 @@ def _conv(
     stride: int = 1,
     dilation: int = 1,
 ) -> nn.Conv3d:
-    """A convolution of kernel (time, space), "same" padding and spatial stride and dilation."""
+    """A convolution with kernel (time, space), "same" padding, spatial stride and dilation."""
     temporal, spatial = kernel
     return nn.Conv3d(
         in_channels,
@@ -124,7 +128,7 @@ class ResNet3dSlowPath(BaseModule):
         depth: 18, 34, 50 or 101.
         base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
             again at depth 50 and 101).
-        in_channels: Channels of the clip.
+        in_channels: Channels of the frames.
         last_stage_stride: Spatial stride of res5: 2, or 1 for action localisation.
         last_stage_dilation: Spatial dilation of res5's 3x3 convolutions: 1, or 2 with stride 1.
         frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
@@ -154,16 +158,11 @@ class ResNet3dSlowPath(BaseModule):
         init_cfg: dict | None = None,
     ) -> None:
         super().__init__(init_cfg=init_cfg)
-        if depth not in _STAGE_BLOCKS:
-            raise ValueError(f"depth must be one of {sorted(_STAGE_BLOCKS)}, got {depth}")
-        if base_channels < 1:
-            raise ValueError(f"base_channels must be at least 1, got {base_channels}")
+        check_arguments(depth, base_channels, frozen_stages)
         if last_stage_stride not in (1, 2):
             raise ValueError(f"last_stage_stride must be 1 or 2, got {last_stage_stride}")
         if last_stage_dilation < 1:
             raise ValueError(f"last_stage_dilation must be at least 1, got {last_stage_dilation}")
-        if not -1 <= frozen_stages <= 4:
-            raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
         self.depth = depth
         self.frozen_stages = frozen_stages
         self.norm_eval = norm_eval
@@ -177,7 +176,7 @@ class ResNet3dSlowPath(BaseModule):
         strides = (1, 2, 2, last_stage_stride)
         dilations = (1, 1, 1, last_stage_dilation)
         self.out_channels = base_channels
-        for stage, blocks in enumerate(_STAGE_BLOCKS[depth]):
+        for stage, blocks in enumerate(STAGE_BLOCKS[depth]):
             layer = self._make_stage(
                 base_channels * 2**stage,
                 blocks,
@@ -204,46 +203,40 @@ class ResNet3dSlowPath(BaseModule):
 
     def reset_parameters(self) -> None:
         """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
-        for module in self.modules():
-            if isinstance(module, nn.Conv3d):
-                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
-            elif isinstance(module, nn.BatchNorm3d):
-                nn.init.ones_(module.weight)
-                nn.init.zeros_(module.bias)
+        he_initialise(self)
         if self.zero_init_residual:
             for module in self.modules():
                 if isinstance(module, BasicBlock | Bottleneck):
                     nn.init.zeros_(module.last_norm.weight)
 
-    def _stages(self) -> Sequence[nn.Module]:
+    def _stages(self) -> list[nn.Module]:
         return [getattr(self, f"layer{i}") for i in range(1, 5)]
 
     def _freeze(self) -> None:
         """Stop gradients and BN statistics of the frozen part."""
-        if self.frozen_stages < 0:
-            return
-        frozen = [self.conv1, self.bn1, *self._stages()[: self.frozen_stages]]
-        for module in frozen:
-            module.eval()
-            module.requires_grad_(False)
+        if self.frozen_stages >= 0:
+            freeze([self.conv1, self.bn1, *self._stages()[: self.frozen_stages]])
 
     def train(self, mode: bool = True) -> ResNet3dSlowPath:
         """Training mode, except for what is frozen."""
         super().train(mode)
         self._freeze()
         if mode and self.norm_eval:
-            for module in self.modules():
-                if isinstance(module, nn.modules.batchnorm._BatchNorm):
-                    module.eval()
+            set_norms_to_eval(self)
         return self
 
-    def forward(self, x: Tensor) -> Tensor:
+    def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/16, W/16 with ``last_stage_stride=1``."""
-        if x.ndim != 5:
-            raise ValueError(f"expected clips (N, C, T, H, W), got shape {tuple(x.shape)}")
+        if view.ndim != 5:
+            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        x = view
         if self.channels_last:
             x = x.contiguous(memory_format=torch.channels_last_3d)
         x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
         for stage in self._stages():
             x = stage(x)
         return x
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): features averaged over time and space."""
+        return average_pool(features)

@@ -1,7 +1,8 @@
-"""Parts that algorithms share."""
+"""Modules that the algorithms share."""
 
+from sce_video.models.modules.pooling import average_pool, represent
 from sce_video.models.modules.queue import KeyQueue
 from sce_video.models.modules.roi_align import roi_align
 from sce_video.models.modules.target_encoder import TargetEncoder
 
-__all__ = ["KeyQueue", "TargetEncoder", "roi_align"]
+__all__ = ["KeyQueue", "TargetEncoder", "average_pool", "represent", "roi_align"]

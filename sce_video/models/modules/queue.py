@@ -1,4 +1,4 @@
-"""The memory buffer of keys."""
+"""The queue of keys (the memory buffer of MoCo and of the paper)."""
 
 from __future__ import annotations
 
@@ -9,16 +9,21 @@ from torch import Tensor, nn
 
 
 class KeyQueue(nn.Module):
-    """The last ``size`` keys of the target branch, first in, first out; starts as random units.
+    """The last ``size`` keys of the target branch, first in, first out.
 
-    Keys are *staged* when a loss has been computed with them and *committed* after the optimiser
-    step, so that all micro-batches of an accumulated step see one and the same queue.
+    It starts filled with random unit vectors. Keys are *staged* when a loss has been computed with
+    them and *committed* after the optimiser step, so that all micro-batches of a step with gradient
+    accumulation see the same queue.
 
     Args:
-        size: K, how many keys are kept.
-        dim: D, their length.
+        size: K, number of keys.
+        dim: D, size of a key.
 
-    Buffers (in the checkpoint): ``keys`` (K, D) float32, ``pointer`` () int64, the oldest key.
+    Buffers (in the checkpoint): ``keys`` (K, D) float32; ``pointer`` () int64, the index of the
+    oldest key.
+
+    Raises:
+        ValueError: ``size`` or ``dim`` is below 1.
     """
 
     keys: Tensor
@@ -34,11 +39,11 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
-        """Gather keys (N, D) of all ranks and hold them until :meth:`commit`.
+        """Gather the keys (N, D) of all ranks and keep them until :meth:`commit`.
 
-        Rank r of W holds the samples r, r+W, ... of the joint batch (ResumableSampler); the
-        gathered keys are laid out so that the queue is the one a single process would have.
-        Every rank must bring the same number of keys.
+        Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``). The
+        gathered keys are interleaved in this order, so the queue does not depend on the number of
+        ranks. Every rank must stage the same number of keys.
         """
         keys = keys.detach().float()
         if get_world_size() > 1:
@@ -47,17 +52,17 @@ class KeyQueue(nn.Module):
 
     @torch.no_grad()
     def commit(self) -> None:
-        """Let the staged keys replace the oldest ones."""
+        """Replace the oldest keys by the staged ones."""
         if not self._staged:
             return
         size = self.keys.shape[0]
         keys = torch.cat(self._staged)[-size:]
         self._staged.clear()
-        # Index arithmetic on the device: reading the pointer would make the host wait for it.
+        # Index arithmetic on the device: reading the pointer would synchronise host and device.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.keys.index_copy_(0, slots, keys)
         self.pointer.copy_((self.pointer + len(keys)) % size)
 
-    def drop_staged(self) -> None:
-        """Forget the staged keys: their step was skipped, e.g. for an fp16 overflow."""
+    def discard_staged(self) -> None:
+        """Discard the staged keys: their step was skipped, e.g. after an fp16 overflow."""
         self._staged.clear()

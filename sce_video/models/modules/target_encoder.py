@@ -1,4 +1,4 @@
-"""The target branch: a moving average of online modules."""
+"""The target branch: an exponential moving average of the online encoder and projector."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from sce_video.models.modules.pooling import represent
+
 
 class TargetEncoder(nn.Module):
-    """Encoder and projector that follow the online ones: target <- m*target + (1-m)*online.
+    """Copy of backbone and projector, updated by target <- m*target + (1-m)*online.
 
-    Parameters are averaged (paper, eq. of section 3.1); buffers are not: the target's BN layers
-    keep the statistics of their own forward passes.
+    Parameters are averaged (paper, section 3.1); buffers are not: the target's BN layers run in
+    training mode and keep the statistics of their own forward passes.
 
     Args:
         backbone: The online backbone, copied.
@@ -25,20 +27,26 @@ class TargetEncoder(nn.Module):
         self.projector = copy.deepcopy(projector)
         self.requires_grad_(False)
 
-    def _parameters_of(self, backbone: nn.Module, projector: nn.Module) -> list[Tensor]:
-        return [*backbone.parameters(), *projector.parameters()]
+    @torch.no_grad()
+    def forward(self, view: Tensor) -> Tensor:
+        """Embeddings (N, D) of a view (N, 3, T, H, W), not normalised and without gradient."""
+        return self.projector(represent(self.backbone, view))
 
     @torch.no_grad()
     def copy_from(self, backbone: nn.Module, projector: nn.Module) -> None:
-        """Become an exact copy, buffers included."""
+        """Load the online parameters and buffers, so that both branches are equal."""
         self.backbone.load_state_dict(backbone.state_dict())
         self.projector.load_state_dict(projector.state_dict())
 
     @torch.no_grad()
     def update(self, backbone: nn.Module, projector: nn.Module, momentum: float) -> None:
-        """target <- momentum*target + (1-momentum)*online, for all parameters at once."""
+        """target <- momentum*target + (1-momentum)*online, for all parameters.
+
+        Raises:
+            ValueError: ``momentum`` is not from 0 to 1.
+        """
         if not 0.0 <= momentum <= 1.0:
             raise ValueError(f"momentum must be from 0 to 1, got {momentum}")
-        target = self._parameters_of(self.backbone, self.projector)
-        online = self._parameters_of(backbone, projector)
-        torch._foreach_lerp_(target, online, 1.0 - momentum)
+        target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
+        online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
+        torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel launch for many tensors

@@ -1,4 +1,4 @@
-"""Necks: what stands between a representation and a loss."""
+"""Necks: projectors and predictors, between the representation and the loss."""
 
 from sce_video.models.necks.mlp import MLP
 

@@ -1,4 +1,4 @@
-"""Projector and predictor."""
+"""Projector and predictor: the MLP heads of self-supervised methods."""
 
 from __future__ import annotations
 
@@ -10,18 +10,54 @@ from sce_video.registry import MODELS
 
 @MODELS.register_module()
 class MLP(BaseModule):
-    """Linear layers without bias, each hidden one followed by BN and ReLU.
+    """Linear layers with ReLU in between, and BN where a method has it.
 
-    Source: paper, table ``tab:specific-hyper-pretrain-video``. The projector has 3 layers and BN
-    after the last one too ("all"; that BN has no affine parameters, SETTINGS 2); the predictor has
-    2 layers and no BN after the last ("hid").
+    A hidden layer is linear, BN (if ``norm_hidden``), ReLU; the last layer is linear, then BN (if
+    ``norm_output``). The defaults are those of SCE and MoCo v3: no biases, BN after the hidden
+    layers, an output BN without affine parameters. The heads of the methods:
+
+    ====================== ================================ ====================================
+    method, sizes          arguments                        source
+    ====================== ================================ ====================================
+    SCE, projector         3 layers, ``norm_output=True``   paper, tables
+    (video, ImageNet)                                       tab:specific-hyper-pretrain-video and
+                                                            tab:specifc-hyper-pretrain
+    SCE, predictor         2 layers, ``norm_output=False``  the same tables
+    SCE on CIFAR, STL10,   2 layers, ``norm_output=False,   paper, tab:specifc-hyper-pretrain;
+    Tiny-IN, 512-512-128   bias_output=True``               biases: juliendenize/eztorch
+    SCE on ImageNet100,    as MoCo v2                       the same table
+    2048-4096-256
+    MoCo v2,               2 layers, ``norm_output=False,   arXiv 2003.04297; facebookresearch/moco
+    2048-2048-128          norm_hidden=False, bias=True``   moco/builder.py
+    ReSSL, 2048-4096-512   as MoCo v2                       KyleZheng1997/ReSSL
+    MoCo v3, projector,    2 layers, ``norm_output=True``   facebookresearch/moco-v3
+    2048-4096-256                                           moco/builder.py (ResNet)
+    MoCo v3, predictor,    2 layers, ``norm_output=False``  the same file
+    256-4096-256
+    BYOL, both heads,      2 layers, ``norm_output=False,   arXiv 2006.07733; lightly-ai/lightly
+    2048 or 256-4096-256   bias_output=True``               lightly/models/modules/heads.py
+    SimCLR, 2048-2048-128  2 layers, ``norm_output=True,    arXiv 2002.05709; lightly-ai/lightly
+                           affine_output=True``             lightly/models/modules/heads.py
+    SwAV, 2048-2048-128    2 layers, ``norm_output=False,   facebookresearch/swav
+                           bias=True``                      src/resnet50.py
+    ====================== ================================ ====================================
 
     Args:
-        in_channels: Length of the input.
-        hidden_channels: Width of the hidden layers.
-        out_channels: D, length of the output.
+        in_channels: Size of the input.
+        hidden_channels: Size of the hidden layers; without effect when there is one layer.
+        out_channels: D, size of the output.
         num_layers: Linear layers, at least 1.
-        norm_output: BN without affine parameters after the last layer.
+        norm_output: BN after the last layer.
+        bias: Biases in the linear layers.
+        norm_hidden: BN after the hidden layers.
+        affine_hidden: Learned scale and shift in the hidden BN.
+        affine_output: Learned scale and shift in the output BN.
+        bias_output: Bias in the last linear layer; None: as ``bias``.
+
+    Raises:
+        ValueError: a size or ``num_layers`` below 1; affine parameters chosen for a BN that is not
+            there (``affine_output`` without ``norm_output``, ``affine_hidden=False`` without
+            ``norm_hidden``).
     """
 
     def __init__(
@@ -31,25 +67,42 @@ class MLP(BaseModule):
         out_channels: int,
         num_layers: int,
         norm_output: bool,
+        *,
+        bias: bool = False,
+        norm_hidden: bool = True,
+        affine_hidden: bool = True,
+        affine_output: bool = False,
+        bias_output: bool | None = None,
     ) -> None:
         super().__init__()
-        if num_layers < 1:
-            raise ValueError(f"num_layers must be at least 1, got {num_layers}")
+        sizes = dict(
+            in_channels=in_channels,
+            hidden_channels=hidden_channels,
+            out_channels=out_channels,
+            num_layers=num_layers,
+        )
+        for name, value in sizes.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        if affine_output and not norm_output:
+            raise ValueError("affine_output=True needs an output BN: set norm_output=True too")
+        if not (affine_hidden or norm_hidden):
+            raise ValueError("affine_hidden=False needs hidden BNs: leave norm_hidden=True")
         self.in_channels = in_channels
         self.out_channels = out_channels
         layers: list[nn.Module] = []
         for _ in range(num_layers - 1):
-            layers += [
-                nn.Linear(in_channels, hidden_channels, bias=False),
-                nn.BatchNorm1d(hidden_channels),
-                nn.ReLU(inplace=True),
-            ]
+            layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))
+            if norm_hidden:
+                layers.append(nn.BatchNorm1d(hidden_channels, affine=affine_hidden))
+            layers.append(nn.ReLU(inplace=True))
             in_channels = hidden_channels
-        layers.append(nn.Linear(in_channels, out_channels, bias=False))
+        last_bias = bias if bias_output is None else bias_output
+        layers.append(nn.Linear(in_channels, out_channels, bias=last_bias))
         if norm_output:
-            layers.append(nn.BatchNorm1d(out_channels, affine=False))
+            layers.append(nn.BatchNorm1d(out_channels, affine=affine_output))
         self.layers = nn.Sequential(*layers)
 
     def forward(self, h: Tensor) -> Tensor:
-        """(N, in_channels) to (N, out_channels), not normalised."""
+        """(N, in_channels) to embeddings (N, out_channels), not l2-normalised."""
         return self.layers(h)

@@ -3,8 +3,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from mmengine.config import Config
 
+from sce_video.engine.config import load_config
 from sce_video.models.augmentation import named_view
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import MODELS
@@ -27,7 +27,7 @@ def test_every_base_is_expected(repo: Path) -> None:
 
 @pytest.mark.parametrize("stem", EXPECTED)
 def test_base_builds_the_named_distributions(repo: Path, stem: str) -> None:
-    config = Config.fromfile(repo / "configs/_base_/views" / f"{stem}.py")
+    config = load_config(repo / "configs/_base_/views" / f"{stem}.py")
     preprocessor = MODELS.build(config.data_preprocessor)
     assert isinstance(preprocessor, VideoDataPreprocessor)
     assert preprocessor.views == [named_view(*view) for view in EXPECTED[stem]]
@@ -37,7 +37,7 @@ def test_a_recipe_inherits_and_overrides_the_views(repo: Path, tmp_path: Path) -
     base = repo / "configs/_base_/views/alpha_beta_s1.0.py"
     recipe = tmp_path / "recipe.py"
     recipe.write_text(f"_base_ = [{str(base)!r}]\ndata_preprocessor = dict(channels_last=True)\n")
-    inherited = MODELS.build(Config.fromfile(recipe).data_preprocessor)
+    inherited = MODELS.build(load_config(recipe).data_preprocessor)
     assert inherited.channels_last
     assert inherited.views == [named_view("strong-alpha", 1.0), named_view("strong-beta", 1.0)]
 
@@ -46,5 +46,5 @@ def test_a_recipe_inherits_and_overrides_the_views(repo: Path, tmp_path: Path) -
         f"_base_ = [{str(recipe)!r}]\n"
         "data_preprocessor = dict(views=[dict(name='weak'), dict(name='weak')])\n"
     )
-    overridden = MODELS.build(Config.fromfile(variant).data_preprocessor)
+    overridden = MODELS.build(load_config(variant).data_preprocessor)
     assert overridden.channels_last and overridden.views == [named_view("weak")] * 2

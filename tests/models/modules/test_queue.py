@@ -1,4 +1,4 @@
-"""The memory buffer against a plain deque."""
+"""The queue of keys against a plain deque."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ def test_first_in_first_out(batch):
         assert oldest_first.tolist() == list(expected)
 
 
-def test_nothing_enters_before_commit_and_dropped_keys_never():
+def test_nothing_enters_before_commit_and_discarded_keys_never_do():
     queue = KeyQueue(6, 2)
     before = queue.keys.clone()
     queue.stage(torch.ones(2, 2))
     assert torch.equal(queue.keys, before)
-    queue.drop_staged()
+    queue.discard_staged()
     queue.commit()
     assert torch.equal(queue.keys, before) and int(queue.pointer) == 0
     queue.stage(torch.ones(2, 2))
@@ -43,7 +43,7 @@ def test_nothing_enters_before_commit_and_dropped_keys_never():
     assert queue.keys[:3, 0].tolist() == [1, 1, 2] and int(queue.pointer) == 3
 
 
-def test_is_in_the_checkpoint():
+def test_the_queue_is_in_the_state_dict():
     queue, other = KeyQueue(6, 2), KeyQueue(6, 2)
     queue.stage(torch.ones(4, 2))
     queue.commit()

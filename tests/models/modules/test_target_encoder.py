@@ -54,3 +54,16 @@ def test_momentum_is_never_inverted_by_accident(momentum):
     backbone, projector = parts()
     with pytest.raises(ValueError, match="momentum"):
         TargetEncoder(backbone, projector).update(backbone, projector, momentum)
+
+
+def test_forward_is_projector_of_the_pooled_features_without_gradient():
+    backbone, projector = parts()
+    target = TargetEncoder(backbone, projector)
+    view = torch.rand(3, 3, 2, 4, 4, requires_grad=True)
+    expected = target.projector(target.backbone(view).mean(dim=(2, 3, 4)))
+    embedding = target(view)
+    assert torch.equal(embedding, expected) and not embedding.requires_grad
+    assert set(target.state_dict()) == {
+        *(f"backbone.{name}" for name in backbone.state_dict()),
+        *(f"projector.{name}" for name in projector.state_dict()),
+    }

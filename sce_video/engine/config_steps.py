@@ -1,0 +1,203 @@
+"""Entries of a list by the name of their type: ``pipeline.RandomClips`` beside ``pipeline.1``.
+
+A config has several lists of dicts with a ``type`` (pipelines, hooks, metrics). Here such an entry,
+a *step*, is found by the name of its type, in dotted keys and in child configs::
+
+    _base_ = ["base.py"]  # train_dataloader.dataset.pipeline is a list there
+    train_dataloader = dict(dataset=dict(pipeline=dict(RandomClips=dict(num_frames=16))))
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config, ConfigDict
+
+_NEAR = 0.6
+_PATCH_LOCK = threading.RLock()
+
+
+def child(node: Any, part: str) -> Any:
+    """What a dict or a list has under a key or a number; None where there is nothing."""
+    if isinstance(node, dict | Config):
+        return node.get(part)
+    if isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node):
+        return node[int(part)]
+    return None
+
+
+def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
+    """Replace the names of steps in a path by their numbers, as far as the config reaches.
+
+    The parts of a name with scope, ``("sce_video", "RandomClips")``, become one. A name that is
+    unknown or ambiguous is left for :func:`step_index` to refuse.
+    """
+    numbered: list[str] = []
+    node, rest = root, list(parts)
+    while rest:
+        part = rest.pop(0)
+        if isinstance(node, list | tuple) and not part.isdecimal():
+            if rest and not _find(node, part) and _find(node, f"{part}.{rest[0]}"):
+                part = f"{part}.{rest.pop(0)}"
+            found = _find(node, part)
+            part = str(found[0]) if len(found) == 1 else part
+        numbered.append(part)
+        node = child(node, part)
+    return tuple(numbered)
+
+
+def named_path(root: Any, path: Sequence[str]) -> str:
+    """A path of keys and numbers as text, with the names of steps where a name is unique."""
+    names = []
+    node = root
+    for part in path:
+        step = child(node, part)
+        unique = isinstance(node, list | tuple) and len(_find(node, _name(step))) == 1
+        names.append(_name(step) if unique else part)
+        node = step
+    return ".".join(names)
+
+
+def step_index(steps: Sequence, part: str, path: str) -> int:
+    """The index of an entry of the list at ``path``, given by number or by the name of its type.
+
+    Raises:
+        ValueError: no such number or name (the message lists the entries and the near names), or a
+            name that several entries have (the message gives their numbers).
+    """
+    if part.isdecimal() and int(part) < len(steps):
+        return int(part)
+    found = _find(steps, part)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            f"{path}: {part!r} is ambiguous, the entries {' and '.join(map(str, found))} have this "
+            f"type: use a number, {path}.{found[0]}"
+        )
+    names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
+    entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
+    near = difflib.get_close_matches(part, sorted(set(names.values())), 3, _NEAR)
+    raise ValueError(
+        f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
+        + (", nor the name of its type" if names else "")
+        + (f"; did you mean {' or '.join(near)}?" if near else "")
+    )
+
+
+def read_config(path: str | Path) -> Config:
+    """``Config.fromfile``, with child configs that change steps of inherited lists by name.
+
+    Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
+    (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
+    ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
+
+    Raises:
+        ValueError: an unknown or ambiguous name, or a step that is no dict; names the file.
+    """
+    with _steps_in_child_configs():
+        return Config.fromfile(str(path))
+
+
+class _StepError(ValueError):
+    """A wrong step in a child config, before the name of the file is known."""
+
+
+@contextmanager
+def _steps_in_child_configs() -> Iterator[None]:
+    """Let mmengine merge dicts into inherited lists while config files are read.
+
+    mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
+    ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
+    file's name to errors. Both are put back on leaving, whatever happens.
+    """
+    merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
+
+    def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:
+        if not allow_list_keys:
+            changes = _resolve_steps(changes, base, ())
+        return merge.__func__(changes, base, allow_list_keys)
+
+    def read_with_name(
+        filename: str,
+        use_predefined_variables: bool = True,
+        use_environment_variables: bool = True,
+        lazy_import: bool | None = None,
+    ) -> tuple:
+        try:
+            return read.__func__(
+                filename, use_predefined_variables, use_environment_variables, lazy_import
+            )
+        except _StepError as error:
+            raise ValueError(f"{filename}: {error}") from None
+
+    with _PATCH_LOCK:
+        try:
+            Config._merge_a_into_b = staticmethod(merge_with_steps)
+            Config._file2dict = staticmethod(read_with_name)
+            yield
+        finally:
+            Config._merge_a_into_b = merge
+            Config._file2dict = read
+
+
+def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
+    """The changes of a child config, every dict over a list of steps replaced by the new list."""
+    resolved = dict(changes)
+    for key, value in changes.items():
+        below = base.get(key)
+        if not isinstance(value, dict) or value.get("_delete_"):
+            continue
+        if isinstance(below, dict):
+            resolved[key] = _resolve_steps(value, below, (*path, str(key)))
+        elif isinstance(below, list | tuple) and any(map(_name, below)):
+            resolved[key] = _merge_into_steps(value, below, (*path, str(key)))
+    return resolved
+
+
+def _merge_into_steps(changes: dict, steps: Sequence, path: tuple[str, ...]) -> Sequence:
+    """A copy of ``steps`` with the changes of a child config, by name or number of the step."""
+    where = ".".join(path)
+    merged = list(steps)
+    for key, change in changes.items():
+        try:
+            index = step_index(steps, str(key), where)
+        except ValueError as error:
+            raise _StepError(f"{error}. To add or remove steps, give {where} as a list") from None
+        if not isinstance(change, dict):
+            raise _StepError(f"{where}.{key} is a dict: give a dict of its changes, got {change!r}")
+        if change.get("_delete_"):
+            merged[index] = ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
+        else:
+            change = _resolve_steps(change, merged[index], (*path, str(key)))
+            merged[index] = Config._merge_a_into_b(change, merged[index])
+    return tuple(merged) if isinstance(steps, tuple) else merged
+
+
+def _find(steps: Sequence, name: str) -> list[int]:
+    """Indices of the entries whose type has this name; a scope counts where both have one."""
+    if not name:
+        return []
+    scope, _, last = name.rpartition(".")
+    found = []
+    for i, step in enumerate(steps):
+        own_scope = _full_name(step).rpartition(".")[0]
+        if _name(step) == last and (not scope or not own_scope or scope == own_scope):
+            found.append(i)
+    return found
+
+
+def _full_name(step: Any) -> str:
+    """The type of an entry as text, with its scope; "" for an entry without a type."""
+    kind = step.get("type") if isinstance(step, dict) else None
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+
+
+def _name(step: Any) -> str:
+    """The type of an entry as text, without scope; "" for an entry without a type."""
+    return _full_name(step).rpartition(".")[2]

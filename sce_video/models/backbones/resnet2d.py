@@ -1,0 +1,205 @@
+"""ResNet for images, and for videos frame by frame (torchvision's layout and parameter names)."""
+
+from __future__ import annotations
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from sce_video.models.backbones.resnet_common import (
+    STAGE_BLOCKS,
+    check_arguments,
+    freeze,
+    he_initialise,
+    set_norms_to_eval,
+)
+from sce_video.models.modules.pooling import average_pool
+from sce_video.registry import MODELS
+
+STEMS = ("imagenet", "small")
+
+
+def _conv(in_channels: int, out_channels: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """A convolution without bias that keeps the size at stride 1."""
+    return nn.Conv2d(
+        in_channels, out_channels, kernel, stride=stride, padding=kernel // 2, bias=False
+    )
+
+
+def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
+    """Identity, or a strided 1x1 projection where the shape changes."""
+    if stride == 1 and in_channels == out_channels:
+        return nn.Identity()
+    return nn.Sequential(_conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
+
+
+class BasicBlock2d(nn.Module):
+    """Two 3x3 convolutions (depth 18 and 34), the stride on the first."""
+
+    expansion = 1
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(in_channels, channels, 3, stride)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = _conv(channels, channels, 3)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(in_channels, channels, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The normalisation before the sum."""
+        return self.bn2
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        return self.relu(x + shortcut)
+
+
+class Bottleneck2d(nn.Module):
+    """1x1, 3x3 and 1x1 convolutions (depth 50 and 101), the stride on the 3x3 ("v1.5")."""
+
+    expansion = 4
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = _conv(in_channels, channels, 1)
+        self.bn1 = nn.BatchNorm2d(channels)
+        self.conv2 = _conv(channels, channels, 3, stride)
+        self.bn2 = nn.BatchNorm2d(channels)
+        self.conv3 = _conv(channels, channels * self.expansion, 1)
+        self.bn3 = nn.BatchNorm2d(channels * self.expansion)
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample = _shortcut(in_channels, channels * self.expansion, stride)
+
+    @property
+    def last_norm(self) -> nn.BatchNorm2d:
+        """The normalisation before the sum."""
+        return self.bn3
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        return self.relu(x + shortcut)
+
+
+@MODELS.register_module()
+class ResNet2d(BaseModule):
+    """ResNet of torchvision without its classifier, applied to every frame of a clip.
+
+    A clip of T frames is computed as T images: the frames are folded into the batch, so BN in
+    training mode normalises over samples and frames together. An image is a clip of one frame.
+    Names and shapes of the parameters are those of ``torchvision.models.resnet*`` without ``fc``:
+    its files load. 11,176,512 parameters at depth 18, 23,508,032 at depth 50.
+
+    Args:
+        depth: 18, 34, 50 or 101.
+        base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many (times 4
+            again at depth 50 and 101).
+        in_channels: Channels of the frames.
+        stem: "imagenet": 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2. "small": 3x3
+            convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
+            STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9).
+        frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
+            4 everything. A frozen part takes no gradient and its BN statistics stay.
+        norm_eval: Keep every BN in evaluation mode while training.
+        zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
+            identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        channels_last: Compute in ``torch.channels_last`` memory (faster on tensor cores).
+        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+            checkpoint=..., prefix="backbone.")``.
+
+    Raises:
+        ValueError: an unknown depth or stem, or a value out of its range.
+    """
+
+    def __init__(
+        self,
+        depth: int,
+        base_channels: int = 64,
+        in_channels: int = 3,
+        stem: str = "imagenet",
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        zero_init_residual: bool = False,
+        channels_last: bool = False,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        check_arguments(depth, base_channels, frozen_stages)
+        if stem not in STEMS:
+            raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+        self.zero_init_residual = zero_init_residual
+        self.channels_last = channels_last
+
+        small = stem == "small"
+        self.conv1 = _conv(in_channels, base_channels, *((3, 1) if small else (7, 2)))
+        self.bn1 = nn.BatchNorm2d(base_channels)
+        self.relu = nn.ReLU(inplace=True)
+        self.maxpool = nn.Identity() if small else nn.MaxPool2d(3, stride=2, padding=1)
+        self.out_channels = base_channels
+        block: type[BasicBlock2d | Bottleneck2d] = BasicBlock2d if depth < 50 else Bottleneck2d
+        for stage, count in enumerate(STAGE_BLOCKS[depth]):
+            channels, stride = base_channels * 2**stage, 1 if stage == 0 else 2
+            self.add_module(f"layer{stage + 1}", self._make_stage(block, channels, count, stride))
+        self.reset_parameters()
+        if channels_last:
+            self.to(memory_format=torch.channels_last)
+        self._freeze()
+
+    def _make_stage(
+        self, block: type[BasicBlock2d | Bottleneck2d], channels: int, count: int, stride: int
+    ) -> nn.Sequential:
+        blocks = []
+        for i in range(count):
+            blocks.append(block(self.out_channels, channels, stride if i == 0 else 1))
+            self.out_channels = channels * block.expansion
+        return nn.Sequential(*blocks)
+
+    def reset_parameters(self) -> None:
+        """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
+        he_initialise(self)
+        if self.zero_init_residual:
+            for module in self.modules():
+                if isinstance(module, BasicBlock2d | Bottleneck2d):
+                    nn.init.zeros_(module.last_norm.weight)
+
+    def _stages(self) -> list[nn.Module]:
+        return [getattr(self, f"layer{i}") for i in range(1, 5)]
+
+    def _freeze(self) -> None:
+        """Stop gradients and BN statistics of the frozen part."""
+        if self.frozen_stages >= 0:
+            freeze([self.conv1, self.bn1, *self._stages()[: self.frozen_stages]])
+
+    def train(self, mode: bool = True) -> ResNet2d:
+        """Training mode, except for what is frozen."""
+        super().train(mode)
+        self._freeze()
+        if mode and self.norm_eval:
+            set_norms_to_eval(self)
+        return self
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/8, W/8 with the "small" stem."""
+        if view.ndim != 5:
+            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        N, _, T = view.shape[:3]
+        x = view.transpose(1, 2).flatten(0, 1)  # (N*T, 3, H, W): sample 0's frames come first
+        if self.channels_last:
+            x = x.contiguous(memory_format=torch.channels_last)
+        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
+        for stage in self._stages():
+            x = stage(x)
+        return x.unflatten(0, (N, T)).transpose(1, 2)
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): features averaged over frames and space."""
+        return average_pool(features)

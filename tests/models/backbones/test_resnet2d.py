@@ -1,0 +1,265 @@
+"""ResNet2d against torchvision's names and counts, and against a functional forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from sce_video.models import ResNet2d, ResNet3dSlowPath
+from sce_video.models.modules import average_pool, represent
+from sce_video.registry import MODELS
+
+BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+def torchvision_shapes(depth: int, width: int = 64, stem_kernel: int = 7) -> dict[str, tuple]:
+    """Names and shapes of ``torchvision.models.resnet*().state_dict()`` without fc, written out."""
+    shapes: dict[str, tuple] = {}
+
+    def conv(name, c_out, c_in, kernel):
+        shapes[f"{name}.weight"] = (c_out, c_in, kernel, kernel)
+
+    def norm(name, channels):
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            shapes[f"{name}.{part}"] = (channels,)
+        shapes[f"{name}.num_batches_tracked"] = ()
+
+    conv("conv1", width, 3, stem_kernel)
+    norm("bn1", width)
+    c_in = width
+    for stage, count in enumerate(BLOCKS[depth]):
+        inner = width * 2**stage
+        c_out = inner * (4 if depth >= 50 else 1)
+        for i in range(count):
+            block = f"layer{stage + 1}.{i}"
+            sizes = [(inner, c_in, 3), (inner, inner, 3)]
+            if depth >= 50:
+                sizes = [(inner, c_in, 1), (inner, inner, 3), (c_out, inner, 1)]
+            for number, size in enumerate(sizes, start=1):
+                conv(f"{block}.conv{number}", *size)
+                norm(f"{block}.bn{number}", size[0])
+            if i == 0 and (stage > 0 or c_in != c_out):
+                conv(f"{block}.downsample.0", c_out, c_in, 1)
+                norm(f"{block}.downsample.1", c_out)
+            c_in = c_out
+    return shapes
+
+
+def functional_resnet(state: dict, frames: torch.Tensor, depth: int, small: bool) -> torch.Tensor:
+    """Evaluation-mode forward of images (N, 3, H, W), written as plain torch functions."""
+
+    def norm(x, name):
+        parts = [state[f"{name}.{p}"] for p in ("running_mean", "running_var", "weight", "bias")]
+        mean, var, weight, bias = (part[None, :, None, None] for part in parts)
+        return (x - mean) / torch.sqrt(var + 1e-5) * weight + bias
+
+    def conv(x, name, stride):
+        weight = state[f"{name}.weight"]
+        return F.conv2d(x, weight, stride=stride, padding=weight.shape[-1] // 2)
+
+    x = F.relu(norm(conv(frames, "conv1", 1 if small else 2), "bn1"))
+    x = x if small else F.max_pool2d(x, 3, 2, 1)
+    for stage, count in enumerate(BLOCKS[depth], start=1):
+        for i in range(count):
+            block, stride = f"layer{stage}.{i}", 2 if i == 0 and stage > 1 else 1
+            strides = (1, stride, 1) if depth >= 50 else (stride, 1)
+            y = x
+            for number, s in enumerate(strides, start=1):
+                y = norm(conv(y, f"{block}.conv{number}", s), f"{block}.bn{number}")
+                y = F.relu(y) if number < len(strides) else y
+            if f"{block}.downsample.0.weight" in state:
+                x = norm(conv(x, f"{block}.downsample.0", stride), f"{block}.downsample.1")
+            x = F.relu(x + y)
+    return x
+
+
+def randomised(model: ResNet2d) -> ResNet2d:
+    """The model in evaluation mode with random BN parameters and statistics."""
+    generator = torch.Generator().manual_seed(0)
+    for name, value in model.state_dict().items():
+        if "running_var" in name or ("bn" in name and name.endswith("weight")):
+            value.copy_(0.5 + torch.rand(value.shape, generator=generator))
+        elif "running_mean" in name or name.endswith("bias"):
+            value.copy_(0.2 * torch.randn(value.shape, generator=generator))
+    return model.eval()
+
+
+@pytest.mark.parametrize(("depth", "count"), [(18, 11_176_512), (50, 23_508_032)])
+def test_names_shapes_and_counts_are_torchvisions(depth, count):
+    with torch.device("meta"):
+        model = ResNet2d(depth=depth)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert shapes == torchvision_shapes(depth)
+    assert list(shapes) == list(torchvision_shapes(depth))  # torchvision's order, too
+    assert sum(p.numel() for p in model.parameters()) == count
+    assert len(shapes) == {18: 120, 50: 318}[depth]
+
+
+@pytest.mark.parametrize("depth", [34, 101])
+def test_names_and_shapes_of_the_other_depths(depth):
+    model = ResNet2d(depth=depth, base_channels=4)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert shapes == torchvision_shapes(depth, width=4)
+
+
+def test_the_small_stem_has_11_168_832_parameters_at_depth_18():
+    with torch.device("meta"):
+        model = ResNet2d(depth=18, stem="small")
+    assert sum(p.numel() for p in model.parameters()) == 11_168_832
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert shapes == torchvision_shapes(18, stem_kernel=3)
+    assert model.conv1.stride == (1, 1) and model.conv1.padding == (1, 1)
+
+
+@pytest.mark.parametrize(("depth", "stem"), [(18, "imagenet"), (18, "small"), (50, "imagenet")])
+def test_forward_equals_the_functional_one(depth, stem):
+    model = randomised(ResNet2d(depth=depth, base_channels=8, stem=stem)).double()
+    clip = torch.rand(2, 3, 3, 64, 48, generator=torch.Generator().manual_seed(1)).double()
+    with torch.no_grad():
+        features = model(clip)
+        for t in range(3):
+            expected = functional_resnet(model.state_dict(), clip[:, :, t], depth, stem == "small")
+            assert expected.std() > 1e-3
+            torch.testing.assert_close(features[:, :, t], expected, rtol=1e-9, atol=1e-9)
+
+
+def test_the_stride_of_a_bottleneck_is_on_the_3x3():
+    model = ResNet2d(depth=50, base_channels=4)
+    assert model.layer2[0].conv1.stride == (1, 1)
+    assert model.layer2[0].conv2.stride == (2, 2)
+
+
+@pytest.mark.parametrize(
+    ("stem", "size", "out"),
+    [("imagenet", (64, 96), (2, 3)), ("small", (32, 32), (4, 4)), ("small", (96, 96), (12, 12))],
+)
+def test_output_shape(stem, size, out):
+    model = ResNet2d(depth=18, base_channels=4, stem=stem).eval()
+    features = model(torch.rand(2, 3, 3, *size))
+    assert features.shape == (2, 32, 3, *out) and model.out_channels == 32
+    assert model.pool(features).shape == (2, 32)
+
+
+def test_a_clip_is_its_frames_one_by_one():
+    model = randomised(ResNet2d(depth=18, base_channels=8))
+    clip = torch.rand(2, 3, 4, 32, 32, generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        features = model(clip)
+        single = [model(clip[n : n + 1, :, t : t + 1]) for n in range(2) for t in range(4)]
+    for i, frame in enumerate(single):
+        expected = features[i // 4, :, i % 4]
+        torch.testing.assert_close(frame[0, :, 0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_pool_averages_over_frames_and_space():
+    model = randomised(ResNet2d(depth=18, base_channels=4, stem="small"))
+    clip = torch.rand(2, 3, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    with torch.no_grad():
+        h = represent(model, clip)
+        frames = [represent(model, clip[:, :, t : t + 1]) for t in range(3)]
+    torch.testing.assert_close(h, torch.stack(frames).mean(0), rtol=1e-4, atol=1e-5)
+
+
+def test_gradients_reach_every_parameter_and_every_frame():
+    model = ResNet2d(depth=50, base_channels=4)
+    clip = torch.rand(2, 3, 2, 64, 64, requires_grad=True)
+    represent(model, clip).square().sum().backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.abs().sum() > 0, name
+    assert (clip.grad.abs().sum(dim=(1, 3, 4)) > 0).all()
+
+
+def test_bn_of_training_normalises_over_samples_and_frames():
+    model = ResNet2d(depth=18, base_channels=4, stem="small").train()
+    clip = torch.rand(2, 3, 3, 8, 8)
+    frames = clip.transpose(1, 2).reshape(6, 3, 1, 8, 8)
+    expected = model(frames).reshape(2, 3, 32).transpose(1, 2)
+    torch.testing.assert_close(model(clip).flatten(2), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_channels_last_gives_the_same():
+    plain = randomised(ResNet2d(depth=18, base_channels=8))
+    last = ResNet2d(depth=18, base_channels=8, channels_last=True).eval()
+    last.load_state_dict(plain.state_dict())
+    assert last.layer1[0].conv1.weight.is_contiguous(memory_format=torch.channels_last)
+    clip = torch.rand(2, 3, 2, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(last(clip), plain(clip), rtol=1e-4, atol=1e-4)
+
+
+def test_blocks_begin_as_the_identity_on_demand():
+    assert all((b.bn2.weight == 1).all() for b in ResNet2d(depth=18, base_channels=4).layer2)
+    model = ResNet2d(depth=50, base_channels=4, zero_init_residual=True)
+    assert not any(b.bn3.weight.any() for b in model.layer2)
+    assert bool((model.layer2[0].bn2.weight == 1).all())
+
+
+@pytest.mark.parametrize("frozen", [0, 2, 4])
+def test_frozen_stages_do_not_change(frozen):
+    model = ResNet2d(depth=18, base_channels=4, frozen_stages=frozen).train()
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    trained = [p for p in model.parameters() if p.requires_grad] or [nn.Parameter(torch.zeros(1))]
+    optimizer = torch.optim.SGD(trained, lr=0.1)
+    out = model(torch.rand(2, 3, 2, 32, 32))
+    if out.requires_grad:
+        out.square().mean().backward()
+    optimizer.step()
+    frozen_names = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")[: 2 + frozen]
+    for name, value in model.state_dict().items():
+        same = torch.equal(value, before[name])
+        if name.split(".")[0] in frozen_names:
+            assert same, f"{name} is frozen and has changed"
+        elif "running_mean" in name:
+            assert not same, f"{name} is trained and has not changed"
+
+
+def test_norm_eval_keeps_the_statistics():
+    model = ResNet2d(depth=18, base_channels=4, norm_eval=True).train()
+    before = model.bn1.running_mean.clone()
+    model(torch.rand(2, 3, 2, 32, 32))
+    assert model.training and torch.equal(model.bn1.running_mean, before)
+    assert model.bn1.weight.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        (dict(depth=20), r"\[18, 34, 50, 101\], got 20"),
+        (dict(depth=18, base_channels=0), "base_channels.*got 0"),
+        (dict(depth=18, frozen_stages=5), "frozen_stages.*got 5"),
+        (dict(depth=18, stem="cifar"), "stem must be one of imagenet, small, got 'cifar'"),
+    ],
+)
+def test_bad_values(bad, message):
+    with pytest.raises(ValueError, match=message):
+        ResNet2d(**bad)
+
+
+def test_images_without_a_time_axis_are_refused():
+    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
+        ResNet2d(depth=18, base_channels=4)(torch.rand(1, 3, 32, 32))
+
+
+# -- the contract of all backbones ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["ResNet2d", "ResNet3dSlowPath"])
+def test_every_backbone_fulfils_the_contract(name):
+    backbone = MODELS.build(dict(type=name, depth=18, base_channels=4)).eval()
+    for frames in (1, 3):  # an image is a clip of one frame
+        view = torch.rand(2, 3, frames, 64, 64)
+        with torch.no_grad():
+            features = backbone(view)
+            assert features.ndim == 5 and features.shape[:2] == (2, backbone.out_channels)
+            h = backbone.pool(features)
+            assert h.shape == (2, backbone.out_channels)
+            assert torch.equal(h, features.mean(dim=(2, 3, 4)))
+            assert torch.equal(h, average_pool(features))
+            assert torch.equal(represent(backbone, view), h)
+
+
+def test_both_backbones_are_exported_and_registered():
+    assert MODELS.get("ResNet2d") is ResNet2d
+    assert MODELS.get("ResNet3dSlowPath") is ResNet3dSlowPath
