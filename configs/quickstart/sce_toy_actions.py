@@ -1,18 +1,18 @@
 # SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
 # Paper: none; its network, objective and views made small, so that two CPU cores show in minutes
 #        that the representation beats random initialisation. What moves and how it moves makes a
-#        class (sce_video/data_tools/toy_actions.py); labels are used for judging only.
-# Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, judging, table)
+#        class (sce_video/data_tools/toy_actions.py); labels are used for evaluation only.
+# Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, evaluation, table)
 #        or python tools/data/make_toy_actions.py data/toy_actions
 #           python tools/train.py configs/quickstart/sce_toy_actions.py
-# Judge:    python tools/test.py configs/quickstart/sce_toy_actions.py CHECKPOINT    (or: random)
+# Test:     python tools/test.py configs/quickstart/sce_toy_actions.py CHECKPOINT    (or: random)
 # Hardware: 2 CPU cores, 2 GB.
 # Expected: linear probe (12 classes) 18 to 34 % at random, 55 to 63 % pretrained;
 #           docs/results.md has what was measured.
 
 _base_ = ["../_base_/default_runtime.py", "../_base_/models/sce_r3d18.py"]
 
-# Random initialisation is judged too: with zero_init_residual it would be a stem and little more.
+# Random initialisation is evaluated too: with zero_init_residual it would be little but a stem.
 model = dict(
     backbone=dict(base_channels=8, zero_init_residual=False, channels_last=True),
     projector=dict(hidden_channels=256, out_channels=64),
@@ -90,7 +90,7 @@ default_hooks = dict(
     ),
 )
 
-# Nothing here was tuned on the test part: tuning judged on data_root="data/toy_actions/val".
+# Nothing here was tuned on the test part: settings were chosen on data_root="data/toy_actions/val".
 test_dataloader = dict(
     batch_size=16,
     num_workers=1,

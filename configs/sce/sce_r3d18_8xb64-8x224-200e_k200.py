@@ -5,69 +5,13 @@
 # Hardware: 8 GPUs x 64 videos = global batch 512 (the authors: 2 A100-80G).
 # Expected: K200 linear 66.0, UCF101 88.4, HMDB51 62.0 (top-1, split 1).
 
-_base_ = [
-    "../_base_/default_runtime.py",
-    "../_base_/datasets/kinetics200.py",
-    "../_base_/models/sce_r3d18.py",
-    "../_base_/views/alpha_beta_s1.0.py",
-    "../_base_/schedules/lars_200e.py",
-]
+_base_ = "./sce_r3d18_8xb64-8x224-200e_k400.py"
 
-benchmark = dict(
-    protocol="pretraining",
-    pretraining="sce",
-    dataset="kinetics200",
-    network="r3d18",
-    frames=8,
-    size=224,
-)
-model = dict(queue_size=32768, lambda_=0.5, tau=0.1, tau_m=0.05)
-
-train_dataloader = dict(
-    batch_size=64,
-    dataset=dict(
-        pipeline=[
-            dict(type="OpenVideo"),
-            dict(
-                type="RandomClips",
-                clip_duration=2.56,
-                num_frames=8,
-                num_views=2,
-                diff_prob=0.2,
-            ),
-            dict(type="DecodeClips"),
-            dict(type="RandomResizedCropClips", size=224, area=(0.2, 0.766)),
-            dict(type="PackClips"),
-        ],
-    ),
-)
-
-# One clip and the centre crop, for the judgement while training and tools/test.py. The paper's
-# protocols are configs of their own.
-evaluation_pipeline = [
-    dict(type="OpenVideo"),
-    dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=1),
-    dict(type="DecodeClips"),
-    dict(type="ResizeShortSide", size=256),
-    dict(type="CenterCropClips", size=256),
-    dict(type="PackClips"),
-]
-test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
-test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
+benchmark = dict(dataset="kinetics200")
+model = dict(queue_size=32768)
+train_dataloader = dict(dataset=dict(ann_file="data/kinetics400/k200_train.txt"))
+test_dataloader = dict(dataset=dict(ann_file="data/kinetics400/k200_val.txt"))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(ann_file="data/kinetics400/k200_train.txt")))
 default_hooks = dict(
-    online_evaluation=dict(
-        type="OnlineEvaluationHook",
-        interval=10,
-        gallery=dict(
-            batch_size=16,
-            num_workers=8,
-            dataset=dict(
-                type="VideoDataset",
-                data_root="data/kinetics400",
-                ann_file="data/kinetics400/k200_val.txt",
-                pipeline=evaluation_pipeline,
-                on_error="skip",
-            ),
-        ),
-    )
+    online_evaluation=dict(gallery=dict(dataset=dict(ann_file="data/kinetics400/k200_val.txt")))
 )

@@ -12,6 +12,4 @@ model = dict(tau_m=0.07)
 data_preprocessor = dict(
     views=[dict(name="strong-alpha", strength=0.5), dict(name="strong-beta", strength=0.5)]
 )
-pipeline = _base_.train_dataloader.dataset.pipeline
-pipeline[1].diff_prob = 0.0  # RandomClips
-train_dataloader = dict(dataset=dict(pipeline=pipeline))
+train_dataloader = dict(dataset=dict(pipeline=dict(RandomClips=dict(diff_prob=0.0))))

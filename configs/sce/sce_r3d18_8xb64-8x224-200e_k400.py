@@ -9,6 +9,7 @@ _base_ = [
     "../_base_/default_runtime.py",
     "../_base_/datasets/kinetics400.py",
     "../_base_/models/sce_r3d18.py",
+    "../_base_/pipelines/pretrain_8x224.py",
     "../_base_/views/alpha_beta_s1.0.py",
     "../_base_/schedules/lars_200e.py",
 ]
@@ -22,38 +23,13 @@ benchmark = dict(
     size=224,
 )
 model = dict(queue_size=65536, lambda_=0.5, tau=0.1, tau_m=0.05)
-
-train_dataloader = dict(
-    batch_size=64,
-    dataset=dict(
-        pipeline=[
-            dict(type="OpenVideo"),
-            dict(
-                type="RandomClips",
-                clip_duration=2.56,
-                num_frames=8,
-                num_views=2,
-                diff_prob=0.2,
-            ),
-            dict(type="DecodeClips"),
-            dict(type="RandomResizedCropClips", size=224, area=(0.2, 0.766)),
-            dict(type="PackClips"),
-        ],
-    ),
+custom_hooks = dict(
+    ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.99, end=1.0)))
 )
 
-# One clip and the centre crop, for the judgement while training and tools/test.py. The paper's
-# protocols are configs of their own.
-evaluation_pipeline = [
-    dict(type="OpenVideo"),
-    dict(type="UniformClips", clip_duration=2.56, num_frames=8, num_clips=1),
-    dict(type="DecodeClips"),
-    dict(type="ResizeShortSide", size=256),
-    dict(type="CenterCropClips", size=256),
-    dict(type="PackClips"),
-]
-test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
-test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
+train_dataloader = dict(batch_size=64, dataset=dict(pipeline=_base_.train_pipeline))
+test_dataloader = dict(dataset=dict(pipeline=_base_.evaluation_pipeline))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=_base_.evaluation_pipeline)))
 default_hooks = dict(
     online_evaluation=dict(
         type="OnlineEvaluationHook",
@@ -65,7 +41,7 @@ default_hooks = dict(
                 type="VideoDataset",
                 data_root="data/kinetics400",
                 ann_file="data/kinetics400/k400_val.txt",
-                pipeline=evaluation_pipeline,
+                pipeline=_base_.evaluation_pipeline,
                 on_error="skip",
             ),
         ),

@@ -3,7 +3,7 @@
 #        (LARS at the linear rule needs tens of thousands of steps to move a network).
 # Run:      python tools/train.py configs/sce/sce_r3d18_folder.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
-# Judge:    python tools/test.py configs/sce/sce_r3d18_folder.py CHECKPOINT --cfg-options \
+# Test:     python tools/test.py configs/sce/sce_r3d18_folder.py CHECKPOINT --cfg-options \
 #               test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 1 GPU of 24 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
@@ -13,6 +13,7 @@
 _base_ = [
     "../_base_/default_runtime.py",
     "../_base_/models/sce_r3d18.py",
+    "../_base_/pipelines/pretrain_8x224.py",
     "../_base_/views/alpha_beta_s1.0.py",
     "../_base_/schedules/adamw_100e.py",
 ]
@@ -20,6 +21,10 @@ _base_ = [
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
 # Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
 model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
+# Few steps: a target that follows quickly.
+custom_hooks = dict(
+    ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)))
+)
 
 train_dataloader = dict(
     batch_size=32,
@@ -28,17 +33,7 @@ train_dataloader = dict(
     drop_last=True,
     sampler=dict(type="ResumableSampler", shuffle=True),
     collate_fn=dict(type="sce_video.collate_views"),
-    dataset=dict(
-        type="VideoDataset",
-        data_root="data/videos",
-        pipeline=[
-            dict(type="OpenVideo"),
-            dict(type="RandomClips", clip_duration=2.56, num_frames=8, num_views=2, diff_prob=0.2),
-            dict(type="DecodeClips"),
-            dict(type="RandomResizedCropClips", size=224, area=(0.2, 0.766)),
-            dict(type="PackClips"),
-        ],
-    ),
+    dataset=dict(type="VideoDataset", data_root="data/videos", pipeline=_base_.train_pipeline),
 )
 # A folder of one's own holds more broken files than a curated data set.
 default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))

@@ -15,15 +15,8 @@ model = dict(
     projector=dict(hidden_channels=4096),
     predictor=dict(hidden_channels=4096),
 )
-
-train_pipeline = _base_.train_dataloader.dataset.pipeline
-train_pipeline[1].num_frames = 16  # RandomClips
-train_dataloader = dict(batch_size=32, dataset=dict(pipeline=train_pipeline))
-
-evaluation_pipeline = _base_.evaluation_pipeline
-evaluation_pipeline[1].num_frames = 16  # UniformClips
-test_dataloader = dict(dataset=dict(pipeline=evaluation_pipeline))
-test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_pipeline)))
-default_hooks = dict(
-    online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_pipeline)))
-)
+train_dataloader = dict(batch_size=32, dataset=dict(pipeline=dict(RandomClips=dict(num_frames=16))))
+evaluation_steps = dict(UniformClips=dict(num_frames=16))
+test_dataloader = dict(dataset=dict(pipeline=evaluation_steps))
+test_cfg = dict(gallery_dataloader=dict(dataset=dict(pipeline=evaluation_steps)))
+default_hooks = dict(online_evaluation=dict(gallery=dict(dataset=dict(pipeline=evaluation_steps))))

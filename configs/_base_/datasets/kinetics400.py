@@ -1,5 +1,5 @@
-# Kinetics-400: videos below data/kinetics400, lists of "path label" per split. No pipelines: those
-# are the recipe's. tools/test.py judges queries (val) against a bank (train).
+# Kinetics-400 as tools/data/kinetics.py leaves it, for pretraining. tools/test.py evaluates
+# representations of the validation videos against those of the training videos (the gallery).
 train_dataloader = dict(
     batch_size=64,
     num_workers=12,

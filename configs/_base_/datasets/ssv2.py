@@ -1,33 +1,8 @@
 # Something-Something v2 as tools/data/ssv2.py leaves it; tested on the validation set, since the
-# test set has no labels. No pipelines: those are the recipe's.
+# test set has no labels.
+_base_ = "./recognition.py"
+
 split = None
-train_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    persistent_workers=True,
-    pin_memory=True,
-    drop_last=True,
-    sampler=dict(type="ResumableSampler", shuffle=True),
-    collate_fn=dict(type="sce_video.collate_views"),
-    dataset=dict(type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/train.txt"),
-)
-# One view of each test video, to watch a training; the last checkpoint is what is tested.
-val_dataloader = dict(
-    batch_size=16,
-    num_workers=8,
-    dataset=dict(
-        type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="skip"
-    ),
-)
-val_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
-val_cfg = dict(type="MultiViewValLoop")
-test_dataloader = dict(
-    batch_size=2,
-    num_workers=8,
-    pin_memory=True,
-    dataset=dict(
-        type="VideoDataset", data_root="data/ssv2", ann_file="data/ssv2/val.txt", on_error="raise"
-    ),
-)
-test_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
-test_cfg = dict(type="MultiViewTestLoop", max_views=30)
+train_dataloader = dict(dataset=dict(data_root="data/ssv2", ann_file="data/ssv2/train.txt"))
+val_dataloader = dict(dataset=dict(data_root="data/ssv2", ann_file="data/ssv2/val.txt"))
+test_dataloader = dict(dataset=dict(data_root="data/ssv2", ann_file="data/ssv2/val.txt"))

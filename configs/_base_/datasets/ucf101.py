@@ -1,41 +1,12 @@
 # UCF101 as tools/data/ucf101.py leaves it: three official splits; tools/finetune_splits.py puts the
-# others in the place of split1. No pipelines: those are the recipe's.
+# others in the place of split1.
+_base_ = "./recognition.py"
+
 split = 1
 train_dataloader = dict(
-    batch_size=64,
-    num_workers=8,
-    persistent_workers=True,
-    pin_memory=True,
-    drop_last=True,
-    sampler=dict(type="ResumableSampler", shuffle=True),
-    collate_fn=dict(type="sce_video.collate_views"),
-    dataset=dict(
-        type="VideoDataset", data_root="data/ucf101", ann_file="data/ucf101/train_split1.txt"
-    ),
+    dataset=dict(data_root="data/ucf101", ann_file="data/ucf101/train_split1.txt")
 )
-# One view of each test video, to watch a training; the last checkpoint is what is tested.
-val_dataloader = dict(
-    batch_size=16,
-    num_workers=8,
-    dataset=dict(
-        type="VideoDataset",
-        data_root="data/ucf101",
-        ann_file="data/ucf101/test_split1.txt",
-        on_error="skip",
-    ),
-)
-val_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
-val_cfg = dict(type="MultiViewValLoop")
+val_dataloader = dict(dataset=dict(data_root="data/ucf101", ann_file="data/ucf101/test_split1.txt"))
 test_dataloader = dict(
-    batch_size=2,
-    num_workers=8,
-    pin_memory=True,
-    dataset=dict(
-        type="VideoDataset",
-        data_root="data/ucf101",
-        ann_file="data/ucf101/test_split1.txt",
-        on_error="raise",
-    ),
+    dataset=dict(data_root="data/ucf101", ann_file="data/ucf101/test_split1.txt")
 )
-test_evaluator = [dict(type="TopKAccuracy"), dict(type="MeanClassAccuracy")]
-test_cfg = dict(type="MultiViewTestLoop", max_views=30)

@@ -1,5 +1,6 @@
 # ResNet3D-50 (tab:r3d) with a last stage of stride 1 and dilation 2, and a head that scores boxes:
-# mean over time, RoIAlign 7x7, maximum over space, 80 sigmoids (SETTINGS 4; SlowFast).
+# mean over time, RoIAlign 7x7, maximum over space, 80 sigmoids (SlowFast,
+# models/head_helper.py).
 model = dict(
     type="ActionDetector",
     backbone=dict(

@@ -1,4 +1,4 @@
-# SCE with ResNet3D-18 (paper: tab:r3d, tab:specific-hyper-pretrain-video; SETTINGS 2).
+# SCE with ResNet3D-18 (paper: tab:r3d, tab:specific-hyper-pretrain-video).
 # The views of the data preprocessor come from configs/_base_/views/.
 model = dict(
     type="SCE",

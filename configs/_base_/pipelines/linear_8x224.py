@@ -1,5 +1,5 @@
-# Linear evaluation, 8 frames of 2.56 s: short side U(256, 320) (R; P: 256), random crop 224,
-# flip p 0.5 (SETTINGS 4).
+# Linear evaluation, 8 frames of 2.56 s: short side U(256, 320) (the authors'
+# code; the paper says 256), random crop 224, flip p 0.5 (appendix D.3).
 train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="RandomClips", clip_duration=2.56, num_frames=8, num_views=1),

@@ -1,5 +1,5 @@
 # AVA: 32 epochs of SGD, lr 0.3 at batch 64, x 0.1 at 16, 24 and 28, warm-up 5.3 epochs, weight
-# decay 1e-7 (SETTINGS 4; SlowFast).
+# decay 1e-7 (facebookresearch/SlowFast, its AVA recipes).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=32)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,5 +1,5 @@
 # Something-Something v2: 22 epochs of SGD, lr 0.12 at batch 64, x 0.1 at 14 and 18, warm-up 0.19
-# epoch, weight decay 1e-6 (SETTINGS 4; SlowFast).
+# epoch, weight decay 1e-6 (facebookresearch/SlowFast, config/defaults.py and its SSv2 recipes).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=22, val_interval=2)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",
