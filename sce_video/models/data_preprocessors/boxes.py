@@ -32,7 +32,7 @@ class BoxDataPreprocessor(VideoDataPreprocessor):
             ``inputs`` float32 (N, 3, T, H, W) and ``data_samples`` with ``boxes`` and ``actions``.
 
         Raises:
-            ValueError: a configured view flips, or the batch has another number of views than one.
+            ValueError: a configured view flips, or the batch does not have exactly one view.
         """
         if any(view.flip_prob > 0 for view in self.views):
             raise ValueError(

@@ -12,9 +12,8 @@ from sce_video.models.losses import effective_rank, feature_std
 def test_random_directions_have_spread_one():
     h = torch.randn(4000, 64, generator=torch.Generator().manual_seed(0))
     assert feature_std(h) == pytest.approx(1.0, abs=0.02)
-    assert feature_std(h * torch.rand(4000, 1)) == pytest.approx(
-        1.0, abs=0.02
-    )  # the norm has no effect
+    # The norms have no effect.
+    assert feature_std(h * torch.rand(4000, 1)) == pytest.approx(1.0, abs=0.02)
 
 
 def test_collapse_has_spread_zero_and_rank_zero():
