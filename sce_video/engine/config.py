@@ -157,6 +157,11 @@ def check_config(cfg: Config) -> None:
     faults = []
     for path, node in _dicts(cfg._cfg_dict, ()):
         known = _known_keys(node, path)
+        if known is None and node and all(map(_is_step_change, node.keys(), node.values())):
+            faults.append(
+                f"{'.'.join(path)}: a dict of changes to steps ({', '.join(node)}), but no base "
+                "config has a list there"
+            )
         if known is None or known.any_key:
             continue
         for key in node:
@@ -165,6 +170,12 @@ def check_config(cfg: Config) -> None:
                 faults.append(f"{name}: {_explain(known, key, path, cfg)}")
     if faults:
         raise ValueError("unknown keys in the config:\n  " + "\n  ".join(faults))
+
+
+def _is_step_change(key: Any, value: Any) -> bool:
+    """Whether an entry of a dict looks like ``RandomClips=dict(num_frames=16)``."""
+    is_change = isinstance(value, dict) and "type" not in value
+    return is_change and str(key)[:1].isupper() and bool(_find(key))
 
 
 class _Known(NamedTuple):

@@ -1,6 +1,6 @@
-"""Weights of the slow path in other projects' layouts, renamed to ours.
+"""Weights of ResNet3D (slow pathway) from pytorchvideo's layout to ours.
 
-pytorchvideo, on which the authors' code builds, names a network by position::
+pytorchvideo, on which the authors' code builds, numbers the parts of a network::
 
     blocks.0.conv, blocks.0.norm                            stem
     blocks.S.res_blocks.I.branch1_conv, branch1_norm        projection shortcut, S = 1..4
@@ -26,7 +26,7 @@ _COUNTER = "num_batches_tracked"
 _HEAD = re.compile(r"(blocks\.5|head)\.")
 _BN = r"(?:weight|bias|running_mean|running_var|num_batches_tracked)"
 _BLOCK = r"blocks\.([1-4])\.res_blocks\.(\d+)\."
-# Name there, and how it is called here.
+# Name in pytorchvideo, and our name.
 _RULES = [
     (re.compile(rf"{re.escape(_STEM)}"), r"conv1.weight"),
     (re.compile(rf"blocks\.0\.norm\.({_BN})"), r"bn1.\1"),
@@ -57,27 +57,27 @@ _DEPTHS: dict[tuple[tuple[int, ...], int], int] = {
 
 
 class Conversion(NamedTuple):
-    """Weights of :class:`ResNet3dSlowPath`, and what the shapes told."""
+    """Weights of :class:`ResNet3dSlowPath`, and the architecture found from their shapes."""
 
     state_dict: dict[str, Tensor]
     depth: int
     base_channels: int
     in_channels: int
-    prefix: str  # what stood before the names
-    dropped: list[str]  # names that are no part of the backbone: heads, projectors, other branches
+    prefix: str  # the prefix that was removed from the names
+    dropped: list[str]  # names outside the backbone: heads, projectors, other branches
 
 
 def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
-    """Rename a slow-path network of pytorchvideo's layout (``slow_r50``, the authors' encoders).
+    """Rename the weights of a slow-pathway network (``slow_r50``, the authors' encoders).
 
-    Counters of BN (``num_batches_tracked``) that an old file lacks start at 0: nothing but a BN
-    without momentum reads them.
+    BN counters (``num_batches_tracked``) that a file lacks are set to 0: only a BN without momentum
+    uses them.
 
     Args:
-        checkpoint: What the file holds: weights by name, or those under ``state_dict`` (lightning)
-            or ``model_state`` (pytorchvideo's own files).
-        prefix: What stands before ``blocks.0...`` in the names, found by itself if None. To be
-            given for a file with several encoders, the online and the target one, say.
+        checkpoint: The content of the file: weights by name, directly or under ``state_dict``
+            (lightning) or ``model_state`` (pytorchvideo's own files).
+        prefix: What precedes ``blocks.0...`` in the names; None: it is detected. Give it for a file
+            with several encoders, e.g. an online and a target one.
 
     Raises:
         ValueError: no network of this layout, several, an unknown depth, or keys that are missing,
@@ -96,7 +96,7 @@ def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> 
         else:
             renamed[own_name] = value.detach().clone()
     if unknown:
-        raise ValueError(f"keys without a counterpart in the slow path: {_listed(unknown)}")
+        raise ValueError(f"keys without a counterpart in ResNet3dSlowPath: {_listed(unknown)}")
     if "conv1.weight" not in renamed:
         raise ValueError(f"no weight is called {prefix}{_STEM}: is the prefix {prefix!r} right?")
     stem = renamed["conv1.weight"]
@@ -111,18 +111,18 @@ def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> 
 
 
 def _weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors by name, out of whatever they are packed in."""
+    """The tensors by name, from any of the wrappers that :func:`from_pytorchvideo` accepts."""
     for key in ("state_dict", "model_state"):
         if isinstance(checkpoint.get(key), dict):
             checkpoint = checkpoint[key]
     weights = {name: value for name, value in checkpoint.items() if isinstance(value, Tensor)}
     if not weights:
-        raise ValueError(f"the file holds no weights, only {_listed(map(str, checkpoint))}")
+        raise ValueError(f"the file has no weights, only {_listed(map(str, checkpoint))}")
     return weights
 
 
 def _find_prefix(weights: Iterable[str]) -> str:
-    """What stands before ``blocks.0.conv.weight``; of several, the online branch's."""
+    """The prefix of ``blocks.0.conv.weight``; of several, that of the online branch."""
     names = list(weights)
     found = [name.removesuffix(_STEM) for name in names if re.search(rf"(^|\.){_STEM}$", name)]
     if len(found) > 1:
@@ -147,7 +147,7 @@ def _rename(name: str) -> str | None:
 
 
 def _depth(names: Iterable[str]) -> int:
-    """Depth by the number of blocks of each stage and of convolutions of a block."""
+    """Depth, from the number of blocks of each stage and of convolutions of a block."""
     indices: list[set[int]] = [set(), set(), set(), set()]
     convolutions = 0
     for name in names:
@@ -159,14 +159,14 @@ def _depth(names: Iterable[str]) -> int:
     blocks = tuple(len(stage) for stage in indices)
     if (blocks, convolutions) not in _DEPTHS:
         raise ValueError(
-            f"a network of {blocks} blocks of {convolutions} convolutions is none of the depths "
+            f"a network of {blocks} blocks of {convolutions} convolutions has none of the depths "
             f"{sorted(_DEPTHS.values())}"
         )
     return _DEPTHS[blocks, convolutions]
 
 
 def _ordered(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights in the network's order; raises where names or shapes differ."""
+    """The weights in the order of the network; raises where names or shapes differ."""
     ordered = {}
     missing, other_shape = [], []
     for name, like in wanted.items():
@@ -180,10 +180,10 @@ def _ordered(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str,
         else:
             ordered[name] = weights[name]
     surplus = [name for name in weights if name not in wanted]
-    faults = {"missing": missing, "of another shape": other_shape, "too many": surplus}
+    faults = {"missing": missing, "of another shape": other_shape, "unexpected": surplus}
     if any(faults.values()):
         raise ValueError(
-            "not the slow path of the paper's table: "
+            "not the network of ResNet3dSlowPath: "
             + "; ".join(f"{what}: {_listed(names)}" for what, names in faults.items() if names)
         )
     return ordered

@@ -1,4 +1,4 @@
-"""Config options: what is accepted, what is refused, and what the refusal says."""
+"""Config options: which are accepted, which are refused, and the error messages."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def path(tmp_path: Path) -> Path:
     return file
 
 
-def test_no_options_leave_the_config_as_it_is(path):
+def test_without_options_the_config_is_unchanged(path):
     assert load_config(path).to_dict() == Config.fromfile(str(path)).to_dict()
 
 
@@ -121,11 +121,11 @@ def test_a_malformed_option_is_named(path, option):
         ("model.backbone.frozen_stages=1", ["model", "backbone", "frozen_stages"], 1),
         ("optim_wrapper.optimizer.nesterov=True", ["optim_wrapper", "optimizer", "nesterov"], True),
         ("train_dataloader.collate_fn.pad=True", ["train_dataloader", "collate_fn", "pad"], True),
-        # Emptied, and begun from nothing.
+        # Set to None, and a dict in place of None.
         ("model.backbone=None", ["model", "backbone"], None),
         ("optim_wrapper.clip_grad.max_norm=1", ["optim_wrapper", "clip_grad", "max_norm"], 1),
         ("model.predictor.num_layers=2", ["model", "predictor", "num_layers"], 2),
-        # Settings of the runner that the config does not state.
+        # Settings of the runner that are not in the config.
         ("resume=True", ["resume"], True),
         ("work_dir=out", ["work_dir"], "out"),
         ("sync_bn=torch", ["sync_bn"], "torch"),
@@ -164,7 +164,7 @@ def test_accepted(path, option, keys, value):
         assert node == {"norm_decay_mult": 0}
     else:
         assert node == value and type(node) is type(value)
-    # Nothing else has changed: undoing this one setting gives the file again.
+    # Nothing else has changed.
     assert set(cfg.keys()) - set(before.keys()) <= {keys[0]}
     for key in before.keys():
         if key != keys[0]:
@@ -193,14 +193,14 @@ def test_accepted(path, option, keys, value):
         ("lod_from=x", "load_from"),
     ],
 )
-def test_a_mistyped_key_is_refused_with_the_near_one(path, option, suggestion):
+def test_a_mistyped_key_is_refused_with_a_suggestion(path, option, suggestion):
     with pytest.raises(ValueError, match=suggestion) as error:
         load_config(path, [option])
     assert repr(option.split("=")[0]) in str(error.value)
     assert "did you mean" in str(error.value) or "there are" in str(error.value)
 
 
-def test_without_a_near_key_the_keys_there_are_listed(path):
+def test_without_a_near_key_all_keys_are_listed(path):
     with pytest.raises(ValueError, match=r"there are .*depth.*frozen_stages") as error:
         load_config(path, ["model.backbone.qqqqq=1"])
     assert "did you mean" not in str(error.value)
@@ -242,7 +242,7 @@ def test_a_value_of_the_wrong_kind_is_refused(path, option, message):
     assert option.split("=")[0] in str(error.value)
 
 
-def test_the_new_class_decides_whatever_the_order(path):
+def test_a_new_type_decides_the_keys_whatever_the_order(path):
     options = ["model.backbone.width=2", "model.backbone.type=ConfigTestWideBackbone"]
     for chosen in (options, options[::-1]):
         cfg = load_config(path, chosen)
@@ -251,7 +251,7 @@ def test_the_new_class_decides_whatever_the_order(path):
         load_config(path, options[:1])
 
 
-def test_several_keys_of_one_begun_dict(path):
+def test_several_keys_of_a_dict_that_only_the_options_have(path):
     options = ["optim_wrapper.clip_grad.max_norm=1", "optim_wrapper.clip_grad.norm_type=2"]
     cfg = load_config(path, options)
     assert cfg.optim_wrapper.clip_grad == dict(max_norm=1, norm_type=2)
@@ -315,7 +315,7 @@ def _checked(text: str, tmp_path: Path) -> None:
         "visualizer = dict(type='Visualizer', vis_backends=[dict(type='LocalVisBackend')])",
     ],
 )
-def test_a_right_config_passes(tmp_path, text):
+def test_a_correct_config_passes(tmp_path, text):
     _checked(text, tmp_path)
 
 
@@ -354,7 +354,7 @@ def test_all_faults_of_a_file_are_listed_at_once(tmp_path):
         _checked("model['lamda_'] = 1\noptim_wrapper['optimizer']['xyz'] = 2", tmp_path)
     _, first, second = str(error.value).splitlines()
     assert first.strip().startswith("model.lamda_: ConfigTestAlgorithm has no 'lamda_'; did you")
-    # Nothing is near, and the key itself is no suggestion.
+    # No key is near, and the key itself is not suggested.
     assert second.strip().startswith("optim_wrapper.optimizer.xyz: SGD has no 'xyz'; there are ")
 
 
@@ -374,13 +374,13 @@ def test_the_recipes_pass_and_take_their_usual_options(repo):
             load_config(recipe, [mistyped])
 
 
-# -- the decoder of all videos ----------------------------------------------------------------
+# -- the decoding backend ---------------------------------------------------------------------
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
 
 def openers(node):
-    """Backends of all OpenVideo below a node; "av" where none is given."""
+    """Backends of all OpenVideo below a node, "av" by default."""
     if isinstance(node, dict):
         own = [node.get("backend", "av")] if node.get("type") == "OpenVideo" else []
         return own + [found for child in node.values() for found in openers(child)]
@@ -406,7 +406,7 @@ def test_the_backend_of_all_pipelines(name, least):
     check_config(cfg)
 
 
-def test_backends_that_cannot_be(monkeypatch):
+def test_a_backend_that_is_unknown_not_installed_or_not_used_is_refused(monkeypatch):
     cfg = load_config(CONFIGS / "sce/sce_r3d18_folder.py")
     with pytest.raises(ValueError, match="unknown backend 'ffmpeg': choose auto, av"):
         set_backend(cfg, "ffmpeg")

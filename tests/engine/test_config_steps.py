@@ -347,6 +347,13 @@ def test_faults_of_the_file_name_the_step(child_of):
     assert any(line.startswith(f"{PIPELINE}.2.prob: Flip has no 'prob'") for line in lines)
 
 
+def test_changes_to_steps_without_a_list_to_change_are_a_fault(child_of):
+    file = child_of("val_dataloader = dict(dataset=dict(pipeline=dict(StepTestOpen=dict(x=1))))")
+    message = r"val_dataloader\.dataset\.pipeline: a dict of changes to steps \(StepTestOpen\)"
+    with pytest.raises(ValueError, match=message):
+        check_config(load_config(file))
+
+
 def test_types_given_as_classes_have_their_names():
     steps = [dict(type=_Open), dict(type="a.b.Crop"), {"no": "type"}, 3]
     assert step_index(steps, "_Open", "p") == 0

@@ -1,4 +1,4 @@
-"""The converter against networks written in pytorchvideo's layout, with a forward of their own."""
+"""The converter against networks written here in pytorchvideo's layout."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class _Net(nn.Module):
 
 
 def _network(depth: int, width: int = 4, **options) -> _Net:
-    """Random weights, BN statistics too."""
+    """A network with random weights and BN statistics."""
     torch.manual_seed(depth)
     network = _Net(depth, width, **options).eval()
     for name, value in network.state_dict().items():
@@ -148,14 +148,14 @@ def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys
     assert expected.std() > 1e-3
     assert not torch.allclose(before, expected, atol=1e-2)
     torch.testing.assert_close(output, expected, rtol=1e-5, atol=1e-5)
-    # Nothing was lost: as many parameters, and the statistics too.
+    # Nothing was lost: the number of values, statistics included, is the same.
     assert sum(v.numel() for v in ours.state_dict().values()) == sum(
         v.numel() for v in theirs.state_dict().values()
     )
     assert ours.bn1.num_batches_tracked == 7
 
 
-def test_the_file_says_where_it_comes_from(tool, tmp_path):
+def test_the_file_records_its_source(tool, tmp_path):
     src, dst = tmp_path / "encoder.pth", tmp_path / "dst.pth"
     torch.save(_network(18).state_dict(), src)
     tool.convert(src, dst)
@@ -207,7 +207,7 @@ def test_heads_and_other_branches_are_dropped_and_listed(tool, tmp_path, capsys)
     converted = _load(tmp_path / "dst.pth")
     assert converted["meta"]["dropped"] == [*target, *rest]
     assert torch.equal(converted["state_dict"]["conv1.weight"], weights["blocks.0.conv.weight"])
-    # The other branch on demand.
+    # The other branch, by its prefix.
     conversion = from_pytorchvideo({**target, **online}, prefix="momentum_trunk.model.")
     expected = target["momentum_trunk.model.blocks.0.conv.weight"]
     assert torch.equal(conversion.state_dict["conv1.weight"], expected)
@@ -273,22 +273,22 @@ def _without(weights, name):
         ),
         (
             lambda w: {**w, "blocks.1.res_blocks.0.branch1_conv.weight": torch.ones(4, 4, 1, 1, 1)},
-            r"too many: layer1\.0\.downsample\.0\.weight",
+            r"unexpected: layer1\.0\.downsample\.0\.weight",
         ),
         (
             lambda w: {**w, "blocks.1.res_blocks.2.branch2.conv_a.weight": torch.ones(1)},
-            r"\(3, 2, 2, 2\) blocks of 2 convolutions is none of the depths \[18, 34, 50, 101\]",
+            r"\(3, 2, 2, 2\) blocks of 2 convolutions has none of the depths \[18, 34, 50, 101\]",
         ),
         (lambda w: {"conv1.weight": torch.ones(1)}, "not pytorchvideo's layout.*conv1.weight"),
         (lambda w: {"epoch": 3}, "no weights, only epoch"),
     ],
 )
-def test_what_does_not_fit_is_listed(change, message):
+def test_keys_that_do_not_match_are_listed(change, message):
     with pytest.raises(ValueError, match=message):
         from_pytorchvideo(change(_network(18).state_dict()))
 
 
-def test_other_networks_of_the_same_names_are_refused():
+def test_other_networks_with_the_same_names_are_refused():
     with pytest.raises(ValueError, match=r"conv1\.weight \(4, 3, 5, 7, 7\) instead of"):
         from_pytorchvideo(_network(50, stem_temporal=5).state_dict())
     with pytest.raises(ValueError, match=r"layer4\.1\.conv2\.weight"):
@@ -312,7 +312,7 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
     assert not (tmp_path / "dst.pth").exists()
 
 
-def test_a_failed_conversion_leaves_the_old_file(tool, tmp_path, capsys):
+def test_a_failed_conversion_keeps_the_old_file(tool, tmp_path, capsys):
     dst = tmp_path / "dst.pth"
     dst.write_text("old")
     torch.save(_without(_network(18).state_dict(), "blocks.0.norm.bias"), tmp_path / "src.pth")

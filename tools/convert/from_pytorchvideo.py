@@ -1,12 +1,12 @@
-"""Convert a slow-path network of pytorchvideo's layout, or the authors' encoder, to our names.
+"""Convert pytorchvideo's ResNet3D (slow pathway), or the authors' encoder, to our names.
 
     python tools/convert/from_pytorchvideo.py SRC DST
     python tools/convert/from_pytorchvideo.py SRC DST --prefix trunk.model. --add-prefix backbone.
 
-DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With --add-prefix
-backbone. it holds a model's names instead, for tools/test.py CONFIG DST and load_from. SRC is read
-without running code from it. Depth and width are told by the shapes; every key that has no place is
-an error, save those of heads and other branches, which are listed.
+DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
+backbone." it has the names of a whole model, for tools/test.py CONFIG DST and load_from. No code
+from SRC is executed. Depth and width are found from the shapes. Every key without a counterpart is
+an error, except those of heads and other branches, which are dropped and listed.
 """
 
 from __future__ import annotations
@@ -23,20 +23,22 @@ from sce_video.version import __version__
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="pytorchvideo's slow path to our names.")
+    parser = argparse.ArgumentParser(description="Convert pytorchvideo's ResNet3D to our names.")
     parser.add_argument("src", type=Path, help="checkpoint in pytorchvideo's layout")
     parser.add_argument("dst", type=Path, help="file to write")
-    parser.add_argument("--prefix", help="what stands before blocks.0 in SRC (default: found)")
-    parser.add_argument("--add-prefix", default="", help="put before every name in DST: backbone.")
+    parser.add_argument("--prefix", help="prefix of blocks.0 in SRC (default: detected)")
+    parser.add_argument(
+        "--add-prefix", default="", help="prefix of the names in DST, e.g. backbone."
+    )
     return parser.parse_args(argv)
 
 
 def convert(src: Path, dst: Path, prefix: str | None = None, add_prefix: str = "") -> Conversion:
-    """Read ``src``, write ``dst``; nothing is written unless everything fits.
+    """Read ``src`` and write ``dst``; nothing is written after an error.
 
     Raises:
         FileNotFoundError: no file ``src``.
-        ValueError: ``src`` is unsafe or damaged, does not fit, or is ``dst`` itself.
+        ValueError: ``src`` is unsafe, damaged or another network, or is ``dst`` itself.
     """
     if dst.exists() and src.exists() and dst.samefile(src):
         raise ValueError(f"{dst} is the source itself: give another file to write")
@@ -62,7 +64,7 @@ def convert(src: Path, dst: Path, prefix: str | None = None, add_prefix: str = "
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Convert and report; returns the exit status."""
+    """Convert and print a summary; returns the exit status."""
     args = parse_args(argv)
     try:
         conversion = convert(args.src, args.dst, args.prefix, args.add_prefix)
@@ -74,7 +76,7 @@ def main(argv: list[str] | None = None) -> int:
         f"in_channels={conversion.in_channels}): {len(conversion.state_dict)} tensors "
         f"from prefix {conversion.prefix!r} to {args.dst}"
     )
-    print(f"dropped, no part of the backbone: {len(conversion.dropped)}")
+    print(f"dropped, not part of the backbone: {len(conversion.dropped)}")
     for name in conversion.dropped:
         print(f"  {name}")
     return 0

@@ -1,4 +1,4 @@
-"""Augmentation of views in batches, on whatever device they are on."""
+"""Augmentation of views in batches, on their device (CPU or GPU)."""
 
 from sce_video.models.augmentation.apply import augment, plan
 from sce_video.models.augmentation.blur import BLUR_KERNEL, gaussian_blur

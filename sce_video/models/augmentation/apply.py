@@ -20,8 +20,8 @@ from sce_video.models.augmentation.color import (
 from sce_video.models.augmentation.geometry import flip_horizontal
 from sce_video.models.augmentation.parameters import JITTER_PARTS, ViewParameters
 
-# Operation -> its function; the first five also take a parameter per sample, the column of the
-# same number of the block that goes to the device.
+# Operation -> its function. These five take one parameter per sample: column i of the block of
+# values that is copied to the device belongs to the i-th of them.
 _WITH_VALUE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "brightness": adjust_brightness,
     "contrast": adjust_contrast,
@@ -41,9 +41,10 @@ _NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
 def plan(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
     """The operations in order, each with the samples (int64 indices) that it is applied to.
 
-    The colour jitter takes four rounds: in round r each jittered sample gets the part that its
-    own order has at place r, so a round is at most four operations whatever the batch size. Then
-    grey, blur, solarise, flip (SETTINGS 3). Operations that change nothing are left out.
+    The colour jitter takes four rounds: in round r each jittered sample gets the r-th operation of
+    its own order, so a round is at most four batched operations for any batch size. Then grey,
+    blur, solarise, flip, the order of the authors' code (juliendenize/eztorch,
+    eztorch/configs/transform/contrastive). Operations without effect are left out.
     """
     p = parameters
     steps = []
@@ -58,12 +59,12 @@ def plan(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
 def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
     """Augment views (N, 3, T, H, W), float in 0..1, each sample by its parameters.
 
-    Only the samples that an operation is applied to are computed. Nothing is read back from the
-    device: the indices and the values go there in one copy each.
+    Each operation is computed for the samples it is applied to only. Nothing is read back from the
+    device; the indices and the values are copied to it in one transfer each.
 
     Args:
-        x: The views. Used as scratch space: do not read it afterwards.
-        parameters: Of the same N samples.
+        x: The views. Overwritten: do not read it afterwards.
+        parameters: The parameters of the same N samples.
 
     Returns:
         The augmented views, in 0..1; may share memory with ``x``.

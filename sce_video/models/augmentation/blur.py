@@ -6,7 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-BLUR_KERNEL = 23  # taps per axis, whatever the frame size (SETTINGS 3)
+# Kernel size per axis for every frame size, as in the authors' code (juliendenize/eztorch,
+# eztorch/configs/transform/contrastive).
+BLUR_KERNEL = 23
 
 
 def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
@@ -19,10 +21,9 @@ def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
 def gaussian_blur(x: Tensor, sigma: Tensor, kernel_size: int = BLUR_KERNEL) -> Tensor:
     """Blur every frame of (N, C, T, H, W) with its sample's sigma (N,) in pixels.
 
-    Two passes, along W and along H, with the frame mirrored at its edges (the edge pixel is not
-    repeated). Mirroring reaches at most size - 1 pixels: where the radius ``kernel_size // 2`` is
-    larger, that axis gets the largest kernel that can be mirrored, ``2 * size - 1`` taps; an axis
-    of one pixel stays as it is.
+    Two passes, along W and along H, with reflect padding (the edge pixel is not repeated). Reflect
+    padding is at most size - 1 pixels: where the radius ``kernel_size // 2`` is larger, that axis
+    gets the largest possible kernel, ``2 * size - 1`` taps; an axis of one pixel is not blurred.
 
     Raises:
         ValueError: ``kernel_size`` is even or not positive.

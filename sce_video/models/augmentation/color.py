@@ -1,10 +1,9 @@
 """Colour operations on batches of views, one parameter per sample.
 
 Views are float (N, 3, T, H, W), red green blue, in 0..1; a parameter is float (N,). Every function
-is pure: it returns a new tensor and leaves its input alone. The meaning is that of torchvision's
-functional transforms on a float tensor (N, T, 3, H, W): blends are clamped to 0..1, and the mean
-that the contrast works around is taken over each *frame*, not over the clip, as everybody gets who
-applies torchvision to a stack of frames.
+is pure: it returns a new tensor and does not change its input. The results are those of
+torchvision's functional transforms on a float tensor (N, T, 3, H, W): blends are clamped to 0..1,
+and the mean that the contrast blends with is taken over each *frame*, not over the clip.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ def _per_sample(parameter: Tensor) -> Tensor:
 
 
 def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
-    """``factor * x + (1 - factor) * other``, clamped to 0..1; ``other`` may be narrower."""
+    """``factor * x + (1 - factor) * other``, clamped to 0..1; ``other`` is broadcast to x."""
     factor = _per_sample(factor)
     return (x * factor).add_((1.0 - factor) * other).clamp_(0.0, 1.0)
 
@@ -56,22 +55,22 @@ def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
 
 
 def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
-    """Turn the hue by ``shift`` of a full circle (-0.5..0.5); value and chroma stay.
+    """Rotate the hue by ``shift`` of a full circle (-0.5..0.5); value and chroma are kept.
 
-    HSV and back without the detour over the saturation: with V the largest channel, C the chroma
+    RGB to HSV and back without computing the saturation: with V the largest channel, C the chroma
     (largest minus smallest) and k the hue in turns, plus 5/6, 3/6, 1/6 for red, green, blue and
     taken modulo 1, a channel is ``V - C * clamp(2 - 6 * |k - 1/3|, 0, 1)``.
     """
     red, green, blue = x.unbind(1)
     value = x.amax(dim=1)
     chroma = value - x.amin(dim=1)
-    # Hue times chroma, in sixths of a turn: the case of the blue, green or red maximum.
+    # Hue times chroma, in sixths of a turn: the cases of a blue, green or red maximum.
     hue = torch.add(red - green, chroma, alpha=4.0)
     hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
     hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
     # Grey pixels have chroma 0; their hue does not matter, only that it is finite.
     hue.div_(chroma.clamp(min=torch.finfo(x.dtype).tiny)).div_(6.0)
-    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative, so that the modulo is the fraction
+    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative: the fraction is the modulo
     out = torch.empty_like(x)
     for channel, sixths in enumerate((5, 3, 1)):
         k = (hue + sixths / 6.0).frac_()
@@ -86,5 +85,5 @@ def solarise(x: Tensor, threshold: float = 0.5) -> Tensor:
 
 
 def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
-    """A comparison as 0.0 and 1.0; measured on a CPU, three times faster than ``torch.where``."""
+    """A comparison as 0.0 and 1.0; three times faster than ``torch.where`` on a CPU."""
     return compare(x, other, out=torch.empty_like(x))

@@ -1,8 +1,8 @@
-"""What is drawn for a view: the distributions, by number or by the paper's name, and the draw.
+"""Random parameters of a view: their distributions, given in numbers or by name, and the draw.
 
-Everything here runs on the host with numpy: which samples get what is known without asking the
-device. A sample's parameters are a function of its seed and the number of the view alone; the
-batch around it, the rank and the worker do not matter.
+Everything here runs on the host with numpy, so that the samples of each operation are known without
+synchronising with the device. A sample's parameters depend on its seed and the index of the view
+only, not on the other samples of the batch, the rank or the worker.
 """
 
 from __future__ import annotations
@@ -18,27 +18,27 @@ from sce_video.models.augmentation.blur import BLUR_KERNEL
 
 JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
 
-# First word of the entropy of every draw made here. Without it the stream of view 0,
-# default_rng([seed, 0]), would be that of default_rng(seed), which the dataset may use for the
-# crop: numpy pads entropy with zeros.
+# First word of the entropy of every draw made here. Without it the generator of view 0,
+# default_rng([seed, 0]), would equal default_rng(seed), which the dataset may use for the crop:
+# numpy pads entropy with zeros.
 _STREAM = 0x56494557
 _DRAWS = 14
 
 
 @dataclass(frozen=True, kw_only=True)
 class ViewAugmentation:
-    """The distribution one view is drawn from. The default leaves the view as it is.
+    """The distributions of a view's random parameters. The default changes nothing.
 
     Attributes:
         brightness: Factor from U(max(0, 1 - b), 1 + b).
         contrast: Factor from U(max(0, 1 - c), 1 + c).
         saturation: Factor from U(max(0, 1 - s), 1 + s).
         hue: Shift from U(-h, h) of a full circle, h at most 0.5.
-        jitter_prob: Of the four parts above together, in random order.
-        grey_prob: Of losing the colour.
-        blur_prob: Of a Gaussian blur with 23 taps.
-        solarise_prob: Of inverting values from 0.5 on.
-        flip_prob: Of mirroring left to right.
+        jitter_prob: Probability of the four operations above together, in random order.
+        grey_prob: Probability of the conversion to grey.
+        blur_prob: Probability of a Gaussian blur with 23 taps.
+        solarise_prob: Probability of solarisation: values of 0.5 and more are inverted.
+        flip_prob: Probability of a horizontal flip.
         blur_sigma: Sigma in pixels from U(low, high); high is at most 11, the kernel's radius.
 
     Raises:
@@ -81,12 +81,12 @@ class ViewAugmentation:
 
 @dataclass(frozen=True)
 class ViewParameters:
-    """What was drawn for one view of N samples; drawn in full whether or not it is applied.
+    """Random parameters of one view of N samples, drawn whether or not they are applied.
 
     Attributes:
-        jitter, grey, blur, solarise, flip: bool (N,), is it applied?
+        jitter, grey, blur, solarise, flip: bool (N,), whether the operation is applied.
         factors: float32 (N, 4), brightness, contrast, saturation, hue shift.
-        order: int (N, 4), the parts (their columns in ``factors``) in order of application.
+        order: int (N, 4), columns of ``factors`` in order of application.
         sigma: float32 (N,), of the blur, in pixels.
     """
 
@@ -107,7 +107,7 @@ class ViewParameters:
         return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
 
 
-# Table tab:augmentations, with the colour strengths of strength 1 (SETTINGS 3), twice the table's.
+# Paper, table tab:augmentations, with the colour jitter of strength 1, twice the table's.
 _STRONG: dict[str, Any] = dict(
     brightness=0.8, contrast=0.8, hue=0.2, jitter_prob=0.8, grey_prob=0.2, flip_prob=0.5
 )
@@ -121,7 +121,7 @@ _NAMED = {
 
 
 def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
-    """One of the five distributions of the paper's table ``tab:augmentations``.
+    """One of the five augmentations of the paper's table ``tab:augmentations``.
 
     Args:
         name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
@@ -141,15 +141,15 @@ def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
 
 
 def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation:
-    """A distribution from a config.
+    """A :class:`ViewAugmentation` from a config.
 
     Args:
-        config: ``dict(name=..., strength=...)``, a named distribution, with any attribute of
-            :class:`ViewAugmentation` beside them in place of the named one's; or those attributes
-            alone; or a :class:`ViewAugmentation` itself.
+        config: ``dict(name=..., strength=...)``, a named augmentation, where any attribute of
+            :class:`ViewAugmentation` given too overrides the named one's; or such attributes
+            only; or a :class:`ViewAugmentation` itself.
 
     Raises:
-        ValueError: It is no dict, a key is unknown, or ``strength`` stands without ``name``.
+        ValueError: It is not a dict, a key is unknown, or ``strength`` is given without ``name``.
     """
     if isinstance(config, ViewAugmentation):
         return config
@@ -162,7 +162,7 @@ def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation
             raise ValueError(f"unknown key {key!r} of a view{_suggest(key, known)}")
     named = {key: values.pop(key) for key in ("name", "strength") if key in values}
     if "strength" in named and "name" not in named:
-        raise ValueError(f"strength={named['strength']} scales a named view: state name=... too")
+        raise ValueError(f"strength={named['strength']} scales a named view: give name=... too")
     return replace(named_view(**named) if named else ViewAugmentation(), **values)
 
 
@@ -177,9 +177,9 @@ def draw_parameters(
 ) -> ViewParameters:
     """Draw the parameters of view number ``view`` for the samples with these seeds.
 
-    A sample always takes the same 14 uniform numbers in the same order, so that one distribution
-    or another draws alike: 5 decisions, 4 factors, sigma, and 4 keys whose ranking is the order of
-    the colour jitter (all 24 orders equally likely).
+    Every sample uses the same 14 uniform numbers in the same order, whatever the distributions:
+    5 decisions, 4 factors, sigma, and 4 keys whose ranking is the order of the colour jitter (all
+    24 orders are equally likely).
     """
     entropy = [[_STREAM, view, int(seed) % 2**64] for seed in seeds]
     u = np.array([np.random.default_rng(words).random(_DRAWS) for words in entropy])

@@ -1,4 +1,4 @@
-"""Data preprocessors: from the collated uint8 batch to what a network takes, on its device."""
+"""Data preprocessors: from the collated uint8 batch to the input of a network, on its device."""
 
 from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
 from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor

@@ -1,4 +1,4 @@
-"""Clips with boxes, from the collated batch to what the network sees."""
+"""From the collated batch of clips with boxes to the input of a detector, on its device."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sce_video.registry import MODELS
 
 @MODELS.register_module()
 class BoxDataPreprocessor(VideoDataPreprocessor):
-    """Move to the device and normalise; boxes and actions travel along.
+    """Move clips, boxes and actions to the device; augment the colours and normalise the clips.
 
-    Augmentation that moves pixels happens in the pipeline, where the boxes follow it; colours may
-    change here. A view that flips is refused.
+    Geometric augmentation is done in the pipeline, which moves the boxes too; this class changes
+    colours only and refuses a view that flips.
 
     Args: as of :class:`VideoDataPreprocessor`.
     """
@@ -30,11 +30,16 @@ class BoxDataPreprocessor(VideoDataPreprocessor):
 
         Returns:
             ``inputs`` float32 (N, 3, T, H, W) and ``data_samples`` with ``boxes`` and ``actions``.
+
+        Raises:
+            ValueError: a configured view flips, or the batch does not have exactly one view.
         """
         if any(view.flip_prob > 0 for view in self.views):
-            raise ValueError("a view of BoxDataPreprocessor must not flip: boxes would not follow")
+            raise ValueError(
+                "a view of BoxDataPreprocessor must not flip: boxes stay where they are"
+            )
         prepared = super().forward(data, training)
         if torch.is_tensor(prepared["inputs"]) or len(prepared["inputs"]) != 1:
-            raise ValueError(f"one view is expected, got {len(prepared['inputs'])}")
+            raise ValueError(f"expected one view per clip, got {len(prepared['inputs'])}")
         samples = {key: self.cast_data(data[key]) for key in ("boxes", "actions") if key in data}
         return {"inputs": prepared["inputs"][0], "data_samples": samples}

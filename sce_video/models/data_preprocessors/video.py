@@ -1,4 +1,4 @@
-"""From the collated uint8 batch to what the network sees, on the device."""
+"""From the collated uint8 batch to augmented, normalised views on the device."""
 
 from __future__ import annotations
 
@@ -23,22 +23,23 @@ from sce_video.registry import MODELS
 class VideoDataPreprocessor(BaseDataPreprocessor):
     """Move to the device, augment (training only), normalise.
 
-    Augmentation is colour jitter, grey, blur, solarise and flip, in this order, on whole batches;
-    every random parameter is drawn once per view of a sample, from the sample's seed and the
-    view's number, and holds for all frames of the view. It runs without gradient and always in
-    float32, inside autocast too.
+    Augmentation is colour jitter, grey, blur, solarise and flip, in this order, on whole batches.
+    Every random parameter is drawn once per view of a sample, from the sample's seed and the index
+    of the view, and applied to all frames of the view. It runs without gradient and in float32,
+    under autocast too.
 
     Args:
         views: One distribution per view of the batch, see
             :func:`~sce_video.models.augmentation.build_view`, for example
             ``[dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]``.
-            None or an empty list: training only normalises too, whatever the number of views.
+            None or an empty list: no augmentation, for any number of views.
         mean: Subtracted, on the 0..1 scale; one number or one per channel.
         std: Divided by after that; one number or one per channel.
-        channels_last: Give views in ``torch.channels_last_3d`` memory.
-        chunk_size: Samples worked on at a time; changes speed and memory, and results by rounding
-            only. Beside its uint8 input and float output a view takes memory for up to about five
-            times this many float views. None: 32, or on a CPU as many as fit its caches (4 MiB).
+        channels_last: Return views in ``torch.channels_last_3d`` memory.
+        chunk_size: Samples processed at a time; changes speed and memory, and results by rounding
+            only. In addition to its uint8 input and float output a view needs memory for up to
+            about five times this many float views. None: 32, or on a CPU as many as fit into
+            4 MiB, the size of its caches.
 
     Raises:
         ValueError: A view's config, ``mean``, ``std`` or ``chunk_size`` is out of range.
@@ -74,7 +75,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
 
         Args:
             data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3), which may differ in T, H,
-                W; ``label`` and ``index`` (N,) where present; ``seed`` (N,) int64: without it
+                W; optionally ``label`` and ``index`` (N,), and ``seed`` (N,) int64: without it
                 seeds are drawn from torch's global generator.
             training: Augment.
 
@@ -83,15 +84,15 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             ``label`` and ``index`` on the device.
 
         Raises:
-            ValueError: A view is no uint8 tensor (N, T, H, W, 3), or in training their number is
-                not that of ``views``.
+            ValueError: A view is not a uint8 tensor (N, T, H, W, 3), or in training the batch has
+                another number of views than ``views``.
         """
         clips = data["inputs"]
         for number, clip in enumerate(clips):
             if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
                 raise ValueError(
                     f"view {number} must be uint8 (N, T, H, W, 3), got {clip.dtype} "
-                    f"{tuple(clip.shape)}: this class scales and normalises, earlier steps must not"
+                    f"{tuple(clip.shape)}: this class scales and normalises, the pipeline must not"
                 )
         parameters: list[ViewParameters] | list[None] = [None] * len(clips)
         if training and self.views and clips:  # a batch of skipped samples has no view at all
@@ -108,7 +109,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             return self._prepare(clip, None)
 
     def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
-        """What training draws for each view of samples with these seeds (N,).
+        """Random parameters of each view, for samples with these seeds (N,).
 
         Raises:
             ValueError: ``num_views`` is not the number of configured views.
@@ -116,7 +117,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         if num_views != len(self.views):
             raise ValueError(
                 f"the batch has {num_views} views, the data preprocessor {len(self.views)}: "
-                "give `views` one entry per view that the pipeline makes"
+                "give `views` one entry per view of the pipeline"
             )
         if seeds is None:
             seeds = torch.randint(2**63 - 1, (batch_size,))
@@ -145,7 +146,7 @@ def _default_chunk_size(clip: Tensor) -> int:
 
 
 def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
-    """A number or three as (1, 1 or 3, 1, 1, 1)."""
+    """One number or three as a tensor (1, 1 or 3, 1, 1, 1)."""
     tensor = torch.tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1, 1)
     if tensor.shape[1] not in (1, 3):
         raise ValueError(f"{name} must be one number or three, got {value}")

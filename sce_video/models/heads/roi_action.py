@@ -1,4 +1,4 @@
-"""Actions of given person boxes (SlowFast's ``ResNetRoIHead`` for one pathway)."""
+"""Action scores of given person boxes (SlowFast's ``ResNetRoIHead`` with one pathway)."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from sce_video.registry import MODELS
 class RoIActionHead(nn.Module):
     """Mean over time, RoIAlign, maximum over space, dropout, one linear layer.
 
+    Source: facebookresearch/SlowFast, slowfast/models/head_helper.py.
+
     Args:
         in_channels: C of the features.
-        num_classes: Actions, each scored by itself.
-        roi_size: Side of the grid that a box is sampled to.
-        stride: Pixels of the picture to a feature cell: 16 with a last stage of stride 1.
-        dropout_ratio: Before the linear layer.
-        init_std: Standard deviation of the linear layer's first weights.
+        num_classes: Number of actions; several may apply to one box.
+        roi_size: Height and width of the grid that a box is sampled to.
+        stride: Pixels of the frame per feature cell: 16 with a last stage of stride 1.
+        dropout_ratio: Dropout before the linear layer.
+        init_std: Standard deviation of the linear layer's initial weights.
         roi_backend: See :func:`sce_video.models.modules.roi_align`.
     """
 
@@ -44,18 +46,15 @@ class RoIActionHead(nn.Module):
         nn.init.zeros_(self.fc_cls.bias)
 
     def forward(self, features: Tensor, boxes: list[Tensor]) -> Tensor:
-        """Logits of every box.
+        """Logits of every box, (sum of n_i, number of classes).
 
         Args:
             features: (N, C, T, H, W).
             boxes: N tensors (n_i, 4), x1 y1 x2 y2 in pixels of the clip.
-
-        Returns:
-            (sum of n_i, number of classes).
         """
         maps = features.mean(dim=2)
-        owners = [boxes[i].new_full((len(boxes[i]), 1), i) for i in range(len(boxes))]
-        rois = torch.cat([torch.cat(pair, dim=1) for pair in zip(owners, boxes, strict=True)])
+        indices = [boxes[i].new_full((len(boxes[i]), 1), i) for i in range(len(boxes))]
+        rois = torch.cat([torch.cat(pair, dim=1) for pair in zip(indices, boxes, strict=True)])
         grid = roi_align(
             maps, rois, self.roi_size, 1 / self.stride, aligned=True, backend=self.roi_backend
         )

@@ -1,4 +1,4 @@
-"""Losses and measures of representations: pure functions of tensors and numbers."""
+"""Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
 from sce_video.models.losses.sce import SCETerms, sce_loss, sce_terms

@@ -1,4 +1,4 @@
-"""Figures that show a collapse of the representation: spread and effective rank."""
+"""Collapse metrics of a representation: spread on the unit sphere and effective rank."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Singular values below this share of the features' norm are rounding noise of float32, not rank.
+# Singular values below this fraction of the matrix' norm are float32 rounding noise, not rank.
 _NOISE = 1e-6
 
 
@@ -17,11 +17,12 @@ def _check(h: Tensor) -> None:
 
 @torch.no_grad()
 def feature_std(h: Tensor) -> Tensor:
-    """Spread of a batch of representations on the unit sphere.
+    """Spread of a batch of representations on the unit sphere, 0 (collapsed) to about 1.
 
     The standard deviation (over the batch, biased) of every dimension of the l2-normalised ``h``,
-    averaged over dimensions, times ``sqrt(C)``. Directions drawn at random give 1, a batch in
-    which all samples point the same way gives 0 (Chen & He 2021, figure 2, watch the same figure).
+    averaged over dimensions, times ``sqrt(C)``. Random directions give 1, a batch of equal
+    directions gives 0. The same metric is plotted by Chen & He 2021 (SimSiam, arXiv 2011.10566,
+    figure 2) without the factor ``sqrt(C)``.
 
     Args:
         h: Representations (N, C), any floating type.
@@ -39,13 +40,13 @@ def feature_std(h: Tensor) -> Tensor:
 
 @torch.no_grad()
 def effective_rank(h: Tensor) -> Tensor:
-    """Number of dimensions that the batch really uses: exp of the spectrum's entropy.
+    """Effective rank of a batch of representations: exp of the entropy of its spectrum.
 
     Roy & Vetterli 2007, "The effective rank": the singular values of the centred matrix, divided
-    by their sum, are read as a distribution; the exponential of its entropy is r for r equal
-    singular values and 1 for one. A batch of equal rows has no spectrum left and gives 0. Works
-    in float64 on the smaller of the two Gram matrices; values below 1e-6 of the matrix' norm
-    count as zero, so rounding noise of a collapsed network does not pass for a full rank.
+    by their sum, are taken as a distribution; the exponential of its entropy is r for r equal
+    singular values. A batch of equal rows gives 0. Computed in float64 from the smaller of the two
+    Gram matrices; singular values below 1e-6 of the matrix' norm count as zero, so that the
+    rounding noise of a collapsed network does not look like a high rank.
 
     Args:
         h: Representations (N, C), any floating type. The rank is at most ``min(N - 1, C)``.

@@ -1,15 +1,15 @@
-"""The objective of the paper: soft contrast with a queue of keys (eq. 3, 7, 8, 9, 10).
+"""The SCE loss of the paper: soft contrastive learning with a queue (eq. 3, 7, 8, 9, 10).
 
 For a query ``z1_i``, its key ``z2_i`` (the positive) and the keys ``q_k`` of the queue (the
-negatives; with a queue the batch's other keys are not negatives, appendix A)::
+negatives; with a queue the other keys of the batch are not negatives, appendix A)::
 
     s2_ik = softmax_k(z2_i . q_k / tau_m)                      relations, negatives only  (eq. 3)
     w2_ik = lambda * 1[k is the positive] + (1-lambda) * s2_ik target                     (eq. 7)
     p1_ik = softmax over positive and negatives of z1_i . z2_k / tau                      (eq. 8)
     loss  = - mean_i sum_k w2_ik log p1_ik                                                (eq. 9)
 
-The logits are never concatenated: ``log p1 = logit - logsumexp`` lets every term be written with
-one (N, K) matrix of logits per side, so the memory is what eq. 8 needs and no more.
+Positive and negative logits are never concatenated: with ``log p1 = logit - logsumexp`` every
+term needs only one (N, K) matrix of logits per branch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 
 
 class SCETerms(NamedTuple):
-    """The loss and what it is made of, all scalar tensors; only ``loss`` carries a gradient."""
+    """The loss and its components, all scalar tensors; only ``loss`` has a gradient."""
 
     loss: Tensor
     infonce: Tensor
@@ -29,11 +29,11 @@ class SCETerms(NamedTuple):
     ressl: Tensor
     """L_ReSSL (eq. 4): cross-entropy of the relations, over the negatives only."""
     ceil: Tensor
-    """L_Ceil (Proposition 1): minus log of the mass that p1 gives to the negatives."""
+    """L_Ceil (Proposition 1): minus log of the probability that p1 gives to the negatives."""
     target_entropy: Tensor
-    """Entropy of w2 in nats: 0 for a one-hot target, log(K+1) for a flat one."""
+    """Entropy of w2 in nats: 0 for a one-hot target, log(K+1) for a uniform one."""
     positive_similarity: Tensor
-    """Mean cosine of query and key."""
+    """Mean cosine similarity of query and key."""
 
 
 def sce_loss(
@@ -56,10 +56,10 @@ def sce_loss(
         tau: Temperature of the online distribution.
         tau_m: Temperature of the relations, smaller than ``tau`` in the paper.
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
-            the pseudo-code of appendix A: the positive takes part with logit 0.
+            the pseudo-code of appendix A: the positive is in the softmax with logit 0.
 
     Raises:
-        ValueError: shapes that do not fit, a lambda_ outside 0..1 or a temperature not above 0.
+        ValueError: shapes that do not match, a lambda_ outside 0..1 or a temperature not above 0.
     """
     return sce_terms(
         query, key, queue, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask_positive
@@ -76,14 +76,14 @@ def sce_terms(
     tau_m: float = 0.05,
     mask_positive: bool = True,
 ) -> SCETerms:
-    """:func:`sce_loss` with its parts, for logging; same arguments and errors.
+    """:func:`sce_loss` with its components, for logging; same arguments and errors.
 
-    With ``mask_positive=True`` the parts satisfy Proposition 1 exactly:
+    With ``mask_positive=True`` the components satisfy Proposition 1 exactly:
     ``loss = lambda_*infonce + (1-lambda_)*(ressl + ceil)``. With ``False`` they are still those of
-    eq. 10, and the sum misses the loss by the mass of the positive in the relations.
+    eq. 10, and the sum differs from the loss by the share of the positive in the relations.
     """
     _check(query, key, queue, lambda_, tau, tau_m)
-    # fp32 whatever the autocast: exp(1/0.05) and sums over 65,536 keys are no matter for 16 bits.
+    # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = _full(query), _full(key.detach()), _full(queue.detach())
         positive = (query * key).sum(dim=1) / tau  # (N,)
@@ -95,10 +95,10 @@ def sce_terms(
             if not mask_positive:
                 unmasked = torch.logaddexp(log_normaliser, torch.zeros_like(log_normaliser))
                 s2_positive = torch.exp(-unmasked)
-            s2 = torch.softmax(relations, dim=1)  # over the negatives alone
+            s2 = torch.softmax(relations, dim=1)  # over the negatives only
             w2_positive = lambda_ + (1 - lambda_) * s2_positive
             w2_negatives = (1 - lambda_) * (1 - s2_positive)  # their sum; each is this times s2
-        # From here on (N,) vectors: float64 costs nothing and keeps Proposition 1 to 1e-6.
+        # From here on all tensors are (N,): float64 is cheap and keeps Proposition 1 to 1e-6.
         log_mass_negatives = negatives.logsumexp(dim=1).double()
         expected = (s2 * negatives).sum(dim=1).double()
         positive = positive.double()
@@ -134,7 +134,7 @@ def _check(
 ) -> None:
     if query.ndim != 2 or query.shape != key.shape:
         raise ValueError(
-            "query and key must be (N, D) and alike, "
+            "query and key must be (N, D) of the same shape, "
             f"got {tuple(query.shape)} and {tuple(key.shape)}"
         )
     if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:

@@ -1,7 +1,7 @@
-"""RoIAlign: a box of a feature map as a small map of fixed size.
+"""RoIAlign: features of a box, sampled to a grid of fixed size.
 
-Compiled versions are in mmcv (``mmcv.ops``, full mmcv only) and torchvision, and either may be
-missing or not match the installed torch; so there is one in plain PyTorch here, equal to them.
+Compiled implementations are in mmcv (``mmcv.ops``, full mmcv only) and torchvision, but either may
+be missing or not match the installed torch. This file has an equal one in pure PyTorch.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from torch import Tensor
 
 BACKENDS = ("auto", "torch", "mmcv", "torchvision")
 
-# Numbers of the largest intermediate tensor: 64 MB in float32.
-CHUNK_NUMBERS = 2**24
+# Elements of the largest intermediate tensor: 64 MB in float32.
+CHUNK_ELEMENTS = 2**24
 
 
 def roi_align(
@@ -32,41 +32,41 @@ def roi_align(
 ) -> Tensor:
     """Average pooling of boxes with bilinear samples (Mask R-CNN, arXiv 1703.06870, section 3).
 
-    A box is cut into h x w equal bins; in every bin the map is read at a regular grid of points,
-    bilinearly, and the values are averaged. A point further than one cell outside the map counts
-    as 0; nearer ones take the value of the border. Equal, in value and gradient, to mmcv's
-    ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
+    A box is divided into h x w equal bins; in every bin the map is interpolated bilinearly at a
+    regular grid of points, and the values are averaged. A point more than one cell outside the map
+    counts as 0; points nearer than that take the value of the border. Equal, in value and gradient,
+    to mmcv's ``RoIAlign(pool_mode="avg")`` and to ``torchvision.ops.roi_align``.
 
-    Boxes of no or negative size: with ``aligned=False`` every box is at least one cell wide and
-    high. With ``aligned=True`` sampling ratio 0 has no points there and gives 0; a fixed ratio
-    reads the points all the same, mirrored for inverted corners. (So do torchvision and mmcv on a
-    GPU; mmcv on a CPU raises a RuntimeError for inverted corners with ``aligned=True``.)
+    Boxes of zero or negative size: with ``aligned=False`` every box is at least one cell wide and
+    high. With ``aligned=True`` a sampling ratio of 0 has no points and gives 0; a fixed ratio
+    samples its points nevertheless, mirrored for inverted corners. (torchvision and mmcv on a GPU
+    do the same; mmcv on a CPU raises a RuntimeError for inverted corners with ``aligned=True``.)
 
-    Computed in float32 (float64 for float64 features), also under autocast. The pure version is
-    made of matrix products: its gradient is deterministic, and float32 products follow
-    ``torch.set_float32_matmul_precision``. A NaN or infinite feature spreads there to all boxes of
-    its picture, not only to those that cover it.
+    Computed in float32 (float64 for float64 features), also under autocast. The pure PyTorch
+    implementation consists of matrix products: its gradient is deterministic, and float32 products
+    follow ``torch.set_float32_matmul_precision``. There a NaN or infinite feature spreads to all
+    boxes of its frame, not only to those that cover it.
 
     Args:
         features: (N, C, H, W), floating point.
-        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in the coordinates of the input
-            picture; they get no gradient. They may lie on the CPU beside features on a GPU: the
-            pure version needs them on the CPU anyway.
+        rois: (R, 5), rows of (batch index, x1, y1, x2, y2) in pixels of the input frame; they get
+            no gradient. They may be on the CPU while the features are on a GPU: the pure PyTorch
+            implementation needs them on the CPU.
         output_size: h = w, or (h, w).
-        spatial_scale: cells of the map per pixel of the input picture, e.g. 1/16.
-        sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box its own.
-        aligned: pixel centres at half integers (the correct reading); False: the first version's,
-            which is half a cell off.
-        backend: "auto": the first that imports (and supports the device) of mmcv, torchvision,
-            else ours; "torch": ours; "mmcv" or "torchvision": that one.
+        spatial_scale: cells of the map per pixel of the input frame, e.g. 1/16.
+        sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box.
+        aligned: pixel centres at half integers, as is correct; False: the original definition,
+            which is shifted by half a cell.
+        backend: "auto": mmcv or else torchvision, if it imports and supports the device, else pure
+            PyTorch; "torch": pure PyTorch; "mmcv" or "torchvision": that one.
 
     Returns:
-        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result with a gradient of
-        zeros.
+        (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result, whose gradient is
+        zero.
 
     Raises:
-        ValueError: wrong shapes or types, a batch index that names no picture, a box that is not
-            finite, or a backend that is unknown or does not import.
+        ValueError: wrong shapes or types, a batch index out of range, a box that is not finite, or
+            a backend that is unknown or does not import.
     """
     size = _output_size(output_size)
     _check_inputs(features, rois, spatial_scale, sampling_ratio)
@@ -78,7 +78,7 @@ def roi_align(
     _check_rois(on_host, features.shape[0])
     scale, ratio = float(spatial_scale), int(sampling_ratio)
     with torch.autocast(features.device.type, enabled=False):
-        # The compiled ones read the memory as it lies, and want one dtype.
+        # The compiled implementations need contiguous memory and one dtype.
         inputs = features.to(dtype)
         if name == "torch":
             pooled = _roi_align_torch(inputs, on_host, size, scale, ratio, aligned)
@@ -88,7 +88,7 @@ def roi_align(
     return pooled.to(features.dtype)
 
 
-# --- the pure version -------------------------------------------------------------------------
+# --- pure PyTorch -----------------------------------------------------------------------------
 
 
 def _roi_align_torch(
@@ -99,27 +99,28 @@ def _roi_align_torch(
     sampling_ratio: int,
     aligned: bool,
 ) -> Tensor:
-    """RoIAlign as two matrix products a box: ``rows (h, H) @ map (H, W) @ columns (W, w)``.
+    """RoIAlign as two matrix products per box: ``rows (h, H) @ map (H, W) @ columns (W, w)``.
 
-    A bilinear weight is a weight of the row times a weight of the column, the points of a bin are
-    a grid, and a point outside counts 0 because its row or its column does; so the average of
-    the points falls apart into a matrix for the rows and one for the columns. These are a few
-    hundred numbers a box and made on the CPU; the products run where the features are.
+    A bilinear weight is the product of a weight of the row and a weight of the column, the points
+    of a bin are a grid, and a point outside counts 0 because its row or its column does. So the
+    average over the points separates into a matrix for the rows and one for the columns. These have
+    a few hundred elements per box and are computed on the CPU; the products run on the device of
+    the features.
     """
     corners = rois[:, 1:] * spatial_scale - (0.5 if aligned else 0.0)
     x1, y1, x2, y2 = corners.unbind(1)
     rows = _axis_weights(y1, y2, size[0], features.shape[2], sampling_ratio, aligned)
     columns = _axis_weights(x1, x2, size[1], features.shape[3], sampling_ratio, aligned)
-    # Boxes of one picture together: its map enters one large product for all of them.
-    pictures = rois[:, 0].long()
-    order = torch.argsort(pictures, stable=True)
-    counts = torch.bincount(pictures, minlength=features.shape[0]).tolist()
+    # Sorted by frame: the map of a frame enters one large product for all of its boxes.
+    frames = rois[:, 0].long()
+    order = torch.argsort(frames, stable=True)
+    counts = torch.bincount(frames, minlength=features.shape[0]).tolist()
     rows, columns = (weights[order].to(features.device) for weights in (rows, columns))
 
-    box_numbers = size[0] * features.shape[1] * features.shape[3]
-    chunk = max(1, CHUNK_NUMBERS // max(1, box_numbers))
+    box_elements = size[0] * features.shape[1] * features.shape[3]
+    chunk = max(1, CHUNK_ELEMENTS // max(1, box_elements))
     parts = []
-    # unbind, not features[n]: the gradient of the latter is as large as all pictures, for each.
+    # unbind, not features[n]: each gradient of the latter is as large as the whole batch.
     for map_, r, c in zip(
         features.unbind(0), rows.split(counts), columns.split(counts), strict=True
     ):
@@ -136,12 +137,12 @@ def _roi_align_torch(
 def _axis_weights(
     start: Tensor, end: Tensor, bins: int, cells: int, sampling_ratio: int, aligned: bool
 ) -> Tensor:
-    """How much each of the ``cells`` of one axis counts in each bin of each box.
+    """Weights (R, bins, cells) of the cells of one axis in each bin of each box.
 
-    ``start`` and ``end`` (R,) are in cells, a cell's centre at its integer index. Returns
-    (R, bins, cells). The order of operations is that of mmcv's kernel
-    (mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh, v2), so that rounding is too: a bin of
-    hardly more than one cell decides over one or two points.
+    ``start`` and ``end`` (R,) are in cells, with a cell's centre at its integer index. The order of
+    operations is that of mmcv's kernel (open-mmlab/mmcv,
+    mmcv/ops/csrc/common/cuda/roi_align_cuda_kernel.cuh), to round in the same way: rounding decides
+    whether a bin of just above one cell has one point or two.
     """
     length = end - start
     if not aligned:
@@ -166,15 +167,15 @@ def _axis_weights(
 def _point_numbers(
     bin_start: Tensor, bin_size: Tensor, grid: Tensor, cells: int, sampling_ratio: int
 ) -> Tensor:
-    """The numbers of the points to look at in each bin, (R, bins, points) or (points,), as floats.
+    """Indices of the points to evaluate in each bin, (R, bins, points) or (points,), as floats.
 
-    Numbers of ``grid`` and more are padding: boxes have grids of different sizes. An adaptive
-    grid has its points more than half a cell apart, so that few of them are inside the map
-    however large the box is: only a window around those is looked at.
+    Indices of ``grid`` and above are padding: boxes have grids of different sizes. The points of an
+    adaptive grid are more than half a cell apart, so that few of them are inside the map however
+    large the box is: only a window around these is evaluated.
     """
     if sampling_ratio:
         return torch.arange(sampling_ratio, dtype=grid.dtype)
-    # Points of [-1, cells], at distances of 1/2, and a margin for rounding.
+    # Points in [-1, cells] at distances of 1/2, and a margin for rounding.
     most = 2 * (cells + 1) + 8
     points = int(min(grid.max().item(), most))
     window = torch.arange(points, dtype=grid.dtype)
@@ -216,31 +217,34 @@ def _check_inputs(
         )
 
 
-def _check_rois(rois: Tensor, num_pictures: int) -> None:
-    """Values of ``rois`` (R, 5) on the CPU. A compiled version would read foreign memory."""
+def _check_rois(rois: Tensor, num_frames: int) -> None:
+    """Raise for bad values of ``rois`` (R, 5) on the CPU.
+
+    With a batch index out of range a compiled kernel would read memory out of bounds.
+    """
     finite = rois.isfinite().all(1)
     if not finite.all():
         row = int((~finite).nonzero()[0])
         raise ValueError(f"rois[{row}] is not finite: {rois[row].tolist()}")
     index = rois[:, 0]
-    known = (index >= 0) & (index < num_pictures) & (index == index.trunc())
+    known = (index >= 0) & (index < num_frames) & (index == index.trunc())
     if not known.all():
         row = int((~known).nonzero()[0])
         raise ValueError(
-            f"rois[{row}] has the batch index {index[row].item():g}: features hold "
-            f"{num_pictures} pictures, numbered from 0"
+            f"rois[{row}] has the batch index {index[row].item():g}: features are those of "
+            f"{num_frames} frames, numbered from 0"
         )
 
 
-# --- compiled versions ------------------------------------------------------------------------
+# --- compiled ---------------------------------------------------------------------------------
 
 
-@cache  # a failing import, too, is tried once only
+@cache  # a failing import is tried only once, too
 def _import_compiled(name: str) -> tuple[ModuleType | None, str]:
-    """The module of a compiled version, or None and why it does not import."""
+    """The module of a compiled implementation, or None and the reason why it does not import."""
     try:
         module = importlib.import_module(f"{name}.ops")
-        # A build for another torch imports at times, without its operators.
+        # A build for another torch version may import, but without its operators.
         if not hasattr(module, "roi_align"):
             return None, f"{name}.ops has no roi_align"
         if name == "torchvision":
@@ -251,7 +255,7 @@ def _import_compiled(name: str) -> tuple[ModuleType | None, str]:
 
 
 def _supports(name: str, module: ModuleType, device: torch.device) -> bool:
-    """Whether "auto" takes a version on this device: wheels for the CPU only are common."""
+    """Whether an implementation runs on this device: builds for the CPU only are common."""
     if device.type == "cpu":
         return True
     if device.type != "cuda":
@@ -308,7 +312,7 @@ def _roi_align_torchvision(
     return module.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned)
 
 
-# In the order of "auto".
+# "auto" tries them in this order.
 _COMPILED: dict[str, Callable[..., Tensor]] = {
     "mmcv": _roi_align_mmcv,
     "torchvision": _roi_align_torchvision,

@@ -1,3 +1,5 @@
+"""Batched application of drawn parameters: plan, order, samples."""
+
 from __future__ import annotations
 
 from dataclasses import fields, replace
@@ -20,7 +22,7 @@ from sce_video.models.augmentation import (
 
 
 def nothing(n: int) -> ViewParameters:
-    """Parameters that leave n samples as they are."""
+    """Parameters without effect on n samples."""
     off = np.zeros(n, dtype=bool)
     return ViewParameters(
         jitter=off,
@@ -45,14 +47,14 @@ def test_the_plan_follows_each_samples_order() -> None:
     assert len(plan(drawn)) <= 20
 
 
-def test_parts_without_effect_are_not_planned() -> None:
+def test_operations_without_effect_are_not_planned() -> None:
     assert plan(replace(nothing(4), jitter=np.ones(4, dtype=bool))) == []
     drawn = draw_parameters(named_view("strong", strength=0.0), range(64), view=0)
     assert {name for name, _ in plan(drawn)} == {"grey", "blur", "flip"}
 
 
-def test_the_order_of_the_parts_matters_and_is_respected() -> None:
-    # One picture, two orders of the same factors: saturation clamps, so they differ.
+def test_the_order_of_the_operations_matters_and_is_followed() -> None:
+    # One clip, two orders of the same factors: saturation clamps, so the results differ.
     x = clips(1).expand(2, -1, -1, -1, -1).contiguous()
     factors = np.tile(np.array([1.7, 1.0, 1.8, 0.15], dtype=np.float32), (2, 1))
     parameters = replace(

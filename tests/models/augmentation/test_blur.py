@@ -1,3 +1,5 @@
+"""Gaussian blur against a direct convolution and OpenCV."""
+
 from __future__ import annotations
 
 import cv2

@@ -1,3 +1,5 @@
+"""Colour operations against the per-frame oracle (colorsys, numpy)."""
+
 from __future__ import annotations
 
 import pytest
@@ -56,16 +58,16 @@ def test_solarise_inverts_from_its_threshold_on() -> None:
     torch.testing.assert_close(augmentation.solarise(x, threshold=0.4), want_low)
 
 
-def test_contrast_works_around_the_mean_of_each_frame_not_of_the_clip() -> None:
+def test_contrast_blends_with_the_mean_of_each_frame_not_of_the_clip() -> None:
     x = torch.zeros(1, 3, 2, 4, 4)
     x[:, :, 1] = 1.0  # a black and a white frame
     got = augmentation.adjust_contrast(x, torch.tensor([0.0]))
-    # Each becomes its own mean: around the clip's mean both would be 0.5.
+    # Each becomes its own mean: with the clip's mean both would be 0.5.
     torch.testing.assert_close(got[:, :, 0], torch.zeros(1, 3, 4, 4))
     torch.testing.assert_close(got[:, :, 1], torch.full((1, 3, 4, 4), 0.9999))
 
 
-def test_functions_leave_their_input_alone() -> None:
+def test_functions_do_not_change_their_input() -> None:
     x = clips(2)
     before = x.clone()
     value = torch.tensor([0.3, 0.4])

@@ -1,3 +1,5 @@
+"""Distributions of the augmentation parameters, and their dependence on seed and view."""
+
 from __future__ import annotations
 
 import itertools
@@ -17,7 +19,7 @@ from sce_video.models.augmentation import (
 DRAWS = 20_000
 SIGMAS = 4.0  # with the fixed seeds below the outcome never changes
 
-# The paper's table tab:augmentations, typed in by hand: flip, jitter, brightness, contrast,
+# The paper's table tab:augmentations, copied by hand: flip, jitter, brightness, contrast,
 # saturation, hue, grey, blur, solarise.
 TABLE = {
     "weak": (0.5, 0.0, None, None, None, None, 0.0, 0.0, 0.0),
@@ -128,11 +130,11 @@ def test_all_orders_are_equally_likely(gamma: ViewParameters) -> None:
 
 
 def test_the_order_is_independent_of_the_values(gamma: ViewParameters) -> None:
-    places = np.argsort(gamma.order, axis=1)  # (N, 4): when each part comes
+    positions = np.argsort(gamma.order, axis=1)  # (N, 4): position of each operation
     values = np.column_stack([gamma.factors, gamma.sigma])
-    for place in places.T:
+    for position in positions.T:
         for value in values.T:
-            assert abs(np.corrcoef(place, value)[0, 1]) < SIGMAS / np.sqrt(DRAWS)
+            assert abs(np.corrcoef(position, value)[0, 1]) < SIGMAS / np.sqrt(DRAWS)
 
 
 def test_the_draw_depends_on_seed_and_view_only() -> None:
@@ -148,7 +150,7 @@ def test_the_draw_depends_on_seed_and_view_only() -> None:
 
 
 def test_distributions_share_their_draws() -> None:
-    """Fixed number and order of draws: the weaker distribution flips the very same samples."""
+    """Fixed number and order of draws: the weaker augmentation flips the same samples."""
     strong = draw_parameters(named_view("strong"), range(500), view=0)
     weak = draw_parameters(named_view("weak"), range(500), view=0)
     np.testing.assert_array_equal(strong.flip, weak.flip)
@@ -156,7 +158,7 @@ def test_distributions_share_their_draws() -> None:
 
 
 def test_views_do_not_repeat_the_stream_of_the_plain_seed() -> None:
-    """The dataset may seed a generator with the sample's seed: view 0 must not follow it."""
+    """The dataset may seed a generator with the sample's seed: view 0 must differ from it."""
     view = ViewAugmentation(brightness=1.0, jitter_prob=0.5)
     drawn = draw_parameters(view, range(2000), view=0).factors[:, 0] / 2.0
     plain = np.array([np.random.default_rng(seed).random(14) for seed in range(2000)])
@@ -201,7 +203,7 @@ def test_bad_values_are_refused(arguments: dict, message: str) -> None:
         (dict(name="strong", strength=-1.0), "strength must be 0 or more"),
         (dict(name="strong", gray_prob=0.2), "did you mean 'grey_prob'"),
         (dict(name="strong", strenght=1.0), "unknown key 'strenght'"),
-        (dict(brightness=0.4, strength=1.0), "state name"),
+        (dict(brightness=0.4, strength=1.0), "give name"),
     ],
 )
 def test_bad_configs_are_refused(config: dict, message: str) -> None:

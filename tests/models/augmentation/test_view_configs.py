@@ -1,3 +1,5 @@
+"""The view configs build the augmentations of their names."""
+
 from __future__ import annotations
 
 from pathlib import Path

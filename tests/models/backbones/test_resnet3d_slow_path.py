@@ -1,4 +1,4 @@
-"""The networks of table tab:r3d."""
+"""ResNet3D of the paper's table tab:r3d."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_kernels_of_r18_and_r50():
 
 
 def test_r50_equals_mmaction2s_slow_only():
-    """Same layout as mmaction2's slow-only R50 (for R18 the two differ): same outputs."""
+    """The same network as mmaction2's slow-only R50 (at depth 18 they differ): equal outputs."""
     ours = ResNet3dSlowPath(depth=50, base_channels=8, zero_init_residual=False).eval()
     theirs = MODELS.build(
         dict(
@@ -99,7 +99,7 @@ def test_mmaction2_config_can_use_it():
     assert recogniser.backbone(torch.rand(1, 3, 2, 32, 32)).shape == (1, 64, 2, 1, 1)
 
 
-def test_our_registry_finds_mmaction2s_parts():
+def test_our_registry_finds_mmaction2s_classes():
     assert MODELS.get("Recognizer3D").__module__.startswith("mmaction.")
 
 
@@ -136,7 +136,7 @@ def test_last_stage_for_localisation():
 
 
 @pytest.mark.parametrize("frozen", [0, 2, 4])
-def test_frozen_stages_stay_as_they_are(frozen):
+def test_frozen_stages_do_not_change(frozen):
     model = ResNet3dSlowPath(depth=18, base_channels=8, frozen_stages=frozen)
     before = {name: value.clone() for name, value in model.state_dict().items()}
     model.train()
@@ -152,9 +152,9 @@ def test_frozen_stages_stay_as_they_are(frozen):
     for name, value in model.state_dict().items():
         same = torch.equal(value, before[name])
         if name.split(".")[0] in frozen_names:
-            assert same, f"{name} is frozen and moved"
+            assert same, f"{name} is frozen and has changed"
         elif "running_mean" in name:
-            assert not same, f"{name} is trained and stayed"
+            assert not same, f"{name} is trained and has not changed"
 
 
 def test_channels_last_gives_the_same():

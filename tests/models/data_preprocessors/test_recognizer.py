@@ -1,9 +1,21 @@
-"""The batch as mmaction2's recognisers want it."""
+"""The batch in the format of mmaction2's recognisers."""
+
+import ast
+from pathlib import Path
 
 import pytest
 import torch
 
 from sce_video.models import RecognizerDataPreprocessor, VideoDataPreprocessor
+
+
+def test_no_module_of_models_imports_mmaction2_when_it_is_imported(repo: Path):
+    """mmaction2 is needed by those only who build its models: it is imported inside functions."""
+    for path in (repo / "sce_video/models").rglob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
+            assert not any(name.split(".")[0] in ("mmaction", "mmcv") for name in names), path
 
 
 def batch():
@@ -18,7 +30,7 @@ def batch():
 
 
 @pytest.mark.parametrize("training", [False, True])
-def test_views_are_stacked_and_labels_travel_along(training):
+def test_views_are_stacked_and_labels_become_data_samples(training):
     views = [{"name": "strong", "blur_prob": 0.0}, {"name": "weak"}]
     ours = VideoDataPreprocessor(views)(batch(), training)
     theirs = RecognizerDataPreprocessor(views)(batch(), training)

@@ -1,3 +1,5 @@
+"""Augmentation and normalisation of batches against the per-sample oracle, and the batch format."""
+
 from __future__ import annotations
 
 import numpy as np
@@ -99,7 +101,7 @@ def test_a_static_video_stays_static() -> None:
             torch.testing.assert_close(view[:, :, t], view[:, :, 0], atol=1e-5, rtol=0)
 
 
-def test_views_of_a_sample_are_drawn_apart() -> None:
+def test_views_of_a_sample_have_different_parameters() -> None:
     batch = make_batch(8)
     batch["inputs"][1] = batch["inputs"][0].clone()
     twice = [dict(name="strong", strength=1.0)] * 2
@@ -107,7 +109,7 @@ def test_views_of_a_sample_are_drawn_apart() -> None:
     assert (first - second).flatten(1).abs().amax(dim=1).min() > 0.01
 
 
-def test_a_sample_does_not_depend_on_the_batch_around_it() -> None:
+def test_a_sample_does_not_depend_on_the_rest_of_the_batch() -> None:
     batch = make_batch(17)
     preprocessor = build(views=ALPHA_BETA)
     whole = preprocessor(batch, True)["inputs"]
@@ -151,7 +153,7 @@ def test_the_batch_is_not_changed() -> None:
     assert all(torch.equal(a, b) for a, b in zip(batch["inputs"], before, strict=True))
 
 
-def test_the_same_batch_gives_the_same_views_and_global_states_do_not_matter() -> None:
+def test_the_same_batch_gives_the_same_views_whatever_the_global_generators() -> None:
     batch = make_batch(6)
     preprocessor = build(views=ALPHA_BETA)
     torch.manual_seed(0)
@@ -164,7 +166,7 @@ def test_the_same_batch_gives_the_same_views_and_global_states_do_not_matter() -
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_without_seeds_they_come_from_torchs_generator() -> None:
+def test_without_seeds_torchs_generator_draws_them() -> None:
     batch = make_batch(6)
     del batch["seed"]
     preprocessor = build(views=ALPHA_BETA)
@@ -177,7 +179,7 @@ def test_without_seeds_they_come_from_torchs_generator() -> None:
     assert not torch.equal(first, second)
 
 
-def test_autocast_and_gradients_do_not_reach_in() -> None:
+def test_no_autocast_and_no_gradient_inside() -> None:
     batch = make_batch(8)
     preprocessor = build(views=ALPHA_BETA)
     want = preprocessor(batch, True)["inputs"]
@@ -188,7 +190,7 @@ def test_autocast_and_gradients_do_not_reach_in() -> None:
         assert torch.equal(mine, reference)
 
 
-def test_nothing_enters_the_checkpoint() -> None:
+def test_the_state_dict_is_empty() -> None:
     assert build(views=ALPHA_BETA).state_dict() == {}
 
 

@@ -1,4 +1,4 @@
-"""Spread and effective rank on matrices whose answer is known."""
+"""Collapse metrics on matrices whose spread and effective rank are known."""
 
 import math
 
@@ -6,20 +6,21 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import effective_rank, feature_std
+from sce_video.models.losses import effective_rank, feature_std
 
 
 def test_random_directions_have_spread_one():
     h = torch.randn(4000, 64, generator=torch.Generator().manual_seed(0))
     assert feature_std(h) == pytest.approx(1.0, abs=0.02)
-    assert feature_std(h * torch.rand(4000, 1)) == pytest.approx(1.0, abs=0.02)  # length is nothing
+    # The norms have no effect.
+    assert feature_std(h * torch.rand(4000, 1)) == pytest.approx(1.0, abs=0.02)
 
 
 def test_collapse_has_spread_zero_and_rank_zero():
     h = torch.randn(1, 64, generator=torch.Generator().manual_seed(0)).repeat(50, 1)
     assert feature_std(h) < 1e-6
     assert effective_rank(h) == 0
-    assert effective_rank(h + 1e-8 * torch.randn(50, 64)) == 0  # rounding noise is no rank
+    assert effective_rank(h + 1e-8 * torch.randn(50, 64)) == 0  # rounding noise does not count
     assert effective_rank(torch.zeros(5, 3)) == 0
     assert feature_std(torch.zeros(5, 3)) == 0
 
@@ -33,7 +34,7 @@ def test_feature_std_by_hand():
 @pytest.mark.parametrize("rank", [1, 2, 7])
 def test_a_flat_spectrum_of_rank_r_gives_r(shape, rank):
     rng = np.random.default_rng(0)
-    # Orthonormal columns that are also orthogonal to ones: centring leaves them alone.
+    # Orthonormal columns that are also orthogonal to ones: centring does not change them.
     left = np.linalg.qr(np.c_[np.ones(shape[0]), rng.normal(size=(shape[0], rank))])[0][:, 1:]
     right = np.linalg.qr(rng.normal(size=(shape[1], rank)))[0]
     h = torch.tensor(left @ right.T * 3.0 + 5.0)
@@ -52,15 +53,15 @@ def test_an_uneven_spectrum_equals_the_entropy_of_numpys_singular_values():
 
 def test_no_gradient_and_half_precision():
     h = torch.randn(16, 8, generator=torch.Generator().manual_seed(0)).requires_grad_()
-    for figure in (feature_std, effective_rank):
-        assert not figure(h).requires_grad
-        assert figure(h.to(torch.bfloat16)) == pytest.approx(float(figure(h)), rel=0.02)
-        assert figure(h).dtype == torch.float32
+    for metric in (feature_std, effective_rank):
+        assert not metric(h).requires_grad
+        assert metric(h.to(torch.bfloat16)) == pytest.approx(float(metric(h)), rel=0.02)
+        assert metric(h).dtype == torch.float32
 
 
 def test_bad_input():
     assert torch.isnan(effective_rank(torch.tensor([[1.0, float("nan")], [0.0, 1.0]])))
     for bad in (torch.ones(3), torch.ones(0, 4)):
-        for figure in (feature_std, effective_rank):
+        for metric in (feature_std, effective_rank):
             with pytest.raises(ValueError, match="must be"):
-                figure(bad)
+                metric(bad)

@@ -1,4 +1,4 @@
-"""The objective against a loop in numpy, golden values, and Proposition 1."""
+"""The SCE loss against a loop in numpy, golden values and Proposition 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.models.losses import sce_loss, sce_terms
 
 
 def loop_sce(z1, z2, queue, lambda_, tau, tau_m, mask_positive):
-    """Eq. 3, 7, 8 and 9 written out, one query, one key of the queue at a time, in float64."""
+    """Eq. 3, 7, 8 and 9 written out, one query and one key at a time, in float64."""
     total = 0.0
     for i in range(len(z1)):
         relations = [math.exp(float(z2[i] @ q) / tau_m) for q in queue]
@@ -51,8 +51,8 @@ def test_equals_the_loop(mask_positive, lambda_, tau, tau_m):
     assert sce_loss(*single, **options).item() == pytest.approx(expected, abs=1e-5)
 
 
-# Worked out once with the loop above on the closed-form vectors of `golden_inputs`; fixed here so
-# that a change of both the code and the loop is noticed.
+# Computed once with the loop above on the closed-form vectors of `golden_inputs`; fixed here to
+# detect a change of both the code and the loop.
 GOLDEN = {
     (True, 0.5, 0.05): 1.3003320395,
     (True, 0.125, 0.07): 1.4228718526,
@@ -94,10 +94,10 @@ def test_lambda_one_is_infonce():
     assert sce_loss(query, key, queue, lambda_=1.0).item() == pytest.approx(expected.item(), 1e-6)
 
 
-def test_variants_differ_little_with_a_filled_queue():
+def test_both_variants_are_close_with_a_filled_queue():
     rng = np.random.default_rng(3)
     query, key = (torch.from_numpy(unit(rng, 8, 16)) for _ in range(2))
-    # A trained queue holds keys that resemble the batch's.
+    # The keys of a trained queue resemble those of the batch.
     queue = F.normalize(key.repeat(512, 1) + 0.3 * torch.from_numpy(unit(rng, 4096, 16)), dim=1)
     masked = sce_loss(query, key, queue)
     pseudo_code = sce_loss(query, key, queue, mask_positive=False)
@@ -105,7 +105,7 @@ def test_variants_differ_little_with_a_filled_queue():
     assert masked.item() == pytest.approx(pseudo_code.item(), abs=1e-5)
 
 
-def test_gradient_reaches_the_query_only_and_is_right():
+def test_gradient_is_correct_and_reaches_the_query_only():
     _, (query, key, queue) = inputs(n=3, k=7, d=5)
     query.requires_grad_(), key.requires_grad_(), queue.requires_grad_()
     sce_loss(query, key, queue).backward()
@@ -129,7 +129,7 @@ def test_target_entropy_and_similarity():
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_fp32_inside_under_mixed_precision(dtype):
+def test_the_loss_is_computed_in_fp32_under_mixed_precision(dtype):
     _, (query, key, queue) = inputs(dtype=torch.float32)
     plain = sce_loss(query, key, queue)
     with torch.autocast("cpu", dtype=dtype):
@@ -155,7 +155,7 @@ def test_bad_values_are_named(change, match):
 
 def test_bad_shapes_are_named():
     _, (query, key, queue) = inputs()
-    with pytest.raises(ValueError, match="alike"):
+    with pytest.raises(ValueError, match="same shape"):
         sce_loss(query, key[:2], queue)
     with pytest.raises(ValueError, match="queue"):
         sce_loss(query, key, queue[:, :3])

@@ -10,7 +10,7 @@ import torch
 from sce_video.models.modules import KeyQueue
 
 
-def test_starts_with_unit_vectors():
+def test_starts_filled_with_random_unit_vectors():
     queue = KeyQueue(50, 8)
     torch.testing.assert_close(queue.keys.norm(dim=1), torch.ones(50))
     assert len({tuple(k.tolist()) for k in queue.keys}) == 50
@@ -51,7 +51,7 @@ def test_the_queue_is_in_the_state_dict():
     assert torch.equal(other.keys, queue.keys) and int(other.pointer) == 4
 
 
-def test_staged_keys_carry_no_gradient():
+def test_keys_have_no_gradient():
     queue = KeyQueue(4, 2)
     queue.stage(torch.ones(2, 2, requires_grad=True) * 2)
     queue.commit()

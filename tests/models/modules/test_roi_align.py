@@ -1,5 +1,5 @@
-"""RoIAlign against its definition in scalar loops, against numbers by hand, and where they import
-against mmcv.ops and torchvision."""
+"""RoIAlign against its definition in scalar loops, against values computed by hand and, where they
+import, against mmcv.ops and torchvision."""
 
 from __future__ import annotations
 
@@ -19,35 +19,35 @@ module = importlib.import_module("sce_video.models.modules.roi_align")
 
 COMBINATIONS = [(0, True), (0, False), (2, True), (2, False)]
 
-# (batch index, x1, y1, x2, y2) for two pictures of 12 x 10 pixels, maps of 6 x 5 cells.
+# (batch index, x1, y1, x2, y2) for two frames of 12 x 10 pixels, maps of 6 x 5 cells.
 BOXES = {
     "inside": [[0, 2, 2, 8, 6], [1, 1, 3, 9, 9]],
     "fractional": [[1, 1.37, 0.81, 7.93, 6.49], [0, 3.3, 2.2, 3.9, 9.7]],
-    "whole picture": [[0, 0, 0, 12, 10], [1, 0, 0, 12, 10]],
+    "whole frame": [[0, 0, 0, 12, 10], [1, 0, 0, 12, 10]],
     "over the border": [[0, -3, -4, 5, 6], [1, 7, 6, 15.5, 14], [0, -5, -5, 20, 20]],
     "outside": [[0, -30, 2, -20, 6], [1, 2, 40, 6, 50], [0, 13, 11, 14, 12], [1, -2, -2, 0, 0]],
     "no size": [[0, 4, 4, 4, 4], [1, 5.3, 2, 5.3, 8], [0, 1, 7, 9, 7], [1, 12, 10, 12, 10]],
     "inverted": [[0, 8, 6, 2, 2], [1, 8, 2, 2, 6], [0, 2, 6, 8, 2.5], [1, 14, 12, 9, 9]],
     "thin": [[0, 3, 1, 3.01, 9], [1, 1, 3, 11, 3.02]],
     "far larger": [[0, -80, 2, 60, 5], [1, 3, -70, 9, 91], [0, 2, 2, 8, 6], [0, -400, 3, 20, 4]],
-    "one picture of two": [[1, 2, 2, 8, 6], [1, 0, 1, 5, 5.5], [1, 3, 3, 9, 9]],
-    "pictures in any order": [[1, 2, 2, 8, 6], [0, 0, 1, 5, 5.5], [1, 3, 3, 9, 9], [0, 1, 1, 4, 4]],
+    "one frame of two": [[1, 2, 2, 8, 6], [1, 0, 1, 5, 5.5], [1, 3, 3, 9, 9]],
+    "frames in any order": [[1, 2, 2, 8, 6], [0, 0, 1, 5, 5.5], [1, 3, 3, 9, 9], [0, 1, 1, 4, 4]],
 }
 SCALE = 0.5
 
 
-def read_point(picture, y, x):
-    """The map (C, H, W), at a point between the cell centres, which lie at whole numbers."""
-    _, height, width = picture.shape
+def read_point(frame, y, x):
+    """The map (C, H, W) at a point between the cell centres, which are at integers."""
+    _, height, width = frame.shape
     if not (-1 <= y <= height and -1 <= x <= width):
-        return np.zeros(len(picture))
+        return np.zeros(len(frame))
     y, x = min(max(y, 0), height - 1), min(max(x, 0), width - 1)
-    value = np.zeros(len(picture))
+    value = np.zeros(len(frame))
     for row in (math.floor(y), math.floor(y) + 1):
         for column in (math.floor(x), math.floor(x) + 1):
             share = (1 - abs(y - row)) * (1 - abs(x - column))
             if share > 0:
-                value += share * picture[:, row, column]
+                value += share * frame[:, row, column]
     return value
 
 
@@ -56,7 +56,7 @@ def span(low, high, bins, scale, ratio, aligned):
     low, high = low * scale, high * scale
     size = high - low
     if aligned:
-        low -= 0.5  # pixel centres are at halves, cells are counted by whole numbers
+        low -= 0.5  # pixel centres are at half integers, cell centres at integers
     else:
         size = max(size, 1)
     points = ratio if ratio else max(math.ceil(size / bins), 0)
@@ -64,16 +64,16 @@ def span(low, high, bins, scale, ratio, aligned):
 
 
 def oracle(features, rois, size, scale, ratio, aligned):
-    """One box, bin and point after the other."""
+    """One box, bin and point at a time."""
     out = np.zeros((len(rois), features.shape[1], *size))
-    for r, (picture, x1, y1, x2, y2) in enumerate(rois):
+    for r, (frame, x1, y1, x2, y2) in enumerate(rois):
         top, bin_height, down = span(y1, y2, size[0], scale, ratio, aligned)
         left, bin_width, across = span(x1, x2, size[1], scale, ratio, aligned)
         for i in range(size[0]):
             for j in range(size[1]):
                 values = [
                     read_point(
-                        features[int(picture)],
+                        features[int(frame)],
                         top + (i + (a + 0.5) / down) * bin_height,
                         left + (j + (b + 0.5) / across) * bin_width,
                     )
@@ -86,7 +86,7 @@ def oracle(features, rois, size, scale, ratio, aligned):
 
 
 def oracle_gradient(shape, rois, grad, *args):
-    """The pooled map is linear in the features: one cell set to 1 gives that cell's share."""
+    """The pooled map is linear in the features: one cell set to 1 gives that cell's weight."""
     result = np.zeros(shape)
     for cell in np.ndindex(*shape):
         unit = np.zeros(shape)
@@ -101,13 +101,13 @@ def random_features(shape=(2, 2, 5, 6), seed=0, dtype=torch.float64):
 
 @pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 @pytest.mark.parametrize("family", BOXES)
-def test_values_and_gradient_are_the_definition(family, ratio, aligned):
+def test_values_and_gradient_equal_the_definition(family, ratio, aligned):
     features = random_features().requires_grad_()
     boxes, size = BOXES[family], (3, 2)
     pooled = roi_align(features, torch.tensor(boxes), size, SCALE, ratio, aligned, backend="torch")
     args = (size, SCALE, ratio, aligned)
     expected = oracle(features.detach().numpy(), boxes, *args)
-    # The boxes as float32 tensors are the written numbers to 1e-7.
+    # The boxes are float32 tensors: equal to the written numbers to 1e-7.
     np.testing.assert_allclose(pooled.detach().numpy(), expected, atol=1e-5)
     grad = random_features(pooled.shape, seed=1)
     pooled.backward(grad)
@@ -137,7 +137,7 @@ def test_gradcheck(ratio, aligned):
     )
 
 
-# --- numbers by hand --------------------------------------------------------------------------
+# --- values by hand ---------------------------------------------------------------------------
 
 SQUARE = torch.tensor([[[[1.0, 2.0], [3.0, 4.0]]]])
 
@@ -153,8 +153,8 @@ def test_the_whole_square_aligned_is_the_square():
     assert pool(SQUARE, (0, 0, 2, 2), 1, 0, True) == [[2.5]]
 
 
-def test_the_first_version_is_half_a_cell_off():
-    # Points at 0.5 and 1.5; what is beyond the last centre takes its value.
+def test_without_aligned_the_grid_is_shifted_by_half_a_cell():
+    # Points at 0.5 and 1.5; a point beyond the last centre takes its value.
     assert pool(SQUARE, (0, 0, 2, 2), 2, 1, False) == [[2.5, 3], [3.5, 4]]
 
 
@@ -176,8 +176,8 @@ def test_inverted_corners_by_hand():
     ("x", "expected"),
     [(-1.01, 0), (-1, 1), (-0.25, 1), (0.25, 1.25), (1.5, 2), (2, 2), (2.01, 0)],
 )
-def test_where_the_map_ends(x, expected):
-    """A single point, in the first row: the border's value up to one cell outside, then 0."""
+def test_points_near_and_beyond_the_border(x, expected):
+    """A single point in the first row: the border's value up to one cell outside, then 0."""
     assert pool(SQUARE, (x - 0.5, -0.5, x + 0.5, 0.5), 1, 1, False) == [[pytest.approx(expected)]]
     down = SQUARE.transpose(2, 3)
     assert pool(down, (-0.5, x - 0.5, 0.5, x + 0.5), 1, 1, False) == [[pytest.approx(expected)]]
@@ -221,7 +221,7 @@ def test_gradient_by_hand():
 # --- the rest of the contract -----------------------------------------------------------------
 
 
-def test_huge_boxes_need_no_huge_grid():
+def test_huge_boxes_do_not_allocate_huge_grids():
     rois = torch.tensor([[0, -1e9, -1e9, 1e9, 1e9], [0, -3e38, 0, 3e38, 10], [0, 2, 2, 8, 6]])
     features = random_features(dtype=torch.float32)
     pooled = roi_align(features, rois, 3, SCALE, 0, backend="torch")
@@ -231,9 +231,9 @@ def test_huge_boxes_need_no_huge_grid():
 
 
 @pytest.mark.parametrize("requires_grad", [True, False])
-@pytest.mark.parametrize("pictures", [2, 0])
-def test_no_boxes(pictures, requires_grad):
-    features = torch.randn(pictures, 3, 4, 5, dtype=torch.float16, requires_grad=requires_grad)
+@pytest.mark.parametrize("frames", [2, 0])
+def test_no_boxes(frames, requires_grad):
+    features = torch.randn(frames, 3, 4, 5, dtype=torch.float16, requires_grad=requires_grad)
     pooled = roi_align(features, torch.zeros(0, 5), (7, 6), 1 / 16)
     assert pooled.shape == (0, 3, 7, 6) and pooled.dtype == torch.float16
     assert pooled.requires_grad == requires_grad
@@ -242,9 +242,9 @@ def test_no_boxes(pictures, requires_grad):
         assert torch.equal(features.grad, torch.zeros_like(features))
 
 
-def test_a_picture_without_boxes_gets_a_gradient_of_zeros():
+def test_a_frame_without_boxes_gets_a_gradient_of_zeros():
     features = random_features().requires_grad_()
-    rois = torch.tensor(BOXES["one picture of two"])
+    rois = torch.tensor(BOXES["one frame of two"])
     roi_align(features, rois, 2, SCALE, backend="torch").sum().backward()
     assert torch.equal(features.grad[0], torch.zeros_like(features[0]))
     assert features.grad[1].abs().max() > 0
@@ -275,7 +275,7 @@ def test_autocast_changes_nothing():
 
 def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
     features = random_features((2, 3, 5, 6))
-    rois = torch.tensor(BOXES["pictures in any order"] + BOXES["inside"])
+    rois = torch.tensor(BOXES["frames in any order"] + BOXES["inside"])
     expected = roi_align(features, rois, (3, 2), SCALE, backend="torch")
     assert expected.is_contiguous()
     layouts = [
@@ -289,7 +289,7 @@ def test_memory_layout_chunks_and_integer_boxes_change_nothing(monkeypatch):
     torch.testing.assert_close(
         roi_align(features, whole, (3, 2), SCALE, backend="torch"), expected[-2:]
     )
-    monkeypatch.setattr(module, "CHUNK_NUMBERS", 1)
+    monkeypatch.setattr(module, "CHUNK_ELEMENTS", 1)
     chunked = roi_align(features, rois, (3, 2), SCALE, backend="torch")
     torch.testing.assert_close(chunked, expected)
 
@@ -326,7 +326,10 @@ GOOD = {
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])}, r"rois\[1\].*index 2.*2 pi"),
+        (
+            {"rois": torch.tensor([[0.0, 0, 0, 1, 1], [2, 0, 0, 1, 1]])},
+            r"rois\[1\].*index 2.*2 fr",
+        ),
         ({"rois": torch.tensor([[-1.0, 0, 0, 1, 1]])}, "index -1"),
         ({"rois": torch.tensor([[0.5, 0, 0, 1, 1]])}, "index 0.5"),
         ({"rois": torch.tensor([[0.0, 0, math.nan, 1, 1]])}, r"rois\[0\] is not finite"),
@@ -337,7 +340,7 @@ GOOD = {
         ({"features": torch.zeros(2, 3, 8, 4, 4)}, r"features .*\(2, 3, 8, 4, 4\)"),
         ({"features": torch.zeros(2, 3, 0, 4)}, "at least one cell"),
         ({"features": torch.zeros(2, 3, 4, 4, dtype=torch.uint8)}, "uint8"),
-        ({"features": torch.zeros(0, 3, 4, 4)}, "hold 0 pictures"),
+        ({"features": torch.zeros(0, 3, 4, 4)}, "features are those of 0 frames"),
         ({"output_size": 0}, "output_size"),
         ({"output_size": (7, 7, 7)}, "output_size"),
         ({"output_size": 7.0}, "output_size"),
@@ -354,11 +357,11 @@ def test_bad_input(change, message):
         roi_align(**{**GOOD, **change})
 
 
-# --- choosing a version -----------------------------------------------------------------------
+# --- choosing a backend -----------------------------------------------------------------------
 
 
 class Compiled(types.SimpleNamespace):
-    """Stands for mmcv.ops or torchvision.ops: records what it is called with."""
+    """A replacement for mmcv.ops or torchvision.ops that records its calls."""
 
     def __init__(self, cuda="not available"):
         super().__init__(calls=[], get_compiling_cuda_version=lambda: cuda)
@@ -370,13 +373,13 @@ class Compiled(types.SimpleNamespace):
 
 @pytest.fixture
 def installed(monkeypatch):
-    """A dict of what "imports", by name."""
+    """The modules that "import", by name."""
     modules: dict[str, Compiled] = {}
     monkeypatch.setattr(module, "_import_compiled", lambda name: (modules.get(name), "broken"))
     return modules
 
 
-def test_auto_prefers_mmcv_then_torchvision_then_ours(installed):
+def test_auto_prefers_mmcv_then_torchvision_then_pure_pytorch(installed):
     features = random_features()
     rois = torch.tensor(BOXES["inside"])
     ours = roi_align(features, rois, 2, SCALE, backend="torch")
@@ -391,8 +394,8 @@ def test_auto_prefers_mmcv_then_torchvision_then_ours(installed):
     torch.testing.assert_close(roi_align(features, rois, 2, SCALE, backend="torch"), ours)
 
 
-def test_what_the_compiled_versions_are_given(installed):
-    """Contiguous memory of one dtype, arguments in the order of their signatures."""
+def test_the_inputs_of_the_compiled_implementations(installed):
+    """Contiguous tensors of one dtype, arguments in the order of their signatures."""
     installed.update(mmcv=Compiled(), torchvision=Compiled())
     features = random_features(dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     rois = torch.tensor(BOXES["inside"], dtype=torch.float64)
@@ -419,7 +422,7 @@ def test_auto_skips_a_build_without_cuda_on_a_gpu(installed):
 
 
 @pytest.mark.parametrize("name", ["mmcv", "torchvision"])
-def test_a_named_version_that_does_not_import_is_an_error(installed, name):
+def test_a_chosen_implementation_that_does_not_import_is_an_error(installed, name):
     with pytest.raises(ValueError, match=rf"needs {name}\.ops.*broken.*backend=\"torch\""):
         roi_align(**GOOD, backend=name)
 
@@ -434,7 +437,7 @@ def test_a_named_version_that_does_not_import_is_an_error(installed, name):
         "def roi_align(): pass",  # without the operator in torch
     ],
 )
-def test_a_broken_install_is_as_good_as_none(tmp_path, monkeypatch, text):
+def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
     if "torchvision" in sys.modules:
         pytest.skip("torchvision is installed and imported")
     (tmp_path / "torchvision").mkdir()
@@ -454,7 +457,7 @@ def test_a_broken_install_is_as_good_as_none(tmp_path, monkeypatch, text):
             del sys.modules[name]
 
 
-# --- against the compiled versions, where they import -----------------------------------------
+# --- against the compiled implementations, where they import ---------------------------------
 
 
 def needs(name):
@@ -465,7 +468,7 @@ def needs(name):
 
 @pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 @pytest.mark.parametrize("name", ["mmcv", "torchvision"])
-def test_equal_to_the_compiled_versions(name, ratio, aligned):
+def test_equal_to_the_compiled_implementations(name, ratio, aligned):
     needs(name)
     families = dict(BOXES)
     if aligned and (name == "mmcv" or ratio == 0):

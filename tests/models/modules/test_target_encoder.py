@@ -1,4 +1,4 @@
-"""The moving average against plain arithmetic."""
+"""The target encoder: its moving average against plain arithmetic, and its forward."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_moving_average():
             torch.testing.assert_close(t.double(), e, rtol=1e-6, atol=1e-6)
 
 
-def test_starts_equal_without_gradient_and_on_its_own():
+def test_starts_as_an_equal_copy_without_gradient():
     backbone, projector = parts()
     target = TargetEncoder(backbone, projector)
     assert not any(p.requires_grad for p in target.parameters())
@@ -39,7 +39,7 @@ def test_starts_equal_without_gradient_and_on_its_own():
     assert target.projector.weight.data_ptr() != projector.weight.data_ptr()
 
 
-def test_statistics_are_its_own():
+def test_bn_statistics_are_not_averaged_but_copied_by_copy_from():
     backbone, projector = parts()
     target = TargetEncoder(backbone, projector)
     backbone(torch.rand(2, 3, 2, 4, 4))
@@ -50,7 +50,7 @@ def test_statistics_are_its_own():
 
 
 @pytest.mark.parametrize("momentum", [-0.1, 1.1])
-def test_momentum_is_never_inverted_by_accident(momentum):
+def test_a_momentum_outside_0_to_1_is_refused(momentum):
     backbone, projector = parts()
     with pytest.raises(ValueError, match="momentum"):
         TargetEncoder(backbone, projector).update(backbone, projector, momentum)
