@@ -73,6 +73,7 @@ TRANSFORMS = _child("transform", mmaction_registry.TRANSFORMS, "datasets.transfo
 FUNCTIONS = _child("function", MMENGINE_FUNCTIONS, "datasets")
 MODELS = _child("model", mmaction_registry.MODELS, "models")
 OPTIM_WRAPPERS = _child("optim wrapper", mmaction_registry.OPTIM_WRAPPERS, "engine")
+LOG_PROCESSORS = _child("log processor", mmaction_registry.LOG_PROCESSORS, "engine")
 METRICS = _child("metric", mmaction_registry.METRICS, "evaluation")
 
 # We add nothing to these kinds; mmengine warns of a scope that lacks one it builds from.
@@ -84,5 +85,4 @@ MODEL_WRAPPERS = _child("model_wrapper", mmaction_registry.MODEL_WRAPPERS)
 WEIGHT_INITIALIZERS = _child("weight initializer", mmaction_registry.WEIGHT_INITIALIZERS)
 VISUALIZERS = _child("visualizer", mmaction_registry.VISUALIZERS)
 VISBACKENDS = _child("visualizer backend", mmaction_registry.VISBACKENDS)
-LOG_PROCESSORS = _child("log processor", mmaction_registry.LOG_PROCESSORS)
 EVALUATOR = _child("evaluator", mmaction_registry.EVALUATOR)

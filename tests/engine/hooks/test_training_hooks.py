@@ -16,6 +16,7 @@ from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import (
     BadFileHook,
     LogReductionHook,
+    MeanLogProcessor,
     MixedPrecisionOptimWrapper,
     OptimizerStepHook,
     ProgressHook,
@@ -155,6 +156,7 @@ def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
         train_dataloader=SimpleNamespace(batch_size=batch_size),
         logger=logging.getLogger("test"),
         message_hub=hub,
+        log_processor=MeanLogProcessor(),
         iter=0,
     )
 
