@@ -238,9 +238,9 @@ class Step:
                 if name.split(".")[-1] == "backbone":
                     module.compile()
         model = self.model
-        model._target_keys = watch.timed("target forward", model._target_keys)
+        model._target_key = watch.timed("target forward", model._target_key)
         model._terms = watch.timed("loss", model._terms)
-        model._health = watch.timed("figures", model._health)
+        model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)
         model.queue.commit = watch.timed("queue", model.queue.commit)
         model.target.update = watch.timed("target update", model.target.update)
@@ -410,7 +410,7 @@ def flops_per_video(job: Job) -> float:
     """FLOPs of forward, loss and backward for one sample (two views); nothing is computed."""
     cfg = job_config(job)
     model = MODELS.build(cfg.model)
-    model._health = lambda h: {}  # reads values, which fake tensors have none of
+    model.collapse_metrics = lambda h: {}  # reads values, which fake tensors have none of
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, FlopCounterMode(display=False) as counter:
         views = [torch.empty(2, 3, job.frames, job.size, job.size) for _ in range(2)]

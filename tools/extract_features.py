@@ -1,12 +1,12 @@
-"""Embed a data set: the mean representation of every video, into one .npz file.
+"""Embed a data set: the mean representation of every video, in one .npz file.
 
     python tools/extract_features.py CONFIG CHECKPOINT --out F.npz [--part test|bank|train]
     python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --data-root /my/videos
     torchrun --nproc_per_node 8 tools/extract_features.py CONFIG CHECKPOINT --out F.npz \
         --launcher pytorch
 
-The file holds features (N, D) float32, labels (N,), paths and, as JSON, the protocol; see
-tools/retrieve.py and tools/probe.py. A broken run goes on when the same command is given again.
+The file holds features (N, D) float32, labels (N,), paths and, as JSON, their provenance; see
+tools/retrieve.py and tools/probe.py. The same command resumes an interrupted run.
 """
 
 from __future__ import annotations
@@ -21,21 +21,24 @@ from sce_video.engine.runner import RANDOM, leave_process_group
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Embed a data set into a .npz file.")
-    parser.add_argument("config", help="config of the checkpoint, or of a retrieval recipe")
+    parser.add_argument("config", help="config of the checkpoint, or a retrieval recipe")
     parser.add_argument("checkpoint", help=f"checkpoint file, or '{RANDOM}' for random weights")
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="where the features go")
+    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file")
     parser.add_argument(
         "--part",
         choices=["test", "bank", "train"],
         default="test",
-        help="which data of the config: the test set, a retrieval recipe's bank, the training set",
+        help="data of the config: the test set, the gallery of a retrieval recipe (bank), or the "
+        "training set",
     )
-    parser.add_argument("--data-root", help="another folder of videos, or of the list's paths")
+    parser.add_argument(
+        "--data-root", help="another folder of videos, which paths of a list are relative to"
+    )
     parser.add_argument("--ann-file", help="another annotation list")
     parser.add_argument(
         "--backend",
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "files at hand (default: the config's)",
+        "given files (default: the config's)",
     )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(

@@ -4,8 +4,8 @@
     torchrun --nproc_per_node 8 tools/finetune_splits.py CONFIG --splits 1 2 3 \
         --pretrained CHECKPOINT --launcher pytorch
 
-A broken run goes on where it stopped when the same command is given again: finished splits are
-kept, a training resumes. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json.
+The same command resumes an interrupted run: finished splits are kept, a training continues from
+its last checkpoint. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json.
 """
 
 from __future__ import annotations
@@ -27,17 +27,19 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Train and test all splits of a data set.")
     parser.add_argument("config", help="a recipe with split = 1 and lists named *split1*")
-    parser.add_argument("--splits", nargs="+", default=["1", "2", "3"], help="1 2 3 if not given")
+    parser.add_argument("--splits", nargs="+", default=["1", "2", "3"], help="default: 1 2 3")
     parser.add_argument(
         "--pretrained",
         metavar="CHECKPOINT",
-        help="take the backbone from this checkpoint; 'random' trains from scratch",
+        help="start from the backbone of this checkpoint; 'random' trains from scratch",
     )
-    parser.add_argument("--work-dir", help="folder of all splits: work_dirs/<config name>_splits")
+    parser.add_argument(
+        "--work-dir", help="folder for all splits (default: work_dirs/<config name>_splits)"
+    )
     parser.add_argument(
         "--amp", choices=["bfloat16", "float16", "float32"], help="precision of the training"
     )
-    parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument("--seed", type=int, help="random seed")
     parser.add_argument(
         "--cfg-options",
         nargs="+",
@@ -48,14 +50,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--backend",
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "files at hand (default: the config's)",
+        "given files (default: the config's)",
     )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
 
 
 def prepare_test(args: argparse.Namespace, checkpoint: str, folder: Path) -> Config:
-    """The test of one split's last checkpoint."""
+    """The config that tests the last checkpoint of one split."""
     return launch.testing_config(
         args.config,
         checkpoint,
@@ -89,7 +91,7 @@ def main(argv: list[str] | None = None) -> int:
         leave_process_group(status)
         return status
     except KeyboardInterrupt:
-        print("finetune_splits: stopped; the same command goes on from here", file=sys.stderr)
+        print("finetune_splits: stopped; the same command resumes from here", file=sys.stderr)
         return 130
     except Exception as error:
         message = launch.explain(error)

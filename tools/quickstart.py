@@ -1,10 +1,10 @@
-"""The quickstart: generate toy-action videos, pretrain SCE on them, judge against random weights.
+"""The quickstart: generate toy-action videos, pretrain SCE, compare it with random weights.
 
     bash tools/quickstart.sh               # makes the environment first, then calls this
     python tools/quickstart.py [--smoke] [--part val] [--seed N]
 
-Runs the commands a user would type (they are printed), prints one small table and writes
-WORK_DIR/results.json. Repeating it keeps the videos and does the rest anew.
+Runs the commands that a user would type (they are printed), prints a small table and writes
+WORK_DIR/results.json. A second run keeps the videos and repeats the rest.
 """
 
 from __future__ import annotations
@@ -20,73 +20,78 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mmengine.config import Config
-
 from sce_video.data_tools.toy_actions import generate_toy_actions
+from sce_video.engine.config import load_config
 
 REPO = Path(__file__).resolve().parents[1]
 CONFIG = "configs/quickstart/sce_toy_actions.py"
-SCORES = ("knn_top1", "linear_top1", "retrieval_r1")
+METRICS = ("knn_top1", "linear_top1", "retrieval_r1")
 
 
 class Size(NamedTuple):
-    """How much of it."""
+    """Numbers of videos and epochs."""
 
     train: int
-    """Videos to pretrain on; with their labels they are also the bank of the judging."""
-    judged: int
-    """Videos to judge on."""
+    """Pretraining videos; with their labels they are also the gallery of the evaluation."""
+    evaluated: int
+    """Videos of the evaluation."""
     epochs: int | None
     """None: the config's."""
 
 
-FULL = Size(train=480, judged=240, epochs=None)
-SMOKE = Size(train=96, judged=48, epochs=2)
+FULL = Size(train=480, evaluated=240, epochs=None)
+SMOKE = Size(train=96, evaluated=48, epochs=2)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Pretrain on toy actions and judge, in minutes.")
+    parser = argparse.ArgumentParser(
+        description="Pretrain on toy actions and evaluate, in minutes."
+    )
     parser.add_argument(
-        "--smoke", action="store_true", help="the same path with little of all: about a minute"
+        "--smoke",
+        action="store_true",
+        help="the same steps with fewer videos and epochs: about a minute",
     )
     parser.add_argument(
         "--part",
         choices=["val", "test"],
         default="test",
-        help="videos to judge on; choose settings on val, report test",
+        help="videos of the evaluation; choose settings on val, report test",
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the weights and the training")
+    parser.add_argument(
+        "--seed", type=int, default=0, help="random seed of the weights and the training"
+    )
     parser.add_argument("--work-dir", type=Path, help="default: work_dirs/quickstart[_smoke]")
     return parser.parse_args(argv)
 
 
 def run(tool: str, *arguments: str) -> None:
-    """Run a tool of the project in the repository's root, its output in this terminal."""
+    """Run a tool of the project in the repository's root, with its output in this terminal."""
     print("\n$ " + shlex.join(["python", f"tools/{tool}", *arguments]), flush=True)
-    # Threads that sleep while they wait: spinning ones take the cores from the decoding worker.
+    # Waiting threads sleep: spinning ones would take the cores from the decoding worker.
     environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
     command = [sys.executable, f"tools/{tool}", *arguments]
     subprocess.run(command, cwd=REPO, env=environment, check=True)
 
 
-def judge(checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
-    """The scores of tools/test.py for a checkpoint or ``random``."""
+def evaluate(checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
+    """The metrics of tools/test.py for a checkpoint or ``random``."""
     out = folder / "judged.json"
     run(
         *("test.py", CONFIG, checkpoint, "--work-dir", str(folder), "--out", str(out)),
         *("--cfg-options", *options),
     )
     metrics = json.loads(out.read_text(encoding="utf-8"))["metrics"]
-    return {name: metrics[name] for name in SCORES}
+    return {name: metrics[name] for name in METRICS}
 
 
 def table(results: dict, title: str) -> str:
-    """The scores in percent, a row per network."""
+    """A table of the metrics in percent, a row per network."""
     head = ("", "kNN top-1", "linear top-1", "retrieval R@1")
     rows: list[tuple[str, ...]] = [head]
     for name in ("random", "pretrained"):
-        rows.append((name, *(f"{100 * results[name][score]:.1f}" for score in SCORES)))
-    gains = [results["pretrained"][score] - results["random"][score] for score in SCORES]
+        rows.append((name, *(f"{100 * results[name][metric]:.1f}" for metric in METRICS)))
+    gains = [results["pretrained"][metric] - results["random"][metric] for metric in METRICS]
     rows.append(("gain", *(f"{100 * gain:+.1f}" for gain in gains)))
     lines = [f"{first:<12}" + "".join(f"{cell:>15}" for cell in rest) for first, *rest in rows]
     return "\n".join([title, *lines])
@@ -95,18 +100,18 @@ def table(results: dict, title: str) -> str:
 def quickstart(
     size: Size, work_dir: Path, part: str = "test", seed: int = 0
 ) -> dict[str, dict[str, float] | float]:
-    """All of it; writes ``results.json`` and returns what is in it."""
+    """Run all steps; writes ``results.json`` and returns its content."""
     start = time.monotonic()
     videos = work_dir / "videos"
-    print(f"{size.train} + {size.judged} videos in {videos}", flush=True)
+    print(f"{size.train} + {size.evaluated} videos in {videos}", flush=True)
     generate_toy_actions(
-        videos, {"train": size.train, part: size.judged}, workers=os.cpu_count() or 1
+        videos, {"train": size.train, part: size.evaluated}, workers=os.cpu_count() or 1
     )
-    epochs = size.epochs or Config.fromfile(str(REPO / CONFIG)).train_cfg.max_epochs
+    epochs = size.epochs or load_config(REPO / CONFIG).train_cfg.max_epochs
     options = [
         f"train_dataloader.dataset.data_root={videos / 'train'}",
-        f"default_hooks.online_judge.bank.dataset.data_root={videos / 'train'}",
-        f"test_cfg.bank_dataloader.dataset.data_root={videos / 'train'}",
+        f"default_hooks.online_evaluation.gallery.dataset.data_root={videos / 'train'}",
+        f"test_cfg.gallery_dataloader.dataset.data_root={videos / 'train'}",
         f"test_dataloader.dataset.data_root={videos / part}",
         f"train_cfg.max_epochs={epochs}",
         f"randomness.seed={seed}",
@@ -116,8 +121,8 @@ def quickstart(
     run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {
-        "pretrained": judge(checkpoint, work_dir / "judging_pretrained", options),
-        "random": judge("random", work_dir / "judging_random", options),
+        "pretrained": evaluate(checkpoint, work_dir / "judging_pretrained", options),
+        "random": evaluate("random", work_dir / "judging_random", options),
         "videos": size.train,
         "epochs": epochs,
     }

@@ -1,10 +1,10 @@
-"""Judge a checkpoint by the protocols of a config's ``test_cfg``.
+"""Evaluate a checkpoint with the protocols of a config's ``test_cfg``.
 
     python tools/test.py CONFIG CHECKPOINT [--out results.json] [--dump scores.npz]
     python tools/test.py CONFIG random            # the baseline: random initialisation
     bash tools/dist_test.sh CONFIG CHECKPOINT 8   # on 8 GPUs
 
-Prints a table and writes results and protocol as JSON.
+Prints a table and writes the results and their provenance as JSON.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from sce_video.engine.runner import RANDOM, leave_process_group
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Judge a checkpoint by the protocols of a config's test_cfg."
+        description="Evaluate a checkpoint with the protocols of a config's test_cfg."
     )
     parser.add_argument("config", help="config file with test_dataloader and test_cfg")
     parser.add_argument(
-        "checkpoint", help=f"checkpoint file, or '{RANDOM}' to judge random initialisation"
+        "checkpoint", help=f"checkpoint file, or '{RANDOM}' to evaluate random initialisation"
     )
-    parser.add_argument("--work-dir", help="folder of logs (default: work_dirs/CONFIG_NAME)")
+    parser.add_argument("--work-dir", help="folder for logs (default: work_dirs/CONFIG_NAME)")
     parser.add_argument(
-        "--out", help="JSON file of results (default: results.json in the work dir)"
+        "--out", help="JSON file for the results (default: results.json in the work dir)"
     )
     parser.add_argument(
         "--dump",
         metavar="FILE.npz",
-        help="keep the scores of every video (tools/fuse_scores.py), or its features where the "
-        "config judges a representation",
+        help="save the scores of every video (tools/fuse_scores.py), or its features where the "
+        "config evaluates a representation",
     )
     parser.add_argument(
         "--backend",
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "files at hand (default: the config's)",
+        "given files (default: the config's)",
     )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
@@ -56,7 +56,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Judge; returns the exit status."""
+    """Evaluate; returns the exit status."""
     args = parse_args(argv)
     options = vars(args)
     options.pop("local_rank")

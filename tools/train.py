@@ -1,12 +1,12 @@
-"""Train as a config says.
+"""Train a model with a config.
 
     python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH]] [--amp [DTYPE]] [--seed N]
                           [--pretrained CHECKPOINT|random] [--backend av|decord|torchcodec|auto]
                           [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
-Ctrl-C or SIGTERM writes a checkpoint after the step at hand and exits with status 130 or 143;
---resume goes on from there. A second Ctrl-C stops at once, without a checkpoint.
+Ctrl-C or SIGTERM completes the current step, writes a checkpoint and exits with status 130 or 143;
+--resume continues from there. A second Ctrl-C stops at once, without a checkpoint.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from sce_video.engine.runner import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train as a config says.")
+    parser = argparse.ArgumentParser(description="Train a model with a config.")
     parser.add_argument("config", help="path of a config file")
-    parser.add_argument("--work-dir", help="where logs and checkpoints go: work_dirs/<config name>")
+    parser.add_argument(
+        "--work-dir", help="folder for logs and checkpoints (default: work_dirs/<config name>)"
+    )
     parser.add_argument(
         "--resume",
         nargs="?",
@@ -32,16 +34,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--pretrained",
         metavar="CHECKPOINT",
-        help="take the backbone from this checkpoint; 'random' trains from scratch",
+        help="start from the backbone of this checkpoint; 'random' trains from scratch",
     )
     parser.add_argument(
         "--amp",
         nargs="?",
         const="bfloat16",
         choices=["bfloat16", "float16", "float32"],
-        help="mixed precision, bfloat16 unless said otherwise; float32 switches it off",
+        help="mixed precision (without a value: bfloat16); float32 switches it off",
     )
-    parser.add_argument("--seed", type=int, help="seed of everything random")
+    parser.add_argument("--seed", type=int, help="random seed")
     parser.add_argument(
         "--cfg-options",
         nargs="+",
@@ -52,7 +54,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--backend",
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "files at hand (default: the config's)",
+        "given files (default: the config's)",
     )
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
@@ -65,8 +67,8 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {warning}", file=sys.stderr)
     try:
         runner = launch.train(launch.training_config(**vars(args)))
-    except KeyboardInterrupt:  # before the training began, or a second one while it was stopping
-        print("train: interrupted; --resume goes on from the last checkpoint", file=sys.stderr)
+    except KeyboardInterrupt:  # before the training started, or the second one
+        print("train: interrupted; --resume continues from the last checkpoint", file=sys.stderr)
         return 130
     except Exception as error:
         message = launch.explain(error)
@@ -75,7 +77,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"train: {message}", file=sys.stderr)
         return 2
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
-    status = 0 if stopped_by is None else 128 + stopped_by  # as shells count
+    status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
     leave_process_group(status)
     return status
 

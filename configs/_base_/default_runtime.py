@@ -15,15 +15,9 @@ default_hooks = dict(
     progress=dict(type="ProgressHook"),
     bad_files=dict(type="BadFileHook", max_bad_share=0.05),
 )
-# What is measured is logged as the mean of the last window_size iterations, whatever its name;
-# what is set (lr, momentum, ...) as it is.
-log_processor = dict(
-    type="LogProcessor",
-    window_size=20,
-    by_epoch=True,
-    mean_pattern=r"loss|time|grad_norm|infonce|ressl|ceil|target_entropy|positive_similarity"
-    r"|h_std|h_rank|videos_per_s|data_wait",
-)
+# Measured values are logged as means over the last window_size iterations, whatever their names;
+# values that are set (the learning rate, schedules of a model's numbers) as they are.
+log_processor = dict(type="MeanLogProcessor", window_size=20, by_epoch=True)
 visualizer = dict(
     type="Visualizer",
     vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")],

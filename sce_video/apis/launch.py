@@ -1,11 +1,9 @@
-"""From a command line's wishes to a config that can be run, and the run."""
+"""From command-line options to a checked config, and running it."""
 
 from __future__ import annotations
 
 import copy
 import logging
-import re
-import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,16 +13,16 @@ from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 from mmengine.logging import print_log
 
-from sce_video.datasets import VideoDecodeError, WorkerCrashError
+from sce_video.datasets import TooManyBadFilesError, VideoDecodeError, WorkerCrashError
 from sce_video.datasets.labels import check_same_classes
 from sce_video.datasets.loading.shared_batch import SharedMemoryError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.distributed import OtherRankError, unwrap_model
 
-#: Settings that testing does not need; custom hooks schedule and watch the training.
+#: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
     "train_dataloader",
     "train_cfg",
@@ -35,9 +33,19 @@ _TRAINING_ONLY = (
     "val_cfg",
     "val_evaluator",
 )
-#: Errors of the file system that a wrong path or missing permission gives.
-_OF_FILES = (
-    FileNotFoundError | FileExistsError | NotADirectoryError | IsADirectoryError | PermissionError
+#: Errors caused by settings, files or the system: their message says what to do.
+_USER_ERRORS = (
+    ValueError,
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    IsADirectoryError,
+    PermissionError,
+    VideoDecodeError,
+    WorkerCrashError,
+    SharedMemoryError,
+    TooManyBadFilesError,
+    OtherRankError,
 )
 #: Parts of a config's data that can be embedded.
 _PARTS = ("test", "bank", "train")
@@ -55,25 +63,25 @@ def training_config(
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
-    """The config of a training, checked.
+    """The checked config of a training.
 
     Args:
         config: A config file.
-        work_dir: Folder of logs and checkpoints; by default the config's, or
+        work_dir: Folder for logs and checkpoints; by default the config's, or
             ``work_dirs/<config name>``.
-        resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint.
+        resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint file.
         amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
-        seed: Of everything random.
+        seed: Random seed of weights, sampling and augmentation.
         pretrained: Checkpoint whose backbone the training starts from, or "random".
         backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; "auto" measures
-            which is the fastest on the files at hand; None: the config's.
-        cfg_options: ``KEY=VALUE`` each.
+            which is the fastest on the given files; None: the config's.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
     Raises:
         FileNotFoundError: no such config.
-        ValueError: unknown keys, nothing to train, no such checkpoint, or a checkpoint for a
-            config that starts from none.
+        ValueError: unknown keys, nothing to train, no such checkpoint, or ``pretrained`` for a
+            config that does not start from a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
     if backend is not None:
@@ -86,7 +94,7 @@ def training_config(
         amp = "float32"
         print_log(
             f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
-            "(--amp float16 or bfloat16 insists)",
+            "(--amp float16 or bfloat16 enforces it)",
             logger="current",
             level=logging.WARNING,
         )
@@ -113,7 +121,7 @@ def training_config(
 
 
 def _is_slow_here(cfg: Config) -> bool:
-    """Whether a recipe wants mixed precision and there is no GPU."""
+    """Whether a recipe uses mixed precision and there is no GPU."""
     wrapper = cfg.get("optim_wrapper") or {}
     mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
     return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
@@ -130,28 +138,28 @@ def testing_config(
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
-    """The config of a test, checked.
+    """The checked config of a test.
 
     Args:
         config: A config file with ``test_dataloader`` and ``test_cfg``.
         checkpoint: A file, or "random" to test random initialisation.
-        work_dir: Folder of logs; by default the config's, or ``work_dirs/<config name>``.
+        work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
         out: JSON file of results; by default ``results.json`` in the work dir.
-        dump: A .npz file of per-video scores (a classifier) or features.
+        dump: A .npz file for per-video scores (of a classifier) or features.
         backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: ``KEY=VALUE`` each.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
     Raises:
         FileNotFoundError: no such config.
-        ValueError: nothing to test by, unknown keys, or no such checkpoint.
+        ValueError: the config has no test, unknown keys, or no such checkpoint.
     """
     cfg = load_config(config, cfg_options)
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
-        raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to judge by")
+        raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to test with")
     if cfg.get("test_evaluator") is None:
         raise ValueError(f"{config} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher = launcher
@@ -159,10 +167,10 @@ def testing_config(
     cfg.load_from = None
     for name in _TRAINING_ONLY:
         cfg[name] = None
-    cfg.pop("pretrained", None)  # the checkpoint, or chance, is all there is to test
+    cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     if checkpoint != RANDOM:
         if not Path(checkpoint).is_file():
-            raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' judges without one)")
+            raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' tests random weights)")
         cfg.load_from = str(Path(checkpoint).resolve())
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
     if out is not None:
@@ -184,20 +192,20 @@ def extraction_config(
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
 ) -> Config:
-    """The config that embeds a data set with the backbone of a checkpoint.
+    """The checked config that embeds a data set with the backbone of a checkpoint.
 
     Args:
-        config: Of a pretraining, a linear evaluation, a finetuning or a retrieval: its backbone,
-            normalisation and test pipeline are taken.
+        config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
+            backbone, normalisation and test pipeline are used.
         checkpoint: A file with that backbone, or "random".
         out: The .npz file.
-        part: "test", "bank" (what a retrieval recipe compares with) or "train" (the training list
-            with the test pipeline).
-        data_root: Another folder than the config's, for videos of one's own; without ``ann_file``
-            all videos below it.
-        ann_file: Another list.
+        part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
+            the test pipeline).
+        data_root: Another folder than the config's, for your own videos; without ``ann_file`` all
+            videos below it.
+        ann_file: Another annotation list.
         backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: ``KEY=VALUE`` each.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
 
     Raises:
@@ -224,7 +232,7 @@ def extraction_config(
         loader.dataset.data_root, loader.dataset.ann_file = data_root, ann_file
     elif ann_file is not None:
         loader.dataset.ann_file = ann_file
-    if data_root is not None or ann_file is not None:  # no longer the data of the recipe
+    if data_root is not None or ann_file is not None:  # not the data of the recipe
         cfg.benchmark, cfg.split = None, None
     loader.dataset.on_error = "skip"  # counted and listed with the features
     cfg.test_dataloader = loader
@@ -244,7 +252,7 @@ def extraction_config(
 
 
 def train(cfg: Config) -> VideoRunner:
-    """Train as a config of :func:`training_config` says."""
+    """Train with a config of :func:`training_config`."""
     runner = VideoRunner.from_cfg(cfg)
     _check_channels(runner.model)
     runner.train()
@@ -252,22 +260,22 @@ def train(cfg: Config) -> VideoRunner:
 
 
 def _check_channels(model: torch.nn.Module) -> None:
-    """Raise ValueError if a classifier does not take what its backbone gives."""
+    """Raise ValueError if classifier and backbone have different numbers of channels."""
     model = unwrap_model(model)
-    given = getattr(getattr(model, "backbone", None), "out_channels", None)
-    wanted = getattr(getattr(model, "cls_head", None), "in_channels", None)
-    if isinstance(given, int) and isinstance(wanted, int) and given != wanted:
+    out = getattr(getattr(model, "backbone", None), "out_channels", None)
+    expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
+    if isinstance(out, int) and isinstance(expected, int) and out != expected:
         raise ValueError(
-            f"the backbone gives {given} channels, the classifier takes {wanted}: set "
-            f"model.cls_head.in_channels={given}"
+            f"the backbone has {out} output channels, the classifier expects {expected}: set "
+            f"model.cls_head.in_channels={out}"
         )
 
 
 def test(cfg: Config) -> dict[str, float]:
-    """Test as a config of :func:`testing_config` says.
+    """Test with a config of :func:`testing_config`.
 
     Raises:
-        ValueError: the checkpoint lacks weights of the network that is to be tested.
+        ValueError: the checkpoint lacks weights of the tested network.
     """
     runner = VideoRunner.from_cfg(cfg)
     if cfg.load_from is not None:
@@ -285,30 +293,24 @@ def test(cfg: Config) -> dict[str, float]:
 
 
 def warn_of_slow_amp(amp: str | None) -> str | None:
-    """What to tell a user who asks for mixed precision without a GPU."""
+    """A warning for mixed precision without a GPU, else None."""
     if amp not in (None, "float32") and not torch.cuda.is_available():
-        return "--amp without a GPU is mostly slower, often many times"
+        return "--amp without a GPU is usually slower, often many times"
     return None
 
 
 def explain(error: Exception) -> str | None:
-    """What to tell the user of an error of their making; None where the traceback matters.
+    """The message to show for an error that a user can mend; None where the traceback matters.
 
-    Wrong values, missing and unreadable files; not what happens in the midst of a training. A
-    loader's worker hands on its errors as text, below a traceback.
+    The type decides: wrong values, missing or unreadable files, full shared memory, a crashed
+    worker. The training loop raises what happens inside a step as another type
+    (:class:`~sce_video.engine.TrainingStepError`).
     """
-    if isinstance(error, VideoDecodeError | WorkerCrashError):
-        return str(error)
-    frames = traceback.extract_tb(error.__traceback__)
-    if isinstance(error, ValueError | _OF_FILES):
-        return None if any(frame.name == "run_iter" for frame in frames) else str(error)
-    told = f"{VideoDecodeError.__name__}|{SharedMemoryError.__name__}"
-    found = re.findall(rf"(?:{told}): (.+)", str(error))
-    return found[-1] if found else None
+    return str(error) if isinstance(error, _USER_ERRORS) else None
 
 
 def join_processes(launcher: str) -> None:
-    """Join the other processes before the first runner does; over gloo where there is no GPU."""
+    """Start the process group before the first runner does; gloo where there is no GPU."""
     if launcher == "none" or is_distributed():
         return
     if torch.cuda.is_available():

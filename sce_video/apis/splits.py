@@ -1,4 +1,4 @@
-"""All splits of a data set in one go: train, test, report each and the mean."""
+"""Train and test all splits of a data set; report each and their mean."""
 
 from __future__ import annotations
 
@@ -14,15 +14,16 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.dist import barrier, broadcast_object_list, is_main_process
+from mmengine.dist import barrier, is_main_process
 
 from sce_video.apis import launch
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.distributed import run_on_main_rank
 
 RESULTS = "results.json"
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
-#: Settings that may differ between a run and its continuation.
+#: Settings that may differ between a run and its resumption.
 _FREE = (
     "work_dir",
     "launcher",
@@ -35,17 +36,17 @@ _FREE = (
 
 
 def for_split(cfg: Config, split: int | str) -> Config:
-    """The config with the lists of another split.
+    """A copy of the config with the annotation lists of another split.
 
-    In every ``ann_file`` the word ``split<N>`` of the config's own split takes the other's number:
+    In every ``ann_file`` the ``split<N>`` of the config's own split is renamed:
     ``data/ucf101/train_split1.txt`` becomes ``data/ucf101/train_split2.txt``.
 
     Args:
-        cfg: A config with ``split``, the number of the split that its lists are of.
-        split: The split wanted.
+        cfg: A config with ``split``, the split that its lists belong to.
+        split: The other split.
 
     Raises:
-        ValueError: the config has no ``split``, or no list's name holds it.
+        ValueError: the config has no ``split``, or no list has it in its name.
     """
     own = cfg.get("split")
     if own is None:
@@ -65,7 +66,7 @@ def for_split(cfg: Config, split: int | str) -> Config:
 
 
 def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
-    """Put ``name`` in the place of the pattern in every ``ann_file`` below; how many have it."""
+    """Replace the pattern by ``name`` in every ``ann_file`` below; return how many have it."""
     if isinstance(node, list | tuple):
         return sum(_rename_lists(item, pattern, name) for item in node)
     if not isinstance(node, dict):
@@ -81,34 +82,34 @@ def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
 
 
 class StoppedError(Exception):
-    """A signal has stopped the training of a split, which has a checkpoint to go on from."""
+    """A signal has stopped the training of a split, which has a checkpoint to resume from."""
 
     def __init__(self, by: signal.Signals) -> None:
-        super().__init__(f"stopped by {by.name}; the same command goes on from here")
+        super().__init__(f"stopped by {by.name}; the same command resumes from here")
         self.by = by
 
 
 def run_splits(
     training: Config, testing: Callable[[str, Path], Config], splits: Sequence[int | str]
 ) -> dict[str, Any]:
-    """Train and test every split; what is finished is kept, what was broken off goes on.
+    """Train and test every split; finished splits are kept, an interrupted training is resumed.
 
     Each split has its folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``;
-    ``splits.json`` in the work dir has the figures of each and their mean. Called by all processes
-    of a distributed run alike.
+    ``splits.json`` in the work dir has the metrics of each and their mean. Called by all ranks of a
+    distributed run.
 
     Args:
-        training: The config of :func:`sce_video.apis.launch.training_config`, of any split.
-        testing: From a checkpoint and a folder to the config of
-            :func:`sce_video.apis.launch.testing_config`.
+        training: A config of :func:`sce_video.apis.launch.training_config`, for any split.
+        testing: Makes a config of :func:`sce_video.apis.launch.testing_config` from a checkpoint
+            and a folder.
         splits: For example ``[1, 2, 3]``.
 
     Returns:
-        What is in ``splits.json``.
+        The content of ``splits.json``.
 
     Raises:
-        ValueError: no or repeated splits, no lists of a split, or results of other settings in the
-            folder.
+        ValueError: no or repeated splits, missing lists of a split, or a folder with results of
+            other settings.
         StoppedError: a training was stopped by a signal.
     """
     if not splits or len(set(map(str, splits))) != len(splits):
@@ -121,7 +122,7 @@ def run_splits(
     results = {}
     for split, cfg in configs.items():
         folder = root / f"split{split}"
-        if not _on_main((folder / RESULTS).is_file):
+        if not run_on_main_rank((folder / RESULTS).is_file):
             _run_split(cfg, testing, folder)
         results[split] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     summary = summarise(results, root)
@@ -131,7 +132,7 @@ def run_splits(
 
 
 def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
-    """Train, or go on training, and test the last epoch."""
+    """Train, or resume the training, and test the last epoch."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
     cfg.resume, cfg.load_from = True, None
@@ -148,21 +149,15 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
 
 
 def _unique_name(cfg: Config, folder: Path) -> str:
-    """mmengine shares logs and counters between runs of one name; its own changes every second."""
-    name = [f"{Path(cfg.filename).stem}_{folder.name}_{time.time_ns()}"]
-    broadcast_object_list(name, src=0)
-    return name[0]
+    """A name that no other run of this process has; the same on all ranks.
 
-
-def _on_main(question: Callable[[], Any]) -> Any:
-    """The first process's answer, on all processes."""
-    answer = [question() if is_main_process() else None]
-    broadcast_object_list(answer, src=0)
-    return answer[0]
+    mmengine shares logs and counters between runs of one name, and its own names count seconds.
+    """
+    return run_on_main_rank(lambda: f"{Path(cfg.filename).stem}_{folder.name}_{time.time_ns()}")
 
 
 def _check_lists(cfg: Config) -> None:
-    """Before hours of training: are the lists of the split there?"""
+    """Raise ValueError if a list of the split is missing, before hours of training."""
     for name in ("train_dataloader", "test_dataloader"):
         dataset = cfg[name]["dataset"]
         candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
@@ -177,31 +172,30 @@ def _fingerprint(cfg: Config) -> str:
 
 
 def _claim(folder: Path, fingerprint: str) -> None:
-    """Mark the folder as of these settings; refuse one of others.
+    """Record the settings of a folder's run.
 
     Raises:
-        ValueError: on all processes alike.
+        ValueError: the folder has a run with other settings; raised on all ranks.
     """
 
-    def claim() -> bool:
+    def claim() -> None:
         path = folder / SETTINGS
-        if path.is_file():
-            return json.loads(path.read_text(encoding="utf-8"))["sha256"] == fingerprint
-        write_json(path, {"sha256": fingerprint})
-        return True
+        if not path.is_file():
+            write_json(path, {"sha256": fingerprint})
+        elif json.loads(path.read_text(encoding="utf-8"))["sha256"] != fingerprint:
+            raise ValueError(
+                f"{folder} holds a run with other settings: give another --work-dir, or remove it"
+            )
 
-    if not _on_main(claim):
-        raise ValueError(
-            f"{folder} holds a run with other settings: give another --work-dir, or remove it"
-        )
+    run_on_main_rank(claim)
 
 
 def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
-    """Each split's metrics, their mean and standard deviation.
+    """Metrics of each split, their mean and standard deviation.
 
     Args:
-        results: Contents of ``results.json`` by split.
-        root: Folder of the ``split<N>`` folders.
+        results: Content of ``results.json`` by split.
+        root: Folder that holds the ``split<N>`` folders.
     """
     names = list(next(iter(results.values()))["metrics"])
     values = {n: [r["metrics"][n] for r in results.values()] for n in names}
@@ -227,7 +221,7 @@ def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
 
 
 def format_splits(summary: dict[str, Any]) -> str:
-    """A row per split and their mean, in percent."""
+    """A table with a row per split and their mean, in percent."""
     columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
     columns.append(("one_view_top1", "1 view top-1"))
     rows = [(f"split {split}", entry["metrics"]) for split, entry in summary["splits"].items()]

@@ -5,17 +5,37 @@ from __future__ import annotations
 import numpy as np
 
 
+def message_from_worker(text: str, kind: type[Exception]) -> str:
+    """The message of an exception that a loader worker has raised.
+
+    A ``DataLoader`` raises a worker's exception again as ``kind(text)``, where the text is the
+    worker's traceback, which ends with "package.Kind: message". The constructors of our errors call
+    this, so that their messages are the same with and without workers.
+
+    Args:
+        text: The single argument of the constructor: such a traceback, or a plain message, which is
+            returned unchanged.
+        kind: Class of the exception.
+    """
+    if not text.startswith(f"Caught {kind.__name__} "):
+        return text
+    return text.rpartition(f"{kind.__name__}: ")[2].strip()
+
+
 class VideoDecodeError(RuntimeError):
     """A file that gives no usable frames.
 
     Args:
-        path: The file.
+        path: The file; without ``reason``, the whole message "path: reason" (as torch and pickle
+            rebuild an exception).
         reason: What went wrong, in a few words (no path in it).
         permanent: True when the error does not depend on which frames were asked for, so that
             trying the same file again is pointless.
     """
 
-    def __init__(self, path: str, reason: str, permanent: bool = True) -> None:
+    def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:
+        if reason is None:
+            path, _, reason = message_from_worker(path, type(self)).partition(": ")
         super().__init__(f"{path}: {reason}")
         self.path = path
         self.reason = reason

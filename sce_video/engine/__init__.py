@@ -1,4 +1,4 @@
-"""Runner, loops, hooks, optimisers and schedules."""
+"""Runner, training loop, hooks, optimisers, schedules and checkpoints."""
 
 from sce_video.engine.hooks import (
     BadFileHook,
@@ -7,19 +7,22 @@ from sce_video.engine.hooks import (
     ProgressHook,
     ScheduleHook,
 )
+from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS
 from sce_video.engine.runner import VideoRunner
-from sce_video.engine.train_loop import ResumableTrainLoop
+from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
     "LARS",
     "BadFileHook",
     "LogReductionHook",
+    "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
     "OptimizerStepHook",
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",
+    "TrainingStepError",
     "VideoRunner",
 ]

@@ -2,10 +2,10 @@
 
 A checkpoint holds tensors, numbers, strings and containers only, so every reader can use
 ``torch.load(..., weights_only=True)``, mmaction2's ``init_cfg=dict(type="Pretrained")`` included.
-mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. In files written
-by mmengine every name that such a buffer uses maps to a stand-in that records plain arguments; the
-buffers are built afterwards, from checked vectors of numbers. No class of numpy or mmengine is
-ever called by a file.
+mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. While such a file
+is read, every name that a buffer uses maps to a stand-in that records plain arguments; the buffers
+are built afterwards, from checked vectors of numbers. A file never calls a class of numpy or
+mmengine.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 class HistoryRecord:
-    """Stands in for mmengine's ``HistoryBuffer`` while a file is read: its unchecked state."""
+    """Stand-in for mmengine's ``HistoryBuffer`` while a file is read: its unchecked state."""
 
     def __init__(self) -> None:
         self._state: Any = None
@@ -37,7 +37,7 @@ class HistoryRecord:
         self._state = state
 
     def buffer(self) -> HistoryBuffer:
-        """The history, rebuilt from two vectors of numbers.
+        """The history, built from two checked vectors of numbers.
 
         Raises:
             pickle.UnpicklingError: the state is not that of a HistoryBuffer.
@@ -57,16 +57,16 @@ class HistoryRecord:
 
 
 def _history_method(owner: Any, name: Any) -> str:
-    """Stands in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
+    """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
 
-    The real one would open every attribute of every allowed object to the file.
+    The real ``getattr`` would give the file access to every attribute of every allowed object.
     """
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
     return f"HistoryBuffer.{name}"
 
 
-#: Names in files of mmengine and what stands in for each: nothing here builds a real object.
+#: Names in files of mmengine and the stand-in of each; none of these builds a real object.
 _MMENGINE_STAND_INS: list = [
     (HistoryRecord, "mmengine.logging.history_buffer.HistoryBuffer"),
     (_history_method, "builtins.getattr"),
@@ -76,19 +76,19 @@ _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(value: Any) -> Any:
-    """What torch itself has read, and histories; a stand-in must not stay behind."""
+    """A value as torch has read it, or a history; any other stand-in in the data is refused."""
     if type(value) is HistoryRecord:
         return value.buffer()
     left_behind = isinstance(value, set | frozenset) and any(
         isinstance(item, ArrayRecord | DtypeRecord | HistoryRecord) for item in value
     )
     if left_behind or (callable(value) and value in _STAND_INS):
-        raise pickle.UnpicklingError("a class or function in the place of data")
+        raise pickle.UnpicklingError("a class or function instead of data")
     return value
 
 
 def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
-    """Read a checkpoint without executing anything it may contain.
+    """Read a checkpoint without executing code that it may contain.
 
     Args:
         path: A local file.
@@ -102,14 +102,14 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     with open(path, "rb") as file:
-        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or an old one: a pickle
+        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or a pickle as torch < 1.6 wrote
             raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
         checkpoint = convert(checkpoint, _checked_leaf)
     except pickle.UnpicklingError as error:
-        # torch's own text advises weights_only=False, which is what must not be done.
+        # torch's own message advises weights_only=False, which would run the code.
         detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
@@ -125,20 +125,20 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of a file's content, in hexadecimal."""
+    """SHA-256 of a file's content, hexadecimal."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -> dict[str, Any]:
-    """Where weights come from, as plain data: for the checkpoints and results made from them.
+    """Provenance of weights as plain data, for checkpoints and results made from them.
 
     Args:
         path: A local file.
-        checkpoint: Its content, if it has been read already.
+        checkpoint: Its content, if already read.
 
     Returns:
-        ``path``, ``sha256`` and, where the file says so, ``epoch``, ``benchmark`` (what its recipe
+        ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (what its recipe
         reproduces) and ``pretrained`` (the same of the checkpoint that its training started from,
         or "random").
     """
@@ -149,20 +149,20 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
-    """Write a checkpoint so that ``path`` is either the old file or the whole new one."""
+    """Write a checkpoint atomically: ``path`` is either the old file or the complete new one."""
     with atomic_file(path) as unfinished:
-        with open(unfinished, "wb") as file:  # by its path torch would keep the name inside
+        with open(unfinished, "wb") as file:  # given a path, torch would store its name in the file
             torch.save(checkpoint, file)
 
 
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, the newest first."""
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
     found = [p for p in Path(work_dir).glob("*.pth") if _CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
 def pack_message_hub(state: dict) -> dict:
-    """mmengine's message hub as plain data: histories become tensors, odd objects are left out."""
+    """mmengine's message hub as plain data: histories become tensors, other objects are dropped."""
     histories = {
         name: {
             "values": torch.from_numpy(np.array(buffer.data[0], dtype=np.float64)),
@@ -177,7 +177,7 @@ def pack_message_hub(state: dict) -> dict:
 
 
 def unpack_message_hub(state: dict) -> dict:
-    """The inverse of :func:`pack_message_hub`; mmengine's own state passes through."""
+    """The inverse of :func:`pack_message_hub`; the state in mmengine's own files passes through."""
     histories = {
         name: buffer
         if isinstance(buffer, HistoryBuffer)
@@ -188,7 +188,7 @@ def unpack_message_hub(state: dict) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Numbers, strings, None and containers of these: what is read back without running code."""
+    """Whether a value consists of numbers, strings, None and containers of these."""
     if value is None or type(value) in (bool, int, float, str):
         return True
     if type(value) in (list, tuple):
@@ -199,7 +199,7 @@ def is_plain(value: Any) -> bool:
 
 
 def random_states() -> dict:
-    """The states of Python's, numpy's and torch's generators, as plain data."""
+    """States of the random generators of Python, numpy and torch, as plain data."""
     version, internal, gauss = random.getstate()
     name, keys, position, has_gauss, cached = np.random.get_state()
     states = {

@@ -1,4 +1,4 @@
-"""Batches to the device while the device is still busy with the one before."""
+"""Copies of batches to the GPU that overlap with the step of the batch before."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _Item = TypeVar("_Item")
 def copied_ahead(
     batches: Iterable[dict[str, Any]], device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Batches whose views are copied to a GPU on a stream of their own, one batch ahead.
+    """Batches whose views are copied to a GPU on a separate stream, one batch ahead.
 
-    The copy of a batch is queued before the step of the one before it, because mmengine waits for
-    the GPU at the end of every step, when it takes the loss. Needs pinned memory to run beside the
-    step, and the memory of two more batches of uint8 views. What decides on random draws (``seed``)
-    stays on the CPU, where it is read.
+    The copy of a batch is queued before the step of the previous one, because mmengine synchronises
+    with the GPU at the end of every step, when it reads the loss. It needs pinned memory to overlap
+    with the step, and memory for two more batches of uint8 views. ``seed``, from which random draws
+    follow, stays on the CPU, where it is read.
 
     Args:
-        batches: As :func:`sce_video.collate_views` makes them.
-        device: Where the network is; on a CPU the batches pass through untouched.
+        batches: As made by :func:`sce_video.collate_views`.
+        device: Device of the network; on a CPU the batches are yielded unchanged.
     """
     if device.type != "cuda":
         yield from batches
@@ -34,20 +34,20 @@ def copied_ahead(
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
-            view.record_stream(current)  # else its memory could be given away too early
+            view.record_stream(current)  # else the allocator could reuse its memory too early
         yield batch
 
 
 @lru_cache
 def _copy_stream(device: torch.device) -> torch.cuda.Stream:
-    """One for all epochs: the allocator keeps the memory of each stream apart."""
+    """One stream for all epochs: the allocator caches memory per stream."""
     return torch.cuda.Stream(device)
 
 
 def _copy(
     batch: dict[str, Any], device: torch.device, stream: torch.cuda.Stream
 ) -> tuple[dict[str, Any], torch.cuda.Event]:
-    """A batch whose views are on their way, and the event of their arrival."""
+    """A batch whose views are being copied, and the event of the end of the copy."""
     with torch.cuda.stream(stream):
         views = [view.to(device, non_blocking=True) for view in batch["inputs"]]
         arrived = stream.record_event()
@@ -55,7 +55,7 @@ def _copy(
 
 
 def one_ahead(items: Iterable[_Item]) -> Iterator[_Item]:
-    """Each item, once the one after it has been taken."""
+    """Yield each item after the next one has been fetched."""
     waiting: list[_Item] = []
     for item in items:
         waiting.append(item)

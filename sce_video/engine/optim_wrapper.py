@@ -1,4 +1,4 @@
-"""Mixed precision."""
+"""Mixed precision training on GPUs and CPUs."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
 
     Args:
         optimizer: The torch optimiser.
-        dtype: "bfloat16", "float16", or "float32" for none of it, as on a CPU.
-        accumulative_counts: Micro-batches of one optimiser step.
+        dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
+        accumulative_counts: Micro-batches per optimiser step.
         clip_grad: Arguments of gradient clipping, or None.
-        init_scale: First scale of the loss, fp16 only.
+        init_scale: Initial loss scale, fp16 only.
 
     Raises:
-        ValueError: another dtype.
+        ValueError: an unknown dtype.
     """
 
     def __init__(
@@ -72,6 +72,6 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
     def load_state_dict(self, state_dict: dict) -> None:
         state_dict = dict(state_dict)
         scaler = state_dict.pop("loss_scaler", None)
-        if scaler:  # absent in a checkpoint of fp32 training, empty in one of bf16
+        if scaler:  # absent after fp32 training without this wrapper, empty after bf16
             self.loss_scaler.load_state_dict(scaler)
         super().load_state_dict(state_dict)

@@ -1,4 +1,4 @@
-"""mmengine's Runner with checkpoints that are atomic, safe to read and exact to resume."""
+"""mmengine's Runner with atomic checkpoints that are safe to read and resume exactly."""
 
 from __future__ import annotations
 
@@ -15,12 +15,11 @@ import torch
 from mmengine.device import get_device
 from mmengine.dist import (
     all_gather_object,
-    broadcast_object_list,
     get_rank,
     is_distributed,
     is_main_process,
 )
-from mmengine.model import MMDistributedDataParallel, is_model_wrapper
+from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
 from torch import nn
@@ -38,8 +37,9 @@ from sce_video.engine.checkpoint import (
 )
 from sce_video.engine.weights import load_backbone
 from sce_video.registry import RUNNERS
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
-#: The named hooks that mmengine's runner has by itself.
+#: Names of the default hooks of mmengine's runner.
 MMENGINE_HOOKS = (
     "runtime_info",
     "timer",
@@ -48,7 +48,7 @@ MMENGINE_HOOKS = (
     "param_scheduler",
     "checkpoint",
 )
-#: In the place of a checkpoint: no weights, on purpose.
+#: Given instead of a checkpoint: random initialisation on purpose.
 RANDOM = "random"
 
 
@@ -56,10 +56,10 @@ RANDOM = "random"
 class VideoRunner(Runner):
     """Runner whose resumed runs equal uninterrupted ones.
 
-    What differs from mmengine 0.10.7: checkpoints are written atomically as plain data, with the
-    random states of every process, and read with ``weights_only=True``; SyncBN and device ids are
-    chosen by device, so that several CPU processes work; ``compile`` compiles the encoders and
-    leaves the queue and the optimiser alone; "resume the latest" takes the newest readable file.
+    Differences to mmengine 0.10.7: checkpoints are written atomically as plain data, with the
+    random states of every rank, and read with ``weights_only=True``; SyncBN and device ids are
+    chosen by device, so that several CPU processes work; ``compile`` compiles the backbones only;
+    resuming the latest checkpoint takes the newest readable file.
     """
 
     _has_loaded: bool
@@ -68,14 +68,16 @@ class VideoRunner(Runner):
 
     @cached_property
     def _cfg_text(self) -> str:
-        return self.cfg.pretty_text  # formatting takes a good part of a second: once, not per file
+        return self.cfg.pretty_text  # formatting takes most of a second: once per run
 
     @staticmethod
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """As mmengine's; memory is pinned where there is a GPU to copy it to, unless the config
-        says no, and without workers there are none to persist.
+        """Build a data loader as mmengine does, with two settings made to fit.
+
+        Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
+        off where there are no workers.
         """
         if isinstance(dataloader, dict):
             wanted = dataloader.get("pin_memory", True)
@@ -85,8 +87,9 @@ class VideoRunner(Runner):
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
-        """As mmengine's; scores of a classifier are float32 in mixed precision too, because
-        mmaction2 counts the right ones with numpy, which has no bfloat16.
+        """Build the model as mmengine does; scores of a classifier become float32.
+
+        mmaction2 computes the accuracy with numpy, which has no bfloat16.
         """
         built = super().build_model(model)
         head = getattr(built, "cls_head", None)
@@ -95,7 +98,7 @@ class VideoRunner(Runner):
         return built
 
     def register_default_hooks(self, hooks: dict | None = None) -> None:
-        """``None`` takes any named hook out; mmengine allows it for its own only."""
+        """Register the named hooks; ``None`` removes any of them, in mmengine only its own."""
         kept = {
             name: hook
             for name, hook in (hooks or {}).items()
@@ -104,27 +107,27 @@ class VideoRunner(Runner):
         super().register_default_hooks(kept)
 
     def setup_env(self, env_cfg: dict) -> None:
-        """Join the other processes over gloo on CPUs; mmengine's start needs a GPU."""
+        """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
         if self.distributed and not torch.cuda.is_available() and not is_distributed():
             torch.distributed.init_process_group("gloo")
         super().setup_env(env_cfg)
 
     def wrap_model(self, model_wrapper_cfg: dict | None, model: nn.Module) -> nn.Module:
-        """DistributedDataParallel on CPUs too; SyncBN where it exists, on GPUs."""
+        """Wrap in DistributedDataParallel, on CPUs too; SyncBN only on GPUs, where it exists."""
         on_gpu = torch.cuda.is_available()
         if on_gpu or not self.distributed or model_wrapper_cfg is not None:
             return super().wrap_model(model_wrapper_cfg, model)
         if self.cfg.get("sync_bn") is not None:
-            self.logger.warning("sync_bn is not available on a CPU: every process normalises alone")
+            self.logger.warning("sync_bn is not available on a CPU: ranks normalise alone")
         return MMDistributedDataParallel(module=model, broadcast_buffers=False)
 
     def _maybe_compile(self, target: str) -> None:
-        """``compile=True`` or ``compile=dict(mode=...)``: the backbones by torch.compile."""
+        """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments."""
         options = self.cfg.get("compile")
         if not options:
             return
         options = {} if options is True else dict(options)
-        model = self.model.module if is_model_wrapper(self.model) else self.model
+        model = unwrap_model(self.model)
         backbones = [module for name, module in model.named_modules() if _is_backbone(name)]
         for backbone in backbones:
             backbone.compile(**options)
@@ -141,7 +144,7 @@ class VideoRunner(Runner):
         by_epoch: bool = True,
         backend_args: dict | None = None,
     ) -> None:
-        """Write everything a resumed run needs; called on all ranks, rank 0 writes.
+        """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
 
         Raises:
             ValueError: a storage backend other than local files is asked for.
@@ -149,7 +152,7 @@ class VideoRunner(Runner):
         if file_client_args is not None or backend_args is not None:
             raise ValueError("checkpoints are written to local files only: drop backend_args")
         meta = dict(meta or {})
-        # CheckpointHook calls before the epoch and iteration counters move.
+        # CheckpointHook calls this before the epoch and iteration counters are increased.
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         meta.update(
@@ -161,14 +164,14 @@ class VideoRunner(Runner):
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
         )
-        folders = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
-        if folders.get("classes"):  # what the numbers of a classifier's outputs mean
-            meta["classes"] = list(folders["classes"])
+        metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
+        if metainfo.get("classes"):  # names of a classifier's outputs
+            meta["classes"] = list(metainfo["classes"])
         if self.cfg.get("benchmark") is not None:
             meta["benchmark"] = self.cfg.benchmark.to_dict()
         if not is_main_process():
             return
-        model = self.model.module if is_model_wrapper(self.model) else self.model
+        model = unwrap_model(self.model)
         checkpoint: dict[str, Any] = {
             "meta": meta,
             "state_dict": weights_to_cpu(model.state_dict()),
@@ -191,11 +194,11 @@ class VideoRunner(Runner):
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
         Raises:
-            ValueError: not one weight of the file fits the model.
+            ValueError: no weight of the file fits the model.
         """
         checkpoint = load_checkpoint_file(filename, map_location)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
-        model = self.model.module if is_model_wrapper(self.model) else self.model
+        model = unwrap_model(self.model)
         weights = checkpoint.get("state_dict", checkpoint)
         weights = {name.removeprefix("module."): value for name, value in weights.items()}
         own = model.state_dict()
@@ -213,17 +216,17 @@ class VideoRunner(Runner):
         return checkpoint
 
     def load_or_resume(self) -> None:
-        """As asked by ``resume``, ``pretrained`` and ``load_from``.
+        """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
 
-        A damaged newest file is passed over. ``pretrained`` gives a new training its backbone;
-        what is resumed has it.
+        Without ``load_from``, ``resume`` takes the newest readable checkpoint of the work dir.
+        ``pretrained`` gives a new training its backbone; a resumed training ignores it.
         """
         if self._has_loaded:
             return
         if self._resume and self._load_from is None:
             checkpoint = self._newest_readable_checkpoint()
             if checkpoint is None:
-                self.logger.info(f"nothing to resume in {self.work_dir}: starting afresh")
+                self.logger.info(f"nothing to resume in {self.work_dir}: starting from scratch")
                 self._load_pretrained()
             else:
                 self.resume(checkpoint)
@@ -236,11 +239,11 @@ class VideoRunner(Runner):
         self._has_loaded = True
 
     def _load_pretrained(self) -> None:
-        """The backbone of ``pretrained``, all of it or an error; a config without the key has none.
+        """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
 
         Raises:
-            ValueError: the config wants a checkpoint and none is given, or it is of another
-                backbone.
+            ValueError: the config needs a checkpoint and none is given, or the checkpoint has
+                another backbone.
         """
         if "pretrained" not in self.cfg:
             return
@@ -252,27 +255,27 @@ class VideoRunner(Runner):
             )
         self._pretrained = RANDOM
         if path == RANDOM:
-            self.logger.info("the backbone starts from random weights, as asked")
+            self.logger.info("the backbone starts from random weights, as requested")
             return
         checkpoint = load_checkpoint_file(path)
         count = load_backbone(self.model, checkpoint, str(path))
         self._pretrained = describe_checkpoint_file(path, checkpoint)
-        self.logger.info(f"{count} tensors of the backbone come from {path}")
+        self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """Rank 0 looks, all ranks take its answer."""
-        answer: list[str | None] = [None]
-        if get_rank() == 0:
+        """The checkpoint to resume from, None if there is none; the same on all ranks."""
+
+        def find() -> str | None:
             for path in find_checkpoints(self.work_dir):
                 try:
                     load_checkpoint_file(path)
                 except ValueError as error:
-                    self.logger.warning(f"passed over: {error}")
-                    continue
-                answer[0] = str(path)
-                break
-        broadcast_object_list(answer, src=0)
-        return answer[0]
+                    self.logger.warning(f"skipped: {error}")
+                else:
+                    return str(path)
+            return None
+
+        return run_on_main_rank(find)
 
     def resume(
         self,
@@ -281,10 +284,10 @@ class VideoRunner(Runner):
         resume_param_scheduler: bool = True,
         map_location: Any = "default",
     ) -> None:
-        """Continue where the checkpoint was written: weights, optimiser, counters, random states.
+        """Restore weights, optimiser, counters and random states of a checkpoint.
 
         Raises:
-            ValueError: the file cannot be resumed (weights only, or another model).
+            ValueError: the file has no training state, or the weights of another model.
         """
         device = get_device() if map_location == "default" else map_location
         checkpoint = self.load_checkpoint(filename, map_location=device, strict=True)
@@ -311,14 +314,14 @@ class VideoRunner(Runner):
             set_random_states(states[get_rank()])
         elif states:
             self.logger.warning(
-                f"{filename} was written by {len(states)} processes, this run has "
+                f"{filename} was written by {len(states)} ranks, this run has "
                 f"{self.world_size}: global random states are not restored"
             )
         self._has_loaded = True
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
 
     def _resume_seed(self, seed: int | None) -> None:
-        """Draw on from the checkpoint's seed: the sampler of the train loop is built already."""
+        """Use the checkpoint's seed, also in the sampler, which is built already."""
         if seed is None:
             return
         if self._randomness_cfg.get("seed") not in (None, seed):
@@ -333,13 +336,13 @@ class VideoRunner(Runner):
 
 
 def leave_process_group(status: int = 0) -> None:
-    """End a distributed program: wait for the others, then leave.
+    """Wait for all ranks and leave the process group at the end of a distributed program.
 
-    Over gloo this does not return: its threads now and then abort a process that ends in the usual
-    way, and the launcher would take that for a failure of the training.
+    With gloo this exits the process: gloo's threads occasionally abort a process that ends in the
+    usual way, which a launcher would report as a failure of the training.
 
     Args:
-        status: Of the exit, where this does not return.
+        status: Exit status, used with gloo.
     """
     if not is_distributed():
         return

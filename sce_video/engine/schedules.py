@@ -1,6 +1,6 @@
 """Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
 
-Being pure they need no state: a resumed run reads off the same values.
+They have no state, so a resumed run gets the same values.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def warmup_cosine(
     warmup_steps: int,
     end: float = 0.0,
 ) -> float:
-    """Up to ``peak`` in ``warmup_steps`` equal steps, then a cosine to ``end`` (appendix D.3)::
+    """Linear up to ``peak`` in ``warmup_steps`` steps, then a cosine to ``end`` (appendix D.3)::
 
     value   peak |      .-.
                  |    /     `.
@@ -61,7 +61,7 @@ def multistep(
     factor: float = 0.1,
     warmup_steps: int = 0,
 ) -> float:
-    """Up to ``start`` in ``warmup_steps`` equal steps, times ``factor`` from each milestone on."""
+    """Linear up to ``start`` in ``warmup_steps`` steps, then times ``factor`` at each milestone."""
     if step < warmup_steps:
         return start * (step + 1) / warmup_steps
     return start * factor ** sum(step >= milestone for milestone in milestones)
@@ -87,7 +87,7 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     ``milestone_epochs`` for ``milestones``.
 
     Raises:
-        ValueError: an unknown name, or arguments the schedule does not have.
+        ValueError: an unknown name, or arguments that the schedule does not take or lacks.
     """
     if isinstance(spec, int | float):
         return lambda step, total: float(spec)

@@ -1,4 +1,4 @@
-"""Does a checkpoint really hold the backbone that is about to be judged?"""
+"""Checking a checkpoint's weights against a model, and loading its backbone."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from sce_video.utils.distributed import unwrap_model
 
 _PREFIX = "backbone."
 _HEADS = ("cls_head.", "roi_head.")
-#: A counter of BN that no forward pass in eval mode reads; old files lack it.
+#: A counter of BN that no forward pass in eval mode reads; files of other projects may lack it.
 _IGNORED = "num_batches_tracked"
 
 
 def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int:
     """Raise unless every weight of the model's backbone is in the checkpoint, in its shape.
 
-    Loading that passes over what does not fit would judge a partly random network without a
-    word. Weights of the checkpoint that the model lacks (projector, optimiser, a head) are fine,
-    unless they belong to a backbone too: then it is a deeper one.
+    Loading that skips what does not fit would silently evaluate a partly random network. Weights of
+    the checkpoint that the model lacks (projector, head) are allowed, unless they belong to a
+    backbone as well: then the checkpoint's backbone is deeper.
 
     Args:
         model: A model with a submodule ``backbone``, bare or wrapped; without such a submodule,
             all of its weights count as the backbone.
-        checkpoint: What the file holds: a ``state_dict`` under that key, or the weights at once.
-        name: The file's name, for the message.
+        checkpoint: Content of the file: weights under ``state_dict``, or the weights themselves.
+        name: Name of the file, for the message.
 
     Returns:
         Number of backbone tensors that fit.
 
     Raises:
-        ValueError: none, or not all, of them fit; the message names the first of both sides.
+        ValueError: none or not all of them fit; the message names the first on both sides.
     """
     inner = unwrap_model(model)
     weights = checkpoint.get("state_dict", checkpoint)
@@ -48,8 +48,8 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
     if len(missing) == len(backbone):
         raise ValueError(
             f"no backbone weight of the model is in {name}: the model has {list(backbone)[:3]}..., "
-            f"the file {list(weights)[:3]}...; convert it first (tools/convert) or name the "
-            "file that holds this backbone"
+            f"the file {list(weights)[:3]}...; convert it first (tools/convert) or give the "
+            "file that has this backbone"
         )
     if missing or wrong or extra:
         shapes = [
@@ -72,19 +72,19 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
 
 
 def _belongs(key: str, own: dict, prefix: str) -> bool:
-    """Whether a weight of a file is a backbone's; without a prefix, if a part of the name is."""
+    """Whether a weight belongs to a backbone; without a prefix, the first part of its name says."""
     if prefix:
         return key.startswith(prefix)
     return key.split(".")[0] in {name.split(".")[0] for name in own}
 
 
 def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
-    """Take the backbone's weights from a checkpoint and nothing else.
+    """Load the backbone's weights of a checkpoint and nothing else.
 
     Args:
         model: See :func:`check_backbone_weights`.
-        checkpoint: What the file holds.
-        name: The file's name, for the message.
+        checkpoint: Content of the file.
+        name: Name of the file, for the message.
 
     Returns:
         Number of tensors loaded.
@@ -102,15 +102,15 @@ def load_backbone(model: nn.Module, checkpoint: dict, name: str) -> int:
 
 
 def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> None:
-    """Raise unless the weights of the model's classifier are in the checkpoint, in their shape.
+    """Raise unless every weight of the model's classifier is in the checkpoint, in its shape.
 
     Args:
-        model: With a ``cls_head`` or a ``roi_head``, bare or wrapped; others pass.
-        checkpoint: What the file holds.
-        name: The file's name, for the message.
+        model: With a ``cls_head`` or a ``roi_head``, bare or wrapped; other models pass.
+        checkpoint: Content of the file.
+        name: Name of the file, for the message.
 
     Raises:
-        ValueError: there is no classifier in the file, or one of another number of classes.
+        ValueError: the file has no classifier, or one with another number of classes.
     """
     weights = checkpoint.get("state_dict", checkpoint)
     weights = {key.removeprefix("module."): value for key, value in weights.items()}

@@ -39,6 +39,10 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     return answer[0]
 
 
+class OtherRankError(RuntimeError):
+    """Another rank has failed; the message has its error."""
+
+
 @contextmanager
 def all_or_none(what: str) -> Iterator[None]:
     """If the block fails on one rank, all ranks raise.
@@ -47,7 +51,7 @@ def all_or_none(what: str) -> Iterator[None]:
         what: The work, for the message: "extracting features".
 
     Raises:
-        RuntimeError: another rank failed; the message has its error.
+        OtherRankError: another rank failed.
     """
     error = None
     try:
@@ -59,4 +63,4 @@ def all_or_none(what: str) -> Iterator[None]:
         raise error
     failed = [f"rank {rank}: {text}" for rank, text in enumerate(messages) if text]
     if failed:
-        raise RuntimeError(f"{what} failed on {'; '.join(failed)}")
+        raise OtherRankError(f"{what} failed on {'; '.join(failed)}")

@@ -42,7 +42,7 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
 
 def read_judgements(work_dir: str | Path) -> list[dict[str, Any]]:
     """The lines of the online judge's file, empty if there is none."""
-    file = Path(work_dir) / "online_judge.jsonl"
+    file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
     return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]

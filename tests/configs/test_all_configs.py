@@ -31,7 +31,8 @@ def test_loads_and_has_no_unknown_key(path):
 def test_builds(path):
     cfg = load_config(str(path))
     cfg.model.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
-    cfg.model.queue_size = 16
+    if "queue_size" in cfg.model:
+        cfg.model.queue_size = 16
     model = MODELS.build(cfg.model)
     pipeline = [TRANSFORMS.build(t) for t in cfg.train_dataloader.dataset.pipeline]
     (clips,) = [t for t in pipeline if isinstance(t, RandomClips)]
@@ -59,9 +60,9 @@ def test_header_says_what_to_run_and_to_expect(path):
 
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
 def test_is_what_its_name_says(path):
-    """sce_r3d18_8xb64-8x224-200e_k400: network, processes x batch, frames x size, epochs, data."""
-    pattern = r"sce_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
-    depth, processes, batch, frames, size, epochs, data, baseline = re.fullmatch(
+    """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
+    pattern = r"(sce|byol)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    method, depth, processes, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
     cfg = load_config(str(path))
@@ -77,9 +78,11 @@ def test_is_what_its_name_says(path):
     assert cfg.model.projector.hidden_channels == cfg.model.predictor.hidden_channels == hidden
     assert (cfg.model.projector.num_layers, cfg.model.predictor.num_layers) == (3, 2)
     assert cfg.model.projector.out_channels == 256
-    assert cfg.model.queue_size == (32768 if data == "200" else 65536)
-    assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
-    assert cfg.model.tau_m == (0.07 if baseline else 0.05)
+    assert cfg.model.type == method.upper()
+    if method == "sce":
+        assert cfg.model.queue_size == (32768 if data == "200" else 65536)
+        assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
+        assert cfg.model.tau_m == (0.07 if baseline else 0.05)
     assert clips.clip_duration == (1.28 if size == "112" else 2.56)
     assert clips.diff_prob == (0.0 if baseline else 0.2)
     assert tuple(crop.area) == (0.2, 0.766)

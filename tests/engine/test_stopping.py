@@ -23,12 +23,8 @@ from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.train_loop import (
-    ResumableTrainLoop,
-    StopSignals,
-    outlive_signals,
-    outliving_workers,
-)
+from sce_video.engine.signals import StopSignals, outlive_signals, outliving_workers
+from sce_video.engine.train_loop import ResumableTrainLoop
 from sce_video.evaluation import OnlineEvaluationHook
 
 
@@ -108,7 +104,7 @@ def test_only_the_newest_stop_is_kept(videos, tmp_path, monkeypatch):
     cfg = by_epoch(videos, tmp_path)
     signalled(monkeypatch, cfg, {1: [signal.SIGINT]})
     text = "".join(path.read_text() for path in tmp_path.rglob("*.log"))
-    assert re.search(r"stopped by SIGINT: checkpoint \S+iter_2\.pth written; go on", text)
+    assert re.search(r"stopped by SIGINT: checkpoint \S+iter_2\.pth written; continue", text)
     cfg.resume = True
     signalled(monkeypatch, cfg, {4: [signal.SIGINT]})
     assert names(tmp_path) == ["iter_5.pth"]
@@ -147,7 +143,7 @@ def test_other_threads_and_ignored_signals_are_left_alone():
 
     def enter():
         with StopSignals() as signals:
-            seen.append((handlers(), signals.asked))
+            seen.append((handlers(), signals.received))
 
     before = handlers()
     thread = threading.Thread(target=enter)
@@ -171,7 +167,7 @@ def test_a_forked_process_can_still_be_terminated():
         time.sleep(0.2)
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
-    assert signals.asked == 0
+    assert signals.received == 0
 
 
 class Pids(torch.utils.data.Dataset):
@@ -283,7 +279,7 @@ def test_an_interrupt_before_the_training_is_told_without_a_traceback(repo, monk
 
     monkeypatch.setattr(tool.launch, "train", interrupted)
     assert tool.main([str(repo / "configs/sce/sce_r3d18_folder.py")]) == 130
-    assert "train: interrupted; --resume goes on" in capsys.readouterr().err
+    assert "train: interrupted; --resume continues" in capsys.readouterr().err
 
 
 def outlives(loader) -> bool:

@@ -1,4 +1,4 @@
-"""A small real training for tests: generated videos, the real config machinery, seconds long."""
+"""Small real trainings for tests: generated videos and real configs, about a second long."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 
 from sce_video.engine import VideoRunner
+from sce_video.engine.config import load_config
 
 REPO = Path(__file__).resolve().parents[2]
-LOGGED = ("loss", "infonce", "target_entropy", "h_rank")
 
 
 def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
@@ -27,8 +27,8 @@ def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
 
 
 def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
-    """The folder recipe, cut down to seconds; ``changes`` are dotted keys with __ for dots."""
-    cfg = Config.fromfile(REPO / "configs/sce/sce_r3d18_folder.py")
+    """The folder recipe with tiny settings; ``changes`` are dotted keys with __ for dots."""
+    cfg = load_config(REPO / "configs/sce/sce_r3d18_folder.py")
     cfg.merge_from_dict(
         {
             "train_dataloader.dataset.data_root": str(data_root),
@@ -58,7 +58,10 @@ def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
 
 
 class Recorder(Hook):
-    """Keeps what was logged and which samples were seen; may stop the run after an iteration."""
+    """Keeps all logged values and the samples' indices; may stop the run after an iteration.
+
+    ``rows`` has a tuple per iteration: its number, the loss, then the other values.
+    """
 
     priority = "LOWEST"
 
@@ -68,18 +71,20 @@ class Recorder(Hook):
         self.stop_after = stop_after
 
     def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
-        self.rows.append((runner.iter, *(outputs[name] for name in LOGGED)))
+        self.rows.append((runner.iter, *outputs.values()))
         self.indices.append(data_batch["index"].tolist())
         if self.stop_after is not None and runner.iter + 1 == self.stop_after:
             raise KeyboardInterrupt
 
 
-def train(cfg: Config, stop_after: int | None = None) -> tuple[VideoRunner, Recorder]:
-    """Run a config; with ``stop_after`` break off as a kill would."""
-    recorder = Recorder(stop_after)
+def train(
+    cfg: Config, stop_after: int | None = None, recorder: Recorder | None = None
+) -> tuple[VideoRunner, Recorder]:
+    """Run a config; with ``stop_after`` interrupt it after that iteration, as a kill would."""
+    recorder = recorder or Recorder(stop_after)
     cfg = cfg.copy()
     cfg.experiment_name = f"{Path(cfg.work_dir).name}_{id(recorder)}"
-    # mmengine prettifies the config five times a run, which takes longer than the training here.
+    # mmengine formats the config five times per run, which takes longer than the training here.
     with mock.patch("mmengine.config.config.FormatCode", lambda text, **options: (text, False)):
         runner = VideoRunner.from_cfg(cfg)
         runner.register_hook(recorder)

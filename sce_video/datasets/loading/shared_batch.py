@@ -11,11 +11,16 @@ import torch
 from torch import Tensor
 from torch.utils.data import get_worker_info
 
+from sce_video.datasets.errors import message_from_worker
+
 Shapes = tuple[tuple[int, ...], ...]
 
 
 class SharedMemoryError(RuntimeError):
     """The system has no shared memory left for a batch."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message_from_worker(message, type(self)))
 
 
 def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:

@@ -1,4 +1,4 @@
-"""Files that could not be decoded, from the workers' samples to one report."""
+"""Report of the files that could not be decoded during a training."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from sce_video.registry import HOOKS
 
 @HOOKS.register_module()
 class BadFileHook(Hook):
-    """Collects the failures that come with the batches and stops when there are too many.
+    """Collects the decoding failures that come with the batches; stops when there are too many.
 
-    Every process counts its own as they come; at the end of an epoch all processes' are merged, so
-    that the report, which the first process writes, is complete and all of them stop together.
+    Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
+    merged, so that the report, written by rank 0, is complete and all ranks stop together.
 
     Args:
-        max_bad_share: More than this share of the training files being unreadable stops the run.
+        max_bad_share: Largest share of the training files, from 0 to 1, that may be unreadable.
         filename: Name of the report (JSON lines: path, count, error) in the work directory.
+
+    Raises:
+        ValueError: ``max_bad_share`` outside 0 to 1.
     """
 
     def __init__(self, max_bad_share: float = 0.05, filename: str = "bad_files.jsonl") -> None:
@@ -31,7 +34,7 @@ class BadFileHook(Hook):
         self._fresh: list[tuple[str, str]] = []
 
     def before_train(self, runner) -> None:
-        """Begin the report, or continue that of a resumed run."""
+        """Start a report, or continue that of a resumed run."""
         path = Path(runner.work_dir) / self.filename
         if is_main_process() and runner.iter == 0:
             path.unlink(missing_ok=True)  # of an earlier run in the same folder
@@ -42,7 +45,7 @@ class BadFileHook(Hook):
         )
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Raises TooManyBadFilesError when this process has met too many."""
+        """Raise TooManyBadFilesError when this rank has met too many bad files."""
         failures = [tuple(failure) for failure in data_batch.get("failures", [])]
         for path, error in failures:
             if path not in self.report.counts:
@@ -51,11 +54,11 @@ class BadFileHook(Hook):
         self.report.add(failures)
 
     def after_train_epoch(self, runner) -> None:
-        """Merge; raises TooManyBadFilesError when all processes together have met too many."""
-        everybody: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
+        """Merge all ranks' failures; raise TooManyBadFilesError when they are too many together."""
+        of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
         own = set(self._fresh)
         self._fresh = []
-        self.report.add([f for failures in everybody for f in failures if f not in own])
+        self.report.add([f for failures in of_all_ranks for f in failures if f not in own])
         if is_main_process() and len(self.report):
             runner.logger.info(
                 f"{len(self.report)} of {self.report.num_files} files could not be decoded so "

@@ -1,21 +1,22 @@
-"""What an algorithm does after the optimiser has really stepped."""
+"""Telling a method whether the optimiser has stepped."""
 
 from __future__ import annotations
 
 from mmengine.dist import broadcast
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 
 from sce_video.registry import HOOKS
+from sce_video.utils.distributed import unwrap_model
 
 
 @HOOKS.register_module()
 class OptimizerStepHook(Hook):
-    """Calls ``after_optimizer_step()`` of the algorithm once per real optimiser step.
+    """Calls the model's ``after_optimizer_step()`` once per real optimiser step.
 
-    The optimiser itself tells: a hook on its ``step`` does not fire for the micro-batches of an
-    accumulated step nor when the fp16 loss scaler skips an overflowing one; then the algorithm is
-    told to ``discard_step()``. Before training rank 0's buffers (the queue) go to all ranks.
+    The optimiser itself reports a step: a post hook of its ``step`` fires neither for the
+    micro-batches of an accumulated step nor for a step that the fp16 loss scaler skips; for a
+    skipped step ``discard_step()`` is called. Before training the buffers of rank 0 are copied to
+    all ranks, so that all start from the same state.
     """
 
     priority = "HIGH"
@@ -25,8 +26,8 @@ class OptimizerStepHook(Hook):
         self._handle = None
 
     def before_train(self, runner) -> None:
-        self._algorithm = runner.model.module if is_model_wrapper(runner.model) else runner.model
-        for buffer in self._algorithm.buffers():
+        self._model = unwrap_model(runner.model)
+        for buffer in self._model.buffers():
             broadcast(buffer, src=0)
         optimizer = runner.optim_wrapper.optimizer
         self._handle = optimizer.register_step_post_hook(self._note_step)
@@ -36,9 +37,9 @@ class OptimizerStepHook(Hook):
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         if self._stepped:
-            self._algorithm.after_optimizer_step()
+            self._model.after_optimizer_step()
         elif runner.optim_wrapper.should_update():
-            self._algorithm.discard_step()
+            self._model.discard_step()
         self._stepped = False
 
     def after_train(self, runner) -> None:

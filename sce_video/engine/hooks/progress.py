@@ -1,4 +1,4 @@
-"""What a user watches: speed, waiting for data, losses of all ranks."""
+"""Logged values: their mean over ranks, training speed and time spent waiting for data."""
 
 from __future__ import annotations
 
@@ -13,11 +13,14 @@ from sce_video.registry import HOOKS
 
 @HOOKS.register_module()
 class LogReductionHook(Hook):
-    """Averages the logged values over all ranks before anybody logs them; stops on NaN.
+    """Averages the logged values over all ranks before they are logged; stops on NaN.
 
     Args:
-        max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (the fp16 loss
-            scaler passes through a few at the start) before the training stops.
+        max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
+            while the fp16 loss scaler finds its scale) before the training stops.
+
+    Raises:
+        ValueError: ``max_nonfinite`` is negative.
     """
 
     priority = "HIGHEST"
@@ -29,14 +32,14 @@ class LogReductionHook(Hook):
         self._nonfinite = 0
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Raises FloatingPointError after too many losses that are not finite."""
+        """Raise FloatingPointError after too many losses that are not finite."""
         if not outputs:
             return
         names = [name for name, value in outputs.items() if isinstance(value, torch.Tensor)]
         values = torch.stack([outputs[name].detach().float() for name in names])
         if get_world_size() > 1:
             all_reduce(values, op="mean")
-        numbers = values.tolist()  # the one wait for the device
+        numbers = values.tolist()  # the only synchronisation with the device
         outputs.update(zip(names, numbers, strict=True))
         loss = outputs.get("loss", 0.0)
         self._nonfinite = 0 if math.isfinite(loss) else self._nonfinite + 1
@@ -51,16 +54,16 @@ class LogReductionHook(Hook):
 class ProgressHook(Hook):
     """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
 
-    Both are entered as amounts over microseconds, the count of a history's entry, so that the mean
-    of a window, which the log shows, is the window's videos over its seconds (and its waiting over
-    its seconds) and not a mean of rates.
+    Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
+    the sum of counts. The count here is the iteration's time in microseconds, so that the logged
+    mean of a window is its videos over its seconds and not a mean of rates.
     """
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
-        # mmengine counts in whole numbers, and checkpoints keep them as such
+        # counts are integers, in mmengine and in checkpoints
         spent = max(1, round(hub.get_scalar("train/time").current() * 1e6))
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()

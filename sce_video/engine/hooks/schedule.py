@@ -1,4 +1,4 @@
-"""One hook for everything that changes with the step."""
+"""One hook for all values that follow a schedule."""
 
 from __future__ import annotations
 
@@ -7,28 +7,33 @@ from typing import Any
 
 from mmengine.dist import get_world_size
 from mmengine.hooks import Hook
-from mmengine.model import is_model_wrapper
 from mmengine.optim import OptimWrapper
 
+from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import HOOKS
+from sce_video.utils.distributed import unwrap_model
 
 
 @HOOKS.register_module()
 class ScheduleHook(Hook):
-    """Sets the learning rate and numbers of the algorithm before every iteration.
+    """Sets the learning rate and numbers of the model before every iteration.
 
     A schedule is a function of the optimiser step; with gradient accumulation all micro-batches of
     a step share its values. The learning rate follows the linear scaling rule: the optimiser's
-    ``lr`` is for ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the
-    actual global batch is batch size x processes x accumulated micro-batches.
+    ``lr`` is meant for ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where
+    the actual global batch is batch size x ranks x accumulated micro-batches.
 
     Args:
-        lr: Schedule of the learning rate, without its peak (or start) value, which is the scaled
-            one: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. None keeps it constant.
-        model: Schedules by the algorithm's attribute, e.g. ``dict(momentum=dict(name="cosine",
+        lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
+            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. None keeps it constant.
+        model: Schedules by attribute of the model, e.g. ``dict(momentum=dict(name="cosine",
             start=0.99, end=1.0), tau_m=0.05)``.
-        base_batch_size: The batch the optimiser's ``lr`` is meant for; None for no scaling.
+        base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
+            scaling.
+
+    Raises:
+        ValueError: ``base_batch_size`` below 1.
     """
 
     priority = "HIGHEST"  # before RuntimeInfoHook, which logs the rates
@@ -47,13 +52,17 @@ class ScheduleHook(Hook):
         self._base_lrs: list[float] = []
 
     def before_run(self, runner) -> None:
-        """Note the configured rates; a checkpoint, loaded after this, brings scheduled ones."""
-        if isinstance(runner.optim_wrapper, OptimWrapper):  # else there is only testing to do
+        """Keep the configured rates: a checkpoint, loaded later, overwrites them."""
+        if isinstance(runner.optim_wrapper, OptimWrapper):  # not built when only testing
             groups = runner.optim_wrapper.optimizer.param_groups
             self._base_lrs = [group["lr"] for group in groups]
 
     def before_train(self, runner) -> None:
-        """Turn epochs into steps and name the scaled rate."""
+        """Build the schedules, whose durations may be in epochs, and log the scaled rate.
+
+        Raises:
+            ValueError: the model has no such number, or a schedule is malformed.
+        """
         accumulation = accumulative_counts(runner)
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
         self._accumulation = accumulation
@@ -63,16 +72,18 @@ class ScheduleHook(Hook):
         rates = [rate * factor for rate in self._base_lrs]
         runner.logger.info(
             f"global batch {batch} ({runner.train_dataloader.batch_size} x {get_world_size()} "
-            f"processes x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
+            f"ranks x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
             f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
         )
         self._lr_schedules = [self._build_lr(rate, steps_per_epoch) for rate in rates]
-        algorithm = _unwrapped(runner.model)
+        model = unwrap_model(runner.model)
         for name in self.model:
-            if not isinstance(getattr(algorithm, name, None), int | float):
+            if not isinstance(getattr(model, name, None), int | float):
                 raise ValueError(
-                    f"ScheduleHook: {type(algorithm).__name__} has no number {name!r} to schedule"
+                    f"ScheduleHook: {type(model).__name__} has no number {name!r} to schedule"
                 )
+        if isinstance(runner.log_processor, MeanLogProcessor):
+            runner.log_processor.show_current(self.model)
         self._model_schedules = {
             name: build_schedule(spec, steps_per_epoch) for name, spec in self.model.items()
         }
@@ -88,17 +99,13 @@ class ScheduleHook(Hook):
         groups = runner.optim_wrapper.optimizer.param_groups
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)
-        algorithm = _unwrapped(runner.model)
+        model = unwrap_model(runner.model)
         for name, schedule in self._model_schedules.items():
             value = schedule(step, self._total)
-            setattr(algorithm, name, value)
+            setattr(model, name, value)
             runner.message_hub.update_scalar(f"train/{name}", value)
 
 
 def accumulative_counts(runner) -> int:
-    """Micro-batches of one optimiser step."""
+    """Micro-batches per optimiser step."""
     return runner.optim_wrapper._accumulative_counts
-
-
-def _unwrapped(model):
-    return model.module if is_model_wrapper(model) else model

@@ -18,7 +18,7 @@ _GROUP_KEYS = {"params", "param_names", "name", "initial_lr"}
 
 @OPTIMIZERS.register_module()
 class LARS(Optimizer):
-    """SGD with momentum whose every tensor moves by a share of its own norm (You et al., 2017).
+    """SGD with momentum whose step of each tensor is scaled by its norm (You et al., 2017).
 
     For a tensor ``p`` of two or more dimensions, with ``||.||`` its Frobenius norm::
 
@@ -28,18 +28,20 @@ class LARS(Optimizer):
         p = p - lr * buffer                          (lr is not part of the buffer)
 
     Tensors of one dimension or none (biases, the scale and shift of a BN) take ``g = grad``: no
-    weight decay and no rate scaling. Source: paper, appendix D.3 and the authors' code (SETTINGS
-    3). The arithmetic runs over all tensors of a device and dtype at once, and the ratios never
-    leave the device, so a step waits for nothing on the host. For fp16 and bf16 parameters norms,
+    weight decay and no rate scaling. Source: paper, appendix D.3; order of operations and
+    exclusions as in the authors' code (eztorch, ``eztorch/optimizers``). The arithmetic runs over
+    all tensors of a device and dtype at once, and the ratios never leave the device, so that a step
+    does not synchronise with the host. For fp16 and bf16 parameters norms,
     ratios and scaled updates are fp32; the buffer has the parameter's dtype.
 
     Args:
         params: Tensors, named tensors, or groups of them as in torch; a group may set its own
             ``lr``, ``momentum``, ``weight_decay`` and ``trust_coefficient``.
         lr: Learning rate.
-        momentum: Share of the buffer that is kept, in [0, 1).
-        weight_decay: Added to the gradient, times the parameter.
-        trust_coefficient: Step of a tensor, relative to its norm, at ``lr=1`` and no momentum.
+        momentum: Factor of the momentum buffer, in [0, 1).
+        weight_decay: Factor of the parameter that is added to its gradient.
+        trust_coefficient: Norm of a tensor's step relative to its own norm, at ``lr=1`` and without
+            momentum.
 
     Raises:
         ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
@@ -63,7 +65,7 @@ class LARS(Optimizer):
         super().__init__(params, defaults)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
-        """Add tensors, with settings of their own or the defaults, to those that are moved."""
+        """Add a group of tensors, with its own settings or the defaults."""
         unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
         if unknown:
             raise ValueError(
@@ -74,10 +76,10 @@ class LARS(Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """Move every parameter that has a gradient; the gradients themselves stay untouched.
+        """Update every parameter that has a gradient; the gradients stay unchanged.
 
         Args:
-            closure: Computes the loss and its gradients anew, or None.
+            closure: Computes the loss and its gradients again, or None.
 
         Returns:
             What ``closure`` returned, else None.
@@ -92,7 +94,7 @@ class LARS(Optimizer):
         return loss
 
     def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
-        """One step of tensors of the same device and dtype, all of them scaled or none."""
+        """One step of tensors of one device and dtype that are all scaled, or all not."""
         updates = [_dense_grad(p) for p in params]
         if params[0].ndim > 1:
             updates = _scaled(params, updates, group["weight_decay"], group["trust_coefficient"])
@@ -109,13 +111,13 @@ class LARS(Optimizer):
 
 
 def _check(settings: dict[str, Any]) -> None:
-    """Raise if one of a group's numbers is out of its range."""
+    """Raise ValueError if a setting of a group is out of range."""
     for name in ("lr", "weight_decay", "trust_coefficient"):
         value = settings[name]
         if not (math.isfinite(value) and value >= 0):
             raise ValueError(f"{name} must be a finite number of 0 or more, got {value}")
     if settings["trust_coefficient"] == 0:
-        raise ValueError("trust_coefficient must be above 0, got 0: no weight would ever move")
+        raise ValueError("trust_coefficient must be above 0, got 0: no weight would ever change")
     if not 0 <= settings["momentum"] < 1:
         raise ValueError(f"momentum must be in [0, 1), got {settings['momentum']}")
 
@@ -132,7 +134,7 @@ def _dense_grad(param: Tensor) -> Tensor:
 
 
 def _split(params: list[Tensor]) -> list[list[Tensor]]:
-    """Those with a gradient, by device, dtype and whether they are scaled (ndim > 1)."""
+    """Tensors with a gradient, grouped by device, dtype and whether they are scaled (ndim > 1)."""
     lists: dict[tuple[torch.device, torch.dtype, bool], list[Tensor]] = {}
     for p in params:
         if p.grad is not None:
@@ -143,9 +145,9 @@ def _split(params: list[Tensor]) -> list[list[Tensor]]:
 def _scaled(
     params: list[Tensor], grads: list[Tensor], weight_decay: float, trust_coefficient: float
 ) -> list[Tensor]:
-    """The decayed gradients, each scaled to ``trust_coefficient`` times its parameter's norm."""
+    """Gradients with weight decay, scaled to ``trust_coefficient`` times the parameter's norm."""
     values: list[Tensor] | tuple[Tensor, ...] = params
-    if params[0].dtype in _LOW_PRECISION:  # a ratio overflows or vanishes in fp16
+    if params[0].dtype in _LOW_PRECISION:  # ratios overflow or underflow in fp16
         values = [p.float() for p in params]
         grads = [g.float() for g in grads]
     updates = torch._foreach_add(grads, values, alpha=weight_decay)

@@ -14,7 +14,7 @@ from sce_video.registry import MODELS
 
 @MODELS.register_module()
 class ActionDetector(BaseModel):
-    """A backbone and a head that scores the actions of boxes; sigmoid and binary cross-entropy.
+    """A backbone and a head that scores actions per box; sigmoid and binary cross-entropy.
 
     Args:
         backbone: Config of the encoder; for AVA with ``last_stage_stride=1,
@@ -40,12 +40,12 @@ class ActionDetector(BaseModel):
     def forward(
         self, inputs: Tensor, data_samples: dict[str, list[Tensor]], mode: str = "tensor"
     ) -> dict[str, Tensor] | Tensor:
-        """Clips and boxes to the loss or to scores.
+        """Loss or scores of clips with person boxes.
 
         Args:
             inputs: (N, 3, T, H, W).
             data_samples: ``boxes``, N tensors (n_i, 4) in pixels of the clip; for the loss
-                ``actions`` too, N tensors (n_i, number of classes) of 0 and 1.
+                also ``actions``, N tensors (n_i, number of classes) of 0 and 1.
             mode: "loss", or "tensor" for the probabilities (sum of n_i, number of classes).
         """
         boxes = data_samples["boxes"]
@@ -55,6 +55,6 @@ class ActionDetector(BaseModel):
         if mode != "loss":
             raise ValueError(f"mode must be 'loss' or 'tensor', got {mode!r}")
         actions = torch.cat(data_samples["actions"])
-        if len(actions) == 0:  # no box of the batch is left after cropping
+        if len(actions) == 0:  # cropping has left no box in the batch
             return {"loss": logits.sum()}
         return {"loss": F.binary_cross_entropy_with_logits(logits, actions)}

@@ -1,4 +1,4 @@
-"""The backbone alone: what retrieval, features and search need of any checkpoint."""
+"""The backbone alone: all that retrieval, feature extraction and search use of a checkpoint."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from typing import Any
 from mmengine.model import BaseModel
 from torch import Tensor
 
+from sce_video.models.modules.pooling import represent
 from sce_video.registry import MODELS
 
 
 @MODELS.register_module()
 class Encoder(BaseModel):
-    """A backbone that gives representations and cannot be trained.
+    """A backbone that computes representations and cannot be trained.
 
     Its weights come from the ``backbone.`` part of any checkpoint: of a pretraining, a linear
     evaluation or a finetuning.
@@ -35,7 +36,7 @@ class Encoder(BaseModel):
     def forward(
         self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
     ) -> list[Tensor]:
-        """h of every view.
+        """Representation h of every view.
 
         Args:
             inputs: V views (N, 3, T, H, W).
@@ -46,12 +47,12 @@ class Encoder(BaseModel):
             V tensors (N, C).
 
         Raises:
-            ValueError: another mode is asked for.
+            ValueError: another mode.
         """
         if mode != "tensor":
             raise ValueError(f"mode must be 'tensor', got {mode!r}: an Encoder is not trained")
         return [self.represent(view) for view in inputs]
 
     def represent(self, view: Tensor) -> Tensor:
-        """h (N, C) of a view (N, 3, T, H, W): features averaged over time and space."""
-        return self.backbone(view).mean(dim=(2, 3, 4))
+        """Representation h (N, C) of a view (N, 3, T, H, W)."""
+        return represent(self.backbone, view)

@@ -1,4 +1,4 @@
-"""Schedules, target and queue under accumulation and fp16, logging and bad files."""
+"""Schedules, target and queue with accumulation and fp16, logging and bad files."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 from mmengine.config import Config
 from mmengine.logging import MessageHub
 from mmengine.optim import OptimWrapper
-from mmengine.registry import LOG_PROCESSORS
 
 from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import (
     BadFileHook,
     LogReductionHook,
+    MeanLogProcessor,
     MixedPrecisionOptimWrapper,
     OptimizerStepHook,
     ProgressHook,
@@ -23,6 +23,7 @@ from sce_video.engine import (
 )
 from sce_video.engine.checkpoint import pack_message_hub, unpack_message_hub
 from sce_video.models import SCE
+from sce_video.registry import LOG_PROCESSORS
 
 
 def algorithm() -> SCE:
@@ -41,7 +42,7 @@ def algorithm() -> SCE:
 
 
 def run_steps(model, wrapper, batches):
-    """What the training loop does with an algorithm, a wrapper and the target hook."""
+    """The steps of the training loop with a model, an optimiser wrapper and the step hook."""
     runner = SimpleNamespace(model=model, optim_wrapper=wrapper)
     hook = OptimizerStepHook()
     hook.before_train(runner)
@@ -79,7 +80,7 @@ def test_accumulated_micro_batches_equal_the_joint_batch():
     )
 
 
-def test_target_and_queue_wait_for_the_last_micro_batch():
+def test_target_and_queue_change_after_the_last_micro_batch():
     model = algorithm()
     queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
     wrapper = OptimWrapper(torch.optim.SGD(trainable(model), lr=0.05), accumulative_counts=3)
@@ -97,7 +98,7 @@ def test_target_and_queue_wait_for_the_last_micro_batch():
     assert int(model.queue.pointer) == 24
 
 
-def test_an_fp16_overflow_moves_nothing():
+def test_an_fp16_overflow_changes_nothing():
     model = algorithm()
     queue, target = model.queue.keys.clone(), [p.clone() for p in model.target.parameters()]
     online = [p.detach().clone() for p in model.parameters()]
@@ -115,7 +116,7 @@ def test_an_fp16_overflow_moves_nothing():
     assert all(torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True))
     assert all(torch.equal(p, o) for p, o in zip(model.parameters(), online, strict=True))
     model.queue.commit()
-    assert torch.equal(model.queue.keys, queue)  # the keys of the skipped step are gone
+    assert torch.equal(model.queue.keys, queue)  # the staged keys of the skipped step are discarded
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -155,13 +156,14 @@ def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
         train_dataloader=SimpleNamespace(batch_size=batch_size),
         logger=logging.getLogger("test"),
         message_hub=hub,
+        log_processor=MeanLogProcessor(),
         iter=0,
     )
 
 
 @pytest.mark.parametrize(("batch_size", "accumulation"), [(512, 1), (64, 8), (128, 4)])
 def test_linear_scaling_from_the_actual_global_batch(batch_size, accumulation):
-    """2.4 for 256 is 4.8 at 512, however the 512 come together."""
+    """2.4 for 256 is 4.8 at 512, with or without accumulation."""
     runner = schedule_runner(batch_size=batch_size, accumulation=accumulation, iters=16)
     hook = ScheduleHook(lr=dict(name="constant", value=1.0), base_batch_size=256)
     hook.lr = dict(name="warmup_cosine", warmup_steps=1)
@@ -193,7 +195,7 @@ def test_resumed_rates_do_not_become_the_base():
     runner = schedule_runner()
     hook = ScheduleHook(lr=dict(name="cosine", end=0.0), base_batch_size=64)
     hook.before_run(runner)
-    runner.optim_wrapper.optimizer.param_groups[0]["lr"] = 0.001  # as a checkpoint brings it
+    runner.optim_wrapper.optimizer.param_groups[0]["lr"] = 0.001  # as a loaded checkpoint sets it
     hook.before_train(runner)
     hook.before_train_iter(runner, 0)
     assert runner.optim_wrapper.optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
@@ -207,7 +209,7 @@ def test_unknown_attribute_is_refused():
         hook.before_train(runner)
 
 
-def test_training_stops_on_nan_and_forgives_a_few():
+def test_training_stops_on_nan_but_tolerates_a_few():
     hook = LogReductionHook(max_nonfinite=2)
     runner = SimpleNamespace(iter=6)
     bad, good = {"loss": torch.tensor(float("nan"))}, {"loss": torch.tensor(1.5)}
@@ -223,15 +225,15 @@ def log_processor(repo):
     return LOG_PROCESSORS.build(cfg)
 
 
-def test_speed_and_waiting_are_those_of_the_window(log_processor):
-    """Videos over seconds, not a mean of rates; also after a checkpoint has kept them."""
+def test_speed_and_data_wait_are_those_of_the_window(log_processor):
+    """Videos over seconds, not a mean of rates; also after a round trip through a checkpoint."""
     hub = MessageHub.get_instance("test_progress")
     runner = SimpleNamespace(
         message_hub=hub, train_dataloader=SimpleNamespace(batch_size=16), iter=0
     )
     hook = ProgressHook()
     window = [(0.5, 0.25)] * 10 + [(1.5, 0.75), (0.5, 0.0)] * 5
-    for seconds, waited in [(100.0, 100.0)] * 3 + window:  # the first are out of the window
+    for seconds, waited in [(100.0, 100.0)] * 3 + window:  # the first are outside the window
         hub.update_scalar("train/time", seconds)
         hub.update_scalar("train/data_time", waited)
         hook.after_train_iter(runner, 0)
@@ -242,20 +244,41 @@ def test_speed_and_waiting_are_those_of_the_window(log_processor):
     assert tag["data_wait"] == pytest.approx(6.25 / 15)
 
 
-def test_what_is_measured_is_logged_as_a_mean_and_what_is_set_as_it_is(log_processor):
-    hub = MessageHub.get_instance("test_means")
+@pytest.mark.parametrize("prefix", ["", "train/"])
+def test_measured_values_are_logged_as_means_and_set_values_as_they_are(log_processor, prefix):
+    """Whatever their names; the ScheduleHook declares what it sets."""
+    runner = schedule_runner()
+    runner.log_processor = log_processor
+    scheduled = dict(momentum=0.9, tau=0.1, tau_m=0.07, lambda_=0.5)
+    hook = ScheduleHook(model=scheduled)
+    hook.before_run(runner)
+    hook.before_train(runner)
+    runner.message_hub = hub = MessageHub.get_instance(f"test_means{len(prefix)}")
     model = algorithm().train()
-    measured = [*model(views(4, 0), mode="loss"), "time", "data_time", "grad_norm"]
+    measured = [*model(views(4, 0), mode="loss"), "time", "data_time", "grad_norm", "of_a_method"]
     assert {"loss", "infonce", "ressl", "h_std", "h_rank"} < set(measured)
+    set_values = ["lr", "base_lr", *scheduled]
     for value in (1.0, 4.0):
-        for name in [*measured, "lr", "momentum", "tau", "tau_m", "lambda_"]:
+        for name in [*measured, *set_values]:
             hub.update_scalar(f"train/{name}", value)
         hub.update_scalar("val/top1_acc", value)
-    runner = SimpleNamespace(message_hub=hub)
-    tag = log_processor._collect_scalars([], runner, "train")
-    assert {name: tag.pop(name) for name in measured} == dict.fromkeys(measured, 2.5)
-    assert set(tag.values()) == {4.0}
+    tag = log_processor._collect_scalars([], runner, "train", bool(prefix))
+    assert tag == {f"{prefix}{name}": 2.5 for name in measured} | {
+        f"{prefix}{name}": 4.0 for name in set_values
+    }
     assert log_processor._collect_scalars([], runner, "val") == {"top1_acc": 4.0}
+
+
+def test_means_are_those_of_the_window_and_custom_statistics_are_kept(log_processor):
+    hub = MessageHub.get_instance("test_windows")
+    runner = SimpleNamespace(message_hub=hub)
+    for value in [100.0] * 5 + [1.0] * log_processor.window_size:
+        hub.update_scalar("train/own", value)
+    custom = [dict(data_src="own", method_name="max"), dict(data_src="own", log_name="own_min",
+              method_name="min")]  # fmt: skip
+    assert log_processor._collect_scalars([], runner, "train") == {"own": 1.0}
+    tag = log_processor._collect_scalars(custom, runner, "train")
+    assert tag == {"own": 100.0, "own_min": 1.0}
 
 
 def bad_file_runner(tmp_path, files=100, iteration=0):
@@ -280,14 +303,14 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
         hook.after_train_iter(runner, 0, data_batch=dict(failures=[("c.mp4", "broken")]))
 
 
-def test_report_is_continued_by_a_resumed_run_and_begun_anew_by_a_new_one(tmp_path):
+def test_report_is_continued_by_a_resumed_run_and_started_again_by_a_new_one(tmp_path):
     hook = BadFileHook()
     hook.before_train(bad_file_runner(tmp_path))
     hook.after_train_iter(
         bad_file_runner(tmp_path), 0, data_batch=dict(failures=[("a.mp4", "broken")])
     )
-    resumed, anew = BadFileHook(), BadFileHook()
+    resumed, new = BadFileHook(), BadFileHook()
     resumed.before_train(bad_file_runner(tmp_path, iteration=5))
     assert list(resumed.report.counts) == ["a.mp4"]
-    anew.before_train(bad_file_runner(tmp_path))
-    assert not anew.report.counts
+    new.before_train(bad_file_runner(tmp_path))
+    assert not new.report.counts

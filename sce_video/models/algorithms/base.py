@@ -1,0 +1,110 @@
+"""What the engine and the evaluation expect of a self-supervised method."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mmengine.model import BaseModel
+from torch import Tensor, nn
+
+from sce_video.models.losses import effective_rank, feature_std
+from sce_video.models.modules.pooling import represent
+from sce_video.registry import MODELS
+
+
+class SelfSupervisedModel(BaseModel):
+    """A method that learns a backbone from the views of unlabelled samples.
+
+    A method is one subclass in one file of this folder: its constructor builds what it needs beside
+    the backbone, :meth:`loss` computes a step. A method with state that is not trained by gradient
+    (a target network, a queue, prototypes) changes it in :meth:`after_optimizer_step`, and not in
+    ``loss``, which also runs for the micro-batches of an accumulated step and for fp16 steps that
+    are skipped.
+
+    Args:
+        backbone: Config of the encoder, a network with ``out_channels``.
+        data_preprocessor: Config of the batched augmentation, or a built module.
+    """
+
+    def __init__(
+        self, backbone: dict[str, Any], data_preprocessor: dict[str, Any] | nn.Module | None = None
+    ) -> None:
+        if isinstance(data_preprocessor, dict):
+            data_preprocessor = MODELS.build(data_preprocessor)
+        super().__init__(data_preprocessor=data_preprocessor)
+        self.backbone = MODELS.build(backbone)
+
+    def represent(self, view: Tensor) -> Tensor:
+        """Representation h (N, C) of a view (N, 3, T, H, W)."""
+        return represent(self.backbone, view)
+
+    @abstractmethod
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Scalars of one step: ``loss`` is minimised, all others are only logged.
+
+        Args:
+            views: V views (N, 3, T, H, W); they may differ in T, H and W.
+        """
+
+    def after_optimizer_step(self) -> None:
+        """Change the method's own state; called once after each real optimiser step."""
+
+    def discard_step(self) -> None:
+        """Forget what :meth:`loss` has kept for a step that the optimiser skipped."""
+
+    def forward(
+        self, inputs: Sequence[Tensor], data_samples: Any = None, mode: str = "tensor"
+    ) -> dict[str, Tensor] | list[Tensor]:
+        """Views to losses or representations.
+
+        Args:
+            inputs: V views (N, 3, T, H, W).
+            data_samples: Labels and indices; not used.
+            mode: "loss" gives :meth:`loss`; "tensor" gives h of every view, V times (N, C).
+
+        Raises:
+            ValueError: another mode.
+        """
+        if mode == "loss":
+            return self.loss(inputs)
+        if mode == "tensor":
+            return [self.represent(view) for view in inputs]
+        raise ValueError(
+            f"mode must be 'loss' or 'tensor', got {mode!r}: {type(self).__name__} predicts no "
+            "labels"
+        )
+
+    def parse_losses(self, losses: dict[str, Tensor]) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value to minimise, and all values to log.
+
+        Unlike mmengine's, which adds up every entry with "loss" in its name, this minimises the
+        entry called ``loss`` and nothing else.
+
+        Raises:
+            ValueError: there is no ``loss``, or an entry is not a tensor of one element.
+        """
+        if "loss" not in losses:
+            raise ValueError(
+                f"{type(self).__name__}.loss() must return a 'loss', got {sorted(losses)}"
+            )
+        for name, value in losses.items():
+            if not isinstance(value, Tensor) or value.numel() != 1:
+                shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+                raise ValueError(
+                    f"{type(self).__name__}.loss() must return scalar tensors, {name!r} is {shape}"
+                )
+        loss = losses["loss"].mean()
+        return loss, {"loss": loss, **{n: v.mean() for n, v in losses.items() if n != "loss"}}
+
+    @torch.no_grad()
+    def collapse_metrics(self, h: Tensor) -> dict[str, Tensor]:
+        """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
+
+        Both fall towards 0 when the representation collapses; see
+        :mod:`sce_video.models.losses.collapse`.
+        """
+        h = h.float()
+        return {"h_std": feature_std(h), "h_rank": effective_rank(h)}

@@ -1,0 +1,110 @@
+"""BYOL, Bootstrap Your Own Latent (Grill et al. 2020), and rho-BYOL (Feichtenhofer et al. 2021)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.modules import TargetEncoder
+from sce_video.models.modules.view_pairs import (
+    check_target_views,
+    default_target_views,
+    view_pairs,
+)
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class BYOL(SelfSupervisedModel):
+    """An online network that predicts the target's embedding of another view; no negatives.
+
+    With q the online prediction and k the target's embedding, both l2-normalised, a pair costs
+    ``|q - k|^2 = 2 - 2 q.k`` (eq. 2 of BYOL). Each query's cost is the mean over its keys, and the
+    loss is the sum over queries: for two views the sum of both directions as in BYOL, for more
+    views the gradient of rho-BYOL (SlowFast, ``slowfast/models/contrastive.py``, with its
+    temperature 0.5).
+
+    Args:
+        backbone: Config of the encoder; must have ``out_channels``.
+        projector: Config of the projector; ``in_channels`` is the backbone's.
+        predictor: Config of the predictor: without one the representation collapses.
+        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
+            step, so that a schedule can set it.
+        symmetric: Whether target views are queries, too, for the other keys.
+        target_views: Indices of the views that the target encodes (keys). None: all views as large
+            as the first if symmetric, else the last view.
+        data_preprocessor: Config of the batched augmentation.
+
+    Raises:
+        ValueError: ``target_views`` are not different indices of views.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        predictor: dict[str, Any],
+        momentum: float = 0.996,
+        symmetric: bool = True,
+        target_views: Sequence[int] | None = None,
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor)
+        if target_views is not None:
+            check_target_views(target_views)
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        dim = self.projector.out_channels
+        self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
+        self.target = TargetEncoder(self.backbone, self.projector)
+        self.momentum = momentum
+        self.symmetric = symmetric
+        self.target_views = target_views
+
+    def init_weights(self) -> None:
+        """Initialise the online branch, then make the target its copy."""
+        super().init_weights()
+        self.target.copy_from(self.backbone, self.projector)
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Squared distances of predictions and targets, for any number of views.
+
+        Returns:
+            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
+        """
+        if len(views) < 2:
+            raise ValueError(f"BYOL compares at least two views, got {len(views)}")
+        target_views = self.target_views or default_target_views(views, self.symmetric)
+        pairs = view_pairs(len(views), target_views, self.symmetric)
+
+        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
+        queries = {i: self._embed(self.predictor(self.projector(x))) for i, x in h.items()}
+        keys = {i: self._target_key(views[i]) for i in target_views}
+
+        cosines = {(i, j): (queries[i] * keys[j]).sum(dim=1).mean() for i, j in pairs}
+        costs = [
+            torch.stack([2 - 2 * cosine for (i, _), cosine in cosines.items() if i == query]).mean()
+            for query in queries
+        ]
+        return {
+            "loss": torch.stack(costs).sum(),
+            "positive_similarity": torch.stack(list(cosines.values())).mean().detach(),
+            **self.collapse_metrics(next(iter(h.values()))),
+        }
+
+    def _embed(self, x: Tensor) -> Tensor:
+        """Unit vectors, in fp32 under autocast too."""
+        return F.normalize(x.float(), dim=1)
+
+    @torch.no_grad()
+    def _target_key(self, view: Tensor) -> Tensor:
+        """k (N, D) of a target view."""
+        return self._embed(self.target(view))
+
+    def after_optimizer_step(self) -> None:
+        """Update the target (eq. 1 of BYOL)."""
+        self.target.update(self.backbone, self.projector, self.momentum)

@@ -1,0 +1,71 @@
+"""Which view is a query for which key: the pairing of siamese methods, apart from their losses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+
+def view_pairs(
+    num_views: int, target_views: Sequence[int], symmetric: bool = True
+) -> list[tuple[int, int]]:
+    """The pairs (query, key) of views that enter a loss, ordered by key, then by query.
+
+    Symmetric: each view but the key itself is a query for each key, so two views that are both
+    target views give the symmetrised loss of a siamese network, and V views of which G are target
+    views give ``G * (V - 1)`` pairs. Not symmetric: only views that are not target views are
+    queries, ``G * (V - G)`` pairs::
+
+        view_pairs(2, (0, 1), symmetric=True)   ->  [(1, 0), (0, 1)]
+        view_pairs(2, (1,), symmetric=False)    ->  [(0, 1)]
+        view_pairs(3, (0, 1), symmetric=True)   ->  [(1, 0), (2, 0), (0, 1), (2, 1)]
+
+    Args:
+        num_views: V, views of a sample.
+        target_views: Indices of the views that the target encodes, the keys.
+        symmetric: Whether target views are queries too.
+
+    Raises:
+        ValueError: fewer than two views, target views that are not indices of views, or none of
+            the views left to be a query.
+    """
+    if num_views < 2:
+        raise ValueError(f"pairs need at least two views, got {num_views}")
+    check_target_views(target_views)
+    if max(target_views) >= num_views:
+        raise ValueError(
+            f"target_views {list(target_views)} must be below the number of views, {num_views}"
+        )
+    queries = [view for view in range(num_views) if symmetric or view not in target_views]
+    if not queries:
+        raise ValueError(
+            f"symmetric=False and target_views {list(target_views)} leave none of the {num_views} "
+            "views to be a query: give fewer target views, or symmetric=True"
+        )
+    return [(query, key) for key in target_views for query in queries if query != key]
+
+
+def check_target_views(target_views: Sequence[int]) -> None:
+    """Raise ValueError unless these are different indices of views, at least one of them."""
+    indices = list(target_views)
+    wrong = [index for index in indices if type(index) is not int or index < 0]
+    if not indices or wrong or len(set(indices)) != len(indices):
+        raise ValueError(
+            f"target_views must be one or more different indices of views from 0, got {indices}"
+        )
+
+
+def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int, ...]:
+    """The views that a target encodes where a recipe does not name them.
+
+    Symmetric: the global views, those as large as the first; local views of multi-crop are queries
+    only. Not symmetric: the last view.
+
+    Args:
+        views: V views (N, C, T, H, W).
+        symmetric: As in :func:`view_pairs`.
+    """
+    if not symmetric:
+        return (len(views) - 1,)
+    return tuple(i for i, view in enumerate(views) if view.shape == views[0].shape)

@@ -1,0 +1,406 @@
+"""Every registered self-supervised method keeps the contract of SelfSupervisedModel.
+
+The recipe of a method is found by itself: the first config whose ``model.type`` is the method. It
+is shrunk by one rule and trained through VideoRunner. A toy method of one class, written here,
+passes the same tests.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import math
+import os
+import socket
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+from helpers.training import REPO, Recorder, make_videos, train
+from mmengine.config import Config
+from mmengine.dist import all_reduce
+from mmengine.model import MMDistributedDataParallel
+from torch import Tensor
+
+from sce_video.engine.config import load_config
+from sce_video.models.algorithms import SelfSupervisedModel
+from sce_video.registry import MODELS
+
+LARGEST = 64  # a larger integer in a recipe's model (channels, queue) becomes SMALL
+SMALL = 16
+
+
+class Toy(SelfSupervisedModel):
+    """Brings two views together and the first one close to a moving mean, its state."""
+
+    def __init__(self, backbone: dict, data_preprocessor: Any = None) -> None:
+        super().__init__(backbone, data_preprocessor)
+        self.mean: Tensor
+        self.register_buffer("mean", torch.ones(self.backbone.out_channels))
+        self._staged: list[Tensor] = []
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        first, second = (self.represent(view).float() for view in views)
+        mean = first.detach().mean(dim=0)
+        all_reduce(mean, op="mean")
+        self._staged.append(mean)
+        distance = (first - second).square().mean()
+        return {
+            "distance": distance.detach(),
+            "loss": distance + (first - self.mean).square().mean(),
+            "loss_x": 1e6 * distance,  # logged, not minimised, in spite of its name
+            **self.collapse_metrics(first),
+        }
+
+    def after_optimizer_step(self) -> None:
+        if self._staged:
+            self.mean.lerp_(torch.stack(self._staged).mean(dim=0), 0.5)
+        self._staged.clear()
+
+    def discard_step(self) -> None:
+        self._staged.clear()
+
+
+REGISTERED = sorted(
+    name
+    for name, kind in MODELS.module_dict.items()
+    if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
+)
+METHODS = [*REGISTERED, "Toy"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _registered_toy():
+    MODELS.register_module(module=Toy)
+    yield
+    del MODELS.module_dict["Toy"]
+
+
+@cache
+def recipes() -> dict[str, Path]:
+    """The first recipe of every model type."""
+    found: dict[str, Path] = {}
+    for path in sorted((REPO / "configs").rglob("*.py")):
+        if "_base_" not in path.parts:
+            found.setdefault(load_config(path).model.type, path)
+    return found
+
+
+def small_model(node: Any) -> None:
+    """Shrink a model's config in place."""
+    for key, value in node.items():
+        if isinstance(value, dict):
+            small_model(value)
+        elif type(value) is int and value > LARGEST and key != "depth":
+            node[key] = SMALL
+    if "depth" in node:
+        node.depth = 18
+        if "base_channels" in inspect.signature(MODELS.get(node.type)).parameters:
+            node.base_channels = 4
+
+
+@cache
+def recipe(method: str) -> Config:
+    """The recipe of a method, with a small model and without validation and test."""
+    name = "SCE" if method == "Toy" else method
+    assert name in recipes(), f"{name} has no recipe: no config has model.type={name!r}"
+    cfg = load_config(recipes()[name])
+    if method == "Toy":
+        cfg.model = dict(type="Toy", backbone=cfg.model.backbone)
+        for hook in cfg.custom_hooks:
+            hook.pop("model", None)
+    small_model(cfg.model)
+    for key in ("val", "test"):
+        for part in ("dataloader", "cfg", "evaluator"):
+            cfg[f"{key}_{part}"] = None
+    cfg.optim_wrapper = dict(
+        type="MixedPrecisionOptimWrapper",
+        dtype="float32",
+        optimizer=dict(type="SGD", lr=0.05, momentum=0.9),
+    )
+    for hook in cfg.custom_hooks:
+        if hook.type == "ScheduleHook":
+            hook.lr, hook.base_batch_size = None, None
+    return cfg
+
+
+def small_recipe(method: str, videos: Path, work_dir: Path, **changes: Any) -> Config:
+    """The recipe on 4-frame clips of 32x32; ``changes`` are dotted keys with __ for dots."""
+    cfg = recipe(method).copy()
+    for step in cfg.train_dataloader.dataset.pipeline:
+        small = dict(num_frames=4, clip_duration=0.4, size=32)
+        step.update({key: value for key, value in small.items() if key in step})
+    checkpoint = dict(type="CheckpointHook", interval=1, by_epoch=False, max_keep_ckpts=-1)
+    options = {
+        "train_dataloader.dataset.data_root": str(videos),
+        "train_dataloader.dataset.ann_file": None,
+        "train_dataloader.batch_size": 4,
+        "train_dataloader.num_workers": 0,
+        "train_cfg.max_epochs": 2,
+        "default_hooks.logger.interval": 1,
+        "default_hooks.checkpoint": checkpoint,
+        "default_hooks.online_evaluation": None,
+        "visualizer": None,
+    }
+    options.update({key.replace("__", "."): value for key, value in changes.items()})
+    cfg.merge_from_dict(options)
+    cfg.work_dir, cfg.launcher = str(work_dir), "none"
+    return cfg
+
+
+def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
+    """What a method changes beside training: not trained, and no statistic of a batch norm."""
+    trained = {name for name, p in model.named_parameters() if p.requires_grad}
+    statistics = ("running_mean", "running_var", "num_batches_tracked")
+    return {
+        name: value.clone()
+        for name, value in model.state_dict().items()
+        if name not in trained and not name.endswith(statistics)
+    }
+
+
+def trained_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
+    return {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+
+
+def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
+    assert set(a) == set(b)
+    return all(torch.equal(a[name], b[name]) for name in a)
+
+
+class Watcher(Recorder):
+    """Records the calls of the engine and the method's state after every iteration."""
+
+    def before_train(self, runner) -> None:
+        model = runner.model
+        self.initial = {name: value.clone() for name, value in model.state_dict().items()}
+        self.trained, self.states = [trained_state(model)], [own_state(model)]
+        self.calls: list[list[str]] = []
+        for name in ("after_optimizer_step", "discard_step"):
+            setattr(model, name, self._recorded(name, getattr(model, name)))
+
+    def _recorded(self, name, method):
+        def call():
+            self.calls[-1].append(name)
+            method()
+
+        return call
+
+    def before_train_iter(self, runner, batch_idx, data_batch=None) -> None:
+        self.calls.append([])
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None) -> None:
+        super().after_train_iter(runner, batch_idx, data_batch, outputs)
+        self.trained.append(trained_state(runner.model))
+        self.states.append(own_state(runner.model))
+        self.names = list(outputs)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos
+
+
+@pytest.fixture(scope="module", params=METHODS)
+def method(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def run(method, videos, tmp_path_factory):
+    """Six steps over two epochs."""
+    folder = tmp_path_factory.mktemp(method)
+    return folder, *train(small_recipe(method, videos, folder), recorder=Watcher())
+
+
+def test_the_contract_covers_methods():
+    assert {"SCE", "BYOL"} <= set(REGISTERED)
+
+
+def test_trains(run):
+    _, _, watcher = run
+    assert len(watcher.rows) == 6
+    assert all(math.isfinite(value) for row in watcher.rows for value in row)
+    unmoved = [
+        name
+        for name, value in watcher.trained[-1].items()
+        if torch.equal(value, watcher.trained[0][name])
+    ]
+    assert not unmoved
+    assert watcher.calls == [["after_optimizer_step"]] * 6
+
+
+def test_all_scalars_are_logged_collapse_metrics_among_them(run):
+    _, runner, watcher = run
+    views = [torch.rand(4, 3, 4, 32, 32) for _ in runner.model.data_preprocessor.views]
+    scalars = copy.deepcopy(runner.model).loss(views)
+    assert {"loss", "h_std", "h_rank"} <= set(scalars) == set(watcher.names)
+    assert all(value.ndim == 0 for value in scalars.values())
+    tag, text = runner.log_processor.get_log_after_iter(runner, 2, "train")
+    for number, name in enumerate(watcher.names, start=1):
+        mean = sum(row[number] for row in watcher.rows) / len(watcher.rows)
+        assert tag[name] == pytest.approx(mean, rel=1e-5), name
+        assert f"{name}: " in text
+
+
+def test_only_loss_is_minimised(run):
+    _, runner, _ = run
+    scalars = {"loss_x": torch.tensor(3.0), "loss": torch.tensor(2.0), "b": torch.tensor([1.0])}
+    loss, logged = runner.model.parse_losses(scalars)
+    assert loss.item() == 2.0
+    assert {name: value.item() for name, value in logged.items()} == dict(loss=2, loss_x=3, b=1)
+    with pytest.raises(ValueError, match=r"must return a 'loss', got \['loss_x'\]"):
+        runner.model.parse_losses({"loss_x": torch.tensor(1.0)})
+    with pytest.raises(ValueError, match=r"scalar tensors, 'b' is \(2,\)"):
+        runner.model.parse_losses({"loss": torch.tensor(1.0), "b": torch.ones(2)})
+
+
+def test_representations(run):
+    _, runner, _ = run
+    views = [torch.rand(2, 3, 4, 32, 32), torch.rand(3, 3, 2, 48, 32)]
+    model = copy.deepcopy(runner.model).eval()
+    h = model(views, mode="tensor")
+    assert [tuple(x.shape) for x in h] == [(n, model.backbone.out_channels) for n in (2, 3)]
+    assert torch.equal(h[1], model.represent(views[1]))
+    with pytest.raises(ValueError, match="'predict'"):
+        model(views, mode="predict")
+
+
+def test_checkpoint_is_plain_data_and_restores_the_method(run, method):
+    folder, runner, _ = run
+    weights = torch.load(folder / "iter_6.pth", weights_only=True)["state_dict"]
+    model = MODELS.build(recipe(method).model)
+    model.load_state_dict(weights, strict=True)
+    assert equal(dict(model.state_dict()), dict(runner.model.state_dict()))
+
+
+def test_a_resumed_run_equals_the_uninterrupted_one(run, method, videos, tmp_path):
+    _, whole, watcher = run
+    _, before = train(small_recipe(method, videos, tmp_path), stop_after=4)
+    cfg = small_recipe(method, videos, tmp_path)
+    cfg.resume = True
+    resumed, after = train(cfg)
+    assert before.rows + after.rows == watcher.rows
+    assert equal(dict(resumed.model.state_dict()), dict(whole.model.state_dict()))
+
+
+def test_state_changes_once_per_accumulated_step(method, videos, tmp_path):
+    cfg = small_recipe(
+        method,
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,
+        optim_wrapper__accumulative_counts=2,
+        default_hooks__checkpoint__interval=6,
+        train_cfg__max_epochs=1,
+    )
+    _, watcher = train(cfg, recorder=Watcher())
+    assert watcher.calls == [[], ["after_optimizer_step"]] * 3
+    for number in range(6):
+        changes = number % 2 == 1
+        trained, states = watcher.trained, watcher.states
+        assert equal(trained[number], trained[number + 1]) != changes
+        if states[0]:
+            assert equal(states[number], states[number + 1]) != changes
+
+
+def test_a_skipped_fp16_step_changes_nothing(method, videos, tmp_path):
+    """With a loss scale at which every gradient overflows."""
+    cfg = small_recipe(
+        method,
+        videos,
+        tmp_path,
+        optim_wrapper__dtype="float16",
+        optim_wrapper__init_scale=2.0**120,
+        train_cfg__max_epochs=1,
+    )
+    runner, watcher = train(cfg, recorder=Watcher())
+    assert watcher.calls == [["discard_step"]] * 3
+    assert equal(watcher.trained[0], watcher.trained[-1])
+    assert equal(watcher.states[0], watcher.states[-1])
+    # Nothing is kept of the skipped steps: the next change is that of a method that had none.
+    fresh = MODELS.build(recipe(method).model)
+    fresh.load_state_dict(watcher.initial)
+    for hook in cfg.custom_hooks:
+        for name in hook.get("model") or ():
+            setattr(fresh, name, getattr(runner.model, name))
+    watcher.calls.append([])
+    runner.model.after_optimizer_step()
+    fresh.after_optimizer_step()
+    assert equal(own_state(runner.model), own_state(fresh))
+
+
+STEPS, BATCH = 3, 8  # the batch of all processes together
+
+
+def direct_steps(method: str, rank: int, world: int) -> dict:
+    """Steps of plain SGD on this rank's share of the joint batches.
+
+    There is no SyncBN on CPUs: with batch norm in eval mode the processes compute the function of
+    one process.
+    """
+    torch.manual_seed(0)
+    cfg = recipe(method).model.copy()
+    cfg.backbone.zero_init_residual = False
+    algorithm = MODELS.build(cfg)
+    algorithm.init_weights()
+    algorithm.eval()
+    model = algorithm
+    if world > 1:
+        model = MMDistributedDataParallel(module=algorithm, broadcast_buffers=False).eval()
+    trained = [p for p in algorithm.parameters() if p.requires_grad]
+    optimizer = torch.optim.SGD(trained, lr=0.05)
+    losses, gradients = [], {}
+    for step in range(STEPS):
+        generator = torch.Generator().manual_seed(100 + step)
+        joint = [torch.rand(BATCH, 3, 2, 32, 32, generator=generator) for _ in range(2)]
+        optimizer.zero_grad()
+        loss, _ = algorithm.parse_losses(model([v[rank::world] for v in joint], mode="loss"))
+        loss.backward()
+        if step == 0:
+            gradients = {n: p.grad.clone() for n, p in algorithm.named_parameters() if
+                         p.grad is not None}  # fmt: skip
+        optimizer.step()
+        algorithm.after_optimizer_step()
+        losses.append(loss.item())
+    return {"losses": torch.tensor(losses, dtype=torch.float64), "gradients": gradients,
+            "trained": trained_state(algorithm), "state": own_state(algorithm)}  # fmt: skip
+
+
+def worker(rank: int, world: int, port: int, folder: Path) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    MODELS.register_module(module=Toy)
+    torch.save({m: direct_steps(m, rank, world) for m in METHODS}, folder / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_two_processes_equal_one(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(worker, args=(2, port, tmp_path), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    for name in METHODS:
+        one, a, b = direct_steps(name, 0, 1), first[name], second[name]
+        torch.testing.assert_close(
+            (a["losses"] + b["losses"]) / 2, one["losses"], rtol=1e-5, atol=1e-5, msg=name
+        )
+        assert not torch.equal(a["losses"], b["losses"])  # they saw different samples
+        assert one["gradients"]
+        for part in ("gradients", "trained", "state"):
+            assert equal(a[part], b[part]), (name, part)
+            for key, value in one[part].items():
+                scale = value.abs().max().item()
+                torch.testing.assert_close(
+                    a[part][key], value, rtol=1e-4, atol=1e-4 * scale + 1e-8, msg=f"{name} {key}"
+                )

@@ -1,0 +1,66 @@
+"""Pairs of queries and keys against a loop over all combinations."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+from sce_video.models.modules.view_pairs import (
+    check_target_views,
+    default_target_views,
+    view_pairs,
+)
+
+
+@pytest.mark.parametrize("num_views", [2, 3, 4])
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_pairs_equal_a_loop(num_views, symmetric):
+    views = range(num_views)
+    for size in range(1, num_views if not symmetric else num_views + 1):
+        for target_views in itertools.permutations(views, size):
+            expected = []
+            for key in target_views:
+                for query in views:
+                    if query == key or (not symmetric and query in target_views):
+                        continue
+                    expected.append((query, key))
+            pairs = view_pairs(num_views, target_views, symmetric)
+            assert pairs == expected
+            others = num_views - 1 if symmetric else num_views - size
+            assert len(pairs) == size * others
+
+
+def test_pairs_of_the_docstring():
+    assert view_pairs(2, (0, 1)) == [(1, 0), (0, 1)]
+    assert view_pairs(2, (1,), symmetric=False) == [(0, 1)]
+    assert view_pairs(3, (0, 1)) == [(1, 0), (2, 0), (0, 1), (2, 1)]
+
+
+@pytest.mark.parametrize("wrong", [(), (0, 0), (-1,), (0.0,), (True,), ("0",)])
+def test_wrong_target_views(wrong):
+    with pytest.raises(ValueError, match="one or more different indices of views from 0"):
+        check_target_views(wrong)
+    with pytest.raises(ValueError, match="target_views"):
+        view_pairs(3, wrong)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((1, (0,)), "at least two views, got 1"),
+        ((2, (2,)), r"\[2\] must be below the number of views, 2"),
+        ((2, (0, 1), False), r"leave none of the 2 views to be a query"),
+    ],
+)
+def test_impossible_pairs(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        view_pairs(*arguments)
+
+
+def test_default_target_views():
+    large, small = torch.zeros(2, 3, 4, 8, 8), torch.zeros(2, 3, 4, 6, 6)
+    assert default_target_views([large, large, small], symmetric=True) == (0, 1)
+    assert default_target_views([large, large, large], symmetric=True) == (0, 1, 2)
+    assert default_target_views([large, large, small], symmetric=False) == (2,)
