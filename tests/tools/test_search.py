@@ -13,7 +13,7 @@ import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.apis import embed, load_model
-from sce_video.apis.search import read_index
+from sce_video.apis.index import read_index
 
 
 @pytest.fixture(scope="module")
@@ -141,7 +141,7 @@ def test_a_second_run_says_what_it_did(tool, copied, capsys):
     assert tool.main(index_arguments(copied)) == 0
     printed = capsys.readouterr()
     assert "4 videos in the index, 1 unreadable" in printed.out
-    assert "1 new, 0 changed, 4 kept as they were, 1 dropped" in printed.out
+    assert "1 new, 0 changed, 4 kept, 1 dropped" in printed.out
     assert "broken.mp4: cannot be opened" in printed.out
     assert "embedding 1/1 (100%)" in printed.err
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
@@ -169,7 +169,7 @@ def test_other_settings_are_refused_until_rebuild(tool, copied, capsys):
     assert "num_crops is 1 in the index, now 3" in message
     assert "--rebuild" in message
     assert tool.main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
-    assert "5 new, 0 changed, 0 kept as they were" in capsys.readouterr().out
+    assert "5 new, 0 changed, 0 kept" in capsys.readouterr().out
     assert read_index(copied / "index").settings["num_crops"] == 3
     save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
     message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
