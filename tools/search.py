@@ -104,7 +104,7 @@ def run_index(args: argparse.Namespace) -> None:
     def show(done: int, total: int, reason: str) -> None:
         nonlocal progress
         if progress is None:
-            progress = Progress(total, "embedding", unit="videos", begin=done - 1)
+            progress = Progress(total, "embedding", unit="videos")
         progress.advance(failed=bool(reason))
 
     try:

@@ -30,9 +30,11 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(root, tmp_path_factory):
+    """A checkpoint of 60 epochs, trained in some seconds: the tests that use it are slow."""
     return str(train_small(root, tmp_path_factory.mktemp("trained")))
 
 
+@pytest.mark.slow
 def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
     out = tmp_path / "key.png"
     arguments = [str(RECIPE), trained, "--key", "bb,902", "--out", str(out), "--top", "1"]
@@ -44,6 +46,7 @@ def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
     assert min(image.shape[:2]) >= 480, "small frames are enlarged"
 
 
+@pytest.mark.slow
 def test_any_other_video(tool, root, trained, tmp_path, capsys):
     out = tmp_path / "clip.mp4"
     arguments = [str(RECIPE), trained, "--video", str(root / "videos/aa.mp4"), "--at", "2.0"]
@@ -57,6 +60,7 @@ def test_any_other_video(tool, root, trained, tmp_path, capsys):
     assert min(frames[0].shape[:2]) >= 480
 
 
+@pytest.mark.slow
 def test_scores_do_not_depend_on_the_start_second_of_the_file(root, trained):
     model = load_action_model(RECIPE, trained, options(root))
     box = [[0.05, 0.2, 0.45, 0.9]]
@@ -65,6 +69,7 @@ def test_scores_do_not_depend_on_the_start_second_of_the_file(root, trained):
     assert own.shape == (1, 80) and np.array_equal(own, cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
