@@ -197,7 +197,7 @@ def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -
     try:
         with torch.no_grad():
             return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
-    except (AttributeError, IndexError, RuntimeError) as error:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
             f"features (N, C, T', H', W'): {error}"
