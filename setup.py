@@ -16,9 +16,15 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     packages=find_packages(include=["sce_video", "sce_video.*"]),
+    package_data={
+        "sce_video.reporting": ["templates/*"],
+        "sce_video.visualization": ["templates/*"],
+    },
     python_requires=">=3.11",
     install_requires=[
         "av>=14",
+        "filelock",
+        "jinja2>=3.1",
         "matplotlib",
         "mmaction2>=1.1,!=1.2.0",
         "mmcv-lite>=2.0.1,<2.1",

@@ -1,13 +1,13 @@
-"""Collect results into one table beside the paper's numbers.
+"""Collect results into one table next to the paper's numbers.
 
     python tools/report.py work_dirs
     python tools/report.py work_dirs/ucf101 retrieval.json --out reports
     python tools/report.py work_dirs --out results.md --html results.html
 
-Reads every json file below the folders that holds results: results.json of tools/test.py,
-splits.json of tools/finetune_splits.py, and what tools/retrieve.py --json wrote. Every number of
-the paper that a recipe here reproduces gets its row, measured or not run. What was not measured on
-the published test set is listed apart, with the reason.
+Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
+tools/finetune_splits.py, and the output of tools/retrieve.py --json. Every number of the paper that
+a recipe of this repository reproduces has a row, measured or not run. Results that were not
+measured on the published test set are listed in a second table, with the reason.
 """
 
 from __future__ import annotations
@@ -17,23 +17,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.reporting.report import (
-    Report,
-    build_report,
-    render_html,
-    render_markdown,
-    write_page,
-)
+from sce_video.reporting.markdown import render_markdown
+from sce_video.reporting.page import render_html, write_page
+from sce_video.reporting.report import Report, build_report
 from sce_video.reporting.result_files import collect_results
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Collect results into one table beside the paper's numbers."
+        description="Collect results into one table next to the paper's numbers."
     )
     parser.add_argument(
-        "sources", nargs="+", metavar="WORK_DIR", help="folders to search, or json files"
+        "sources", nargs="+", metavar="WORK_DIR", help="folders to search, or JSON files"
     )
     parser.add_argument(
         "--out",
@@ -41,16 +37,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="markdown file, or folder for report.md and report.html (default: the first WORK_DIR)",
     )
     parser.add_argument(
-        "--html", type=Path, help="HTML file (default: beside, if --out is a folder)"
+        "--html", type=Path, help="HTML file (default: report.html, if --out is a folder)"
     )
     return parser.parse_args(argv)
 
 
 def output_paths(args: argparse.Namespace) -> tuple[Path, Path | None]:
-    """Where markdown and HTML go.
+    """The markdown file and the HTML file, None for no HTML.
 
     Raises:
-        ValueError: a name with an ending that does not fit.
+        ValueError: a file name has the wrong extension.
     """
     out, page = args.out, args.html
     if page is not None and page.suffix not in (".html", ".htm"):
@@ -66,15 +62,15 @@ def output_paths(args: argparse.Namespace) -> tuple[Path, Path | None]:
 
 
 def summarize(report: Report) -> str:
-    """What a terminal shows: counts, what was left out, and why."""
+    """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
     counts = report.status_counts()
     lines = [", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))]
     if not any(cell.measurements for cell in report.cells) and not report.others:
-        lines.append("no results were found: the table has nothing but the paper's numbers")
+        lines.append("no results were found: the table holds the paper's numbers only")
     for other in report.others:
-        lines.append(f"not beside the paper's: {other.result.name}: {'; '.join(other.reasons)}")
-    for name, why in report.foreign:
-        lines.append(f"left out: {name}: {why}")
+        lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
+    for name, why in report.skipped:
+        lines.append(f"skipped: {name}: {why}")
     return "\n".join(lines)
 
 

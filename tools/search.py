@@ -1,10 +1,10 @@
-"""Search a folder of videos by example: index it once, then ask for the videos like a given one.
+"""Search a folder of videos by example: index it once, then query for similar videos.
 
     python tools/search.py index VIDEOS --checkpoint CKPT.pth --out INDEX
     python tools/search.py query VIDEO.mp4 --index INDEX -k 10
 
-No labels are needed. `index` again embeds only what is new or changed; a killed run goes on where
-it was. `query` prints a table and writes a gallery, INDEX/query.html.
+No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
+resumes where it stopped. `query` prints a table and writes a gallery, INDEX/query.html.
 """
 
 from __future__ import annotations
@@ -15,16 +15,13 @@ import sys
 from pathlib import Path
 
 from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.index import IndexReport, VideoIndex, build_index, read_index
 from sce_video.apis.search import (
-    IndexReport,
     Match,
-    VideoIndex,
-    build_index,
     check_checkpoint,
     model_of_index,
     query_feature,
     query_index,
-    read_index,
     rows_of_file,
 )
 from sce_video.datasets import VideoDecodeError
@@ -40,48 +37,52 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Search a folder of videos by example.")
     commands = parser.add_subparsers(dest="command", required=True)
-    index = commands.add_parser("index", help="make an index of a folder, or bring it up to date")
+    index = commands.add_parser("index", help="build or update the index of a folder")
     index.add_argument("dir", help="folder of videos; sub-folders are read too")
     index.add_argument("--checkpoint", required=True, help="pretrained or finetuned checkpoint")
     index.add_argument("--out", required=True, help="folder of the index")
-    index.add_argument("--config", help="config file, where the checkpoint carries none")
-    index.add_argument("--clips", type=int, default=4, help="clips of a video (default: 4)")
-    index.add_argument("--crops", type=int, default=1, choices=(1, 3), help="crops of a clip")
+    index.add_argument("--config", help="config file, if the checkpoint contains none")
+    index.add_argument("--clips", type=int, default=4, help="clips per video (default: 4)")
+    index.add_argument("--crops", type=int, default=1, choices=(1, 3), help="crops per clip")
     index.add_argument(
         "--workers",
         type=int,
         default=min(8, len(os.sched_getaffinity(0))),
-        help="processes that decode (default: one per core, 8 at most)",
+        help="decoding processes (default: one per core, at most 8)",
     )
-    index.add_argument("--timeout", type=float, default=60.0, help="seconds a file may take")
+    index.add_argument(
+        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
+    )
     index.add_argument(
         "--max-views",
         type=int,
         default=32,
-        help="views in the network at a time (default: 32)",
+        help="largest batch of views (default: 32)",
     )
-    index.add_argument("--rebuild", action="store_true", help="forget what the index holds")
+    index.add_argument("--rebuild", action="store_true", help="discard the existing index")
     index.add_argument(
-        "--retry-failed", action="store_true", help="try unreadable files again, though unchanged"
+        "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
     )
-    query = commands.add_parser("query", help="find the videos most like a given one")
-    query.add_argument("video", help="a video, in the index or not")
+    query = commands.add_parser("query", help="find the videos most similar to a given one")
+    query.add_argument("video", help="a video, indexed or not")
     query.add_argument("--index", required=True, help="folder of the index")
-    query.add_argument("-k", type=int, default=10, help="results (default: 10)")
-    query.add_argument("--checkpoint", help="where the checkpoint lies, if no longer where it was")
-    query.add_argument("--config", help="config file, for a network that only it makes known")
+    query.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
+    query.add_argument("--checkpoint", help="current path of the checkpoint, if it has moved")
+    query.add_argument(
+        "--config", help="config file, for a network registered by its custom_imports"
+    )
     query.add_argument(
         "--centred",
         action="store_true",
-        help="take the mean of the index off all features first: spreads out similarities that "
-        "all lie near 1, which may help with a weakly trained network",
+        help="subtract the mean feature of the index first: spreads out similarities that are "
+        "all close to 1, which may help with a weakly trained network",
     )
     query.add_argument(
-        "--include-self", action="store_true", help="an indexed video may find itself"
+        "--include-self", action="store_true", help="list the query itself, if it is indexed"
     )
     query.add_argument("--html", help="gallery to write (default: INDEX/query.html)")
     query.add_argument("--no-html", action="store_true", help="write no gallery")
-    query.add_argument("--png", help="also write the gallery as a picture")
+    query.add_argument("--png", help="also write the gallery as an image")
     query.add_argument("--json", help="also write the results as JSON")
     for command in (index, query):
         command.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
@@ -89,7 +90,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def run_index(args: argparse.Namespace) -> None:
-    """Make or update an index and say what was done."""
+    """Build or update an index and print what was done."""
     options = EmbedOptions(
         num_clips=args.clips,
         num_crops=args.crops,
@@ -103,7 +104,7 @@ def run_index(args: argparse.Namespace) -> None:
     def show(done: int, total: int, reason: str) -> None:
         nonlocal progress
         if progress is None:
-            progress = Progress(total, "embedding", unit="videos", begin=done - 1)
+            progress = Progress(total, "embedding", unit="videos")
         progress.advance(failed=bool(reason))
 
     try:
@@ -123,10 +124,10 @@ def run_index(args: argparse.Namespace) -> None:
 
 
 def describe_report(report: IndexReport, out: str) -> str:
-    """What a run did, in lines."""
+    """Text for the terminal: what a run did."""
     lines = [
         f"{out}: {report.videos} videos in the index, {len(report.failures)} unreadable files",
-        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept as they were, "
+        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
         f"{report.dropped} dropped",
     ]
     lines += [f"  {path}: {reason}" for path, reason in report.failures[:_SHOWN_FAILURES]]
@@ -137,7 +138,7 @@ def describe_report(report: IndexReport, out: str) -> str:
 
 
 def run_query(args: argparse.Namespace) -> None:
-    """Search, print the table, write what is asked for."""
+    """Search, print the table, write JSON and galleries."""
     index = read_index(args.index)
     if args.checkpoint is not None:
         if not os.path.isfile(args.checkpoint):
@@ -176,7 +177,7 @@ def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
 def describe_query(
     args: argparse.Namespace, index: VideoIndex, matches: list[Match]
 ) -> dict[str, object]:
-    """The results as they are written to JSON."""
+    """The results as written to JSON."""
     return {
         "query": os.path.abspath(args.video),
         "index": os.path.abspath(args.index),
@@ -202,7 +203,7 @@ def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[
     results = [read_entry(m.path, m.file, m.rank, m.similarity) for m in shown]
     views = index.settings["num_clips"] * index.settings["num_crops"]
     note = (
-        f"{len(index)} videos in {index.root}; cosine of features, views of a video: {views}"
+        f"{len(index)} videos in {index.root}; cosine similarity, views per video: {views}"
         f"{', centred' if args.centred else ''}; {os.path.basename(index.checkpoint['path'])}"
     )
     if len(shown) < len(matches):
@@ -213,17 +214,17 @@ def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[
     if args.png is not None:
         Path(args.png).parent.mkdir(parents=True, exist_ok=True)
         draw_gallery(query, results, note).savefig(args.png)
-        print(_printable(f"picture: {args.png}"))
+        print(_printable(f"image: {args.png}"))
 
 
 def _printable(text: str) -> str:
-    """File names need not be text: what cannot be printed becomes a question mark."""
+    """Text for stdout; characters of file names that it cannot encode become question marks."""
     encoding = sys.stdout.encoding or "utf-8"
     return text.encode(encoding, "replace").decode(encoding)
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Index or search; returns the exit status."""
+    """Run `index` or `query`; returns the exit status."""
     args = parse_args(argv)
     try:
         run_index(args) if args.command == "index" else run_query(args)
@@ -232,7 +233,8 @@ def main(argv: list[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         print(
-            "\nsearch: stopped; what was embedded is kept, run it again to go on", file=sys.stderr
+            "\nsearch: interrupted; finished videos are saved, run it again to resume",
+            file=sys.stderr,
         )
         return 130
     return 0

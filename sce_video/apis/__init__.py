@@ -1,4 +1,4 @@
-"""For users of a pretrained network: load it, embed videos, search among them."""
+"""Load a pretrained network, embed videos and search an index of them."""
 
 from sce_video.apis.embed import EmbedOptions, embed, embed_files
 from sce_video.apis.model import VideoModel, load_model

@@ -1,4 +1,4 @@
-"""Actions of persons in one's own videos, from an AVA checkpoint and given boxes."""
+"""Actions of persons in any video, from an AVA checkpoint and given person boxes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from sce_video.registry import MODELS, TRANSFORMS
 
 @dataclass(frozen=True)
 class ActionModel:
-    """A detector and what it wants to see; made by :func:`load_action_model`.
+    """An action detector and its test pipeline; made by :func:`load_action_model`.
 
     Attributes:
-        detector: In eval mode.
+        detector: The network, in eval mode.
         pipeline: Configs of the test pipeline of its recipe.
-        device: Where it is.
+        device: Device of the network.
     """
 
     detector: Any
@@ -40,11 +40,11 @@ def load_action_model(
     cfg_options: Sequence[str] = (),
     device: str | torch.device | None = None,
 ) -> ActionModel:
-    """Load a detector that was trained by a recipe of ``configs/downstream/detection``.
+    """The detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the checkpoint is not one of this recipe.
+        ValueError: the weights do not fit the network of the recipe.
     """
     cfg = load_config(config, cfg_options)
     check_config(cfg)
@@ -68,21 +68,21 @@ def score_boxes(
     boxes: np.ndarray,
     begins_at: float = 0.0,
 ) -> np.ndarray:
-    """Probabilities of the 80 actions for persons at one moment of a video.
+    """Probabilities of the 80 actions of AVA for persons at one moment of a video.
 
     Args:
         model: From :func:`load_action_model`.
-        path: A video, or a folder of frames (30 a second).
-        second: The moment, in the counting of ``begins_at``.
+        path: A video, or a folder of frames (30 per second).
+        second: The moment; the file begins at second ``begins_at``.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
-        begins_at: Second at which the file begins: 0, or 900 for AVA's cuts.
+        begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
 
     Returns:
         (n, 80) float32.
 
     Raises:
         ValueError: boxes outside the frame or with inverted corners.
-        VideoDecodeError: the file cannot be decoded or has no such second.
+        VideoDecodeError: the file cannot be decoded or does not contain the second.
     """
     boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
     for box in boxes:
@@ -111,15 +111,15 @@ def score_boxes(
 def read_moment(
     path: str | Path, second: float, around: float = 0.0
 ) -> tuple[list[np.ndarray], float]:
-    """The frame shown at a second of a file (counted from its beginning), or those around it.
+    """The frame displayed at a second of a file, or all frames around it.
 
     Args:
         path: A video, or a folder of frames.
-        second: From the beginning of the file.
-        around: Seconds before and after; 0 for the one frame.
+        second: Counted from the beginning of the file.
+        around: Seconds before and after; 0 for a single frame.
 
     Returns:
-        Frames (H, W, 3) uint8 RGB, and their rate a second.
+        Frames (H, W, 3) uint8 RGB, and the frame rate in frames per second.
     """
     reader = FrameFolderReader(str(path)) if Path(path).is_dir() else open_reader(str(path))
     with reader:
@@ -127,7 +127,7 @@ def read_moment(
         times = np.array([second])
         if around > 0:
             times = np.arange(max(0.0, second - around), second + around, 1 / rate)
-        places = shown_at(reader.timestamps, times)
-        needed, order = np.unique(places, return_inverse=True)
+        indices = shown_at(reader.timestamps, times)
+        needed, order = np.unique(indices, return_inverse=True)
         frames = reader.read(needed)
     return [frames[i] for i in order], rate

@@ -1,8 +1,8 @@
-"""The text of a config as data: parsed, never executed.
+"""Parses the text of a config as data, without executing it.
 
-A checkpoint carries the text of the config it was trained by, Python source as mmengine's
-``Config.pretty_text`` writes it. mmengine's own readers execute such text. A checkpoint may come
-from anywhere, so here only literals are read from the syntax tree; anything else is refused.
+A checkpoint contains the text of its config, Python source as ``mmengine.Config.pretty_text``
+writes it. mmengine's own readers execute such text. Since a checkpoint may come from an untrusted
+source, only literals are read here from the syntax tree; anything else is an error.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import ast
 from typing import Any
 
 _MAX_CHARACTERS = 2**21
-_NAMES = {"inf": float("inf"), "nan": float("nan")}  # how repr() writes these two
+_NAMES = {"inf": float("inf"), "nan": float("nan")}  # as repr() writes them
 
 
 class _NotDataError(ValueError):
@@ -22,34 +22,34 @@ class _NotDataError(ValueError):
 
 
 def parse_config_text(text: str, name: str) -> dict[str, Any]:
-    """Read assignments of plain data.
+    """The values that a text assigns to names.
 
     Allowed are ``key = value`` lines whose values are numbers, strings, True, False, None, lists,
     tuples, sets, ``{...}`` and ``dict(key=value)``.
 
     Args:
         text: Python source.
-        name: Where it comes from, for messages.
+        name: Source of the text, for messages.
 
     Returns:
-        Names to values; the last of equal names holds.
+        Values by name; a name assigned twice has its last value.
 
     Raises:
-        ValueError: the text is not such source; the message names the line. Nothing was run.
+        ValueError: the text holds anything else; the message names the line. Nothing is executed.
     """
     if not isinstance(text, str):
         raise ValueError(f"the config of {name} must be text, got {type(text).__name__}")
     if len(text) > _MAX_CHARACTERS:
         raise ValueError(
             f"the config text of {name} has {len(text)} characters, more than {_MAX_CHARACTERS}: "
-            "that is no config"
+            "that is not a config"
         )
     try:
         return dict(_assignment(statement) for statement in ast.parse(text).body)
     except _NotDataError as error:
         raise ValueError(
-            f"the config text of {name} is not plain data and is not run ({error}): give the "
-            "config file"
+            f"the config text of {name} is not plain data and is not executed ({error}): give "
+            "the config file"
         ) from None
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise ValueError(f"the config text of {name} cannot be parsed: {error}") from None
@@ -89,7 +89,7 @@ def _value(node: ast.expr) -> Any:
 def _number(node: ast.expr) -> int | float:
     value = _value(node) if isinstance(node, ast.Constant | ast.Name) else None
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise _NotDataError(node, "minus before something that is not a number")
+        raise _NotDataError(node, "minus sign before something that is not a number")
     return value
 
 
@@ -112,7 +112,7 @@ def _display(node: ast.Dict) -> dict[Any, Any]:
 
 
 def _call(node: ast.Call, function: str) -> Any:
-    """``dict(a=1)``, ``dict({...})`` and ``set()``, which is all that a config's text calls."""
+    """``dict(a=1)``, ``dict({...})`` and ``set()``, the only calls in the text of a config."""
     if function == "set" and not node.args and not node.keywords:
         return set()
     if function != "dict" or len(node.args) > 1 or (node.args and node.keywords):

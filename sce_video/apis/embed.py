@@ -1,4 +1,4 @@
-"""Videos and arrays of frames to features."""
+"""Embeds videos and arrays of frames: one feature per video."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ from sce_video.datasets.transforms import (
 from sce_video.evaluation import Rows
 from sce_video.evaluation.row_functions import mean_representation
 
-#: A video as a user gives it.
+#: A video: a path, or frames (T, H, W, 3) uint8 RGB.
 Video = str | os.PathLike | np.ndarray | Tensor
 _Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EmbedOptions:
-    """How videos are embedded.
+    """Views of a video, and how they are computed.
 
     Attributes:
-        num_clips: K clips at equal steps over the video; one from the centre if 1. A network of
-            segment sampling looks at one clip, the whole video, whatever is said here.
-        num_crops: C crops of every clip: 1 (centre) or 3 (along the long side).
-        max_views: Views that go through the network at a time: a bound on memory that changes
-            speed, and results by rounding only.
-        num_workers: Processes that decode; 0 decodes in this one.
-        timeout: Seconds a file may take to decode; None for no limit.
+        num_clips: Clips per video, at equal steps; 1 takes the centre. A network trained with
+            segment sampling always sees one clip, the whole video.
+        num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
+        max_views: Largest batch of views. It bounds memory and affects speed; features change by
+            rounding only.
+        num_workers: Decoding processes; 0 decodes in the main process.
+        timeout: Time limit for decoding a file, seconds; None for no limit.
     """
 
     num_clips: int = 4
@@ -66,12 +66,12 @@ class EmbedOptions:
 
 @dataclass(frozen=True)
 class Embedded:
-    """What became of one file.
+    """Result of embedding one file.
 
     Attributes:
-        index: Its position among the paths.
+        index: Position of the file in the list of paths.
         feature: (D,) float32; None if the file cannot be decoded.
-        reason: Why not; empty if it can.
+        reason: Why it cannot be decoded; empty if it can.
     """
 
     index: int
@@ -92,30 +92,30 @@ def embed(
 ) -> np.ndarray:
     """Features of videos: the mean of the representation h over the views of each.
 
-    A feature is **not** normalised: divide by its length before comparing by dot products. It
-    depends on its video alone, bit for bit, not on what is embedded beside it.
+    A feature is **not** normalised: divide by its l2 norm before comparing by dot products. It is
+    a function of its video alone, bit for bit, whatever else is embedded in the same call.
 
     Args:
         model: From :func:`~sce_video.apis.load_model`.
-        videos: Paths, arrays (T, H, W, 3) uint8 RGB, or both mixed; one path or array stands for
-            a list of one.
-        num_clips: See :class:`EmbedOptions`, as for the rest.
-        num_crops: Crops of every clip, 1 or 3.
-        fps: Frames per second of the arrays: they are treated as videos, and give the feature of a
-            file with the same frames. None: an array is one clip, and T frames are picked from it
+        videos: Paths, arrays (T, H, W, 3) uint8 RGB, or a mix; a single path or array is treated
+            as a list of one.
+        num_clips: Clips per video, see :class:`EmbedOptions`.
+        num_crops: Crops per clip, 1 or 3.
+        fps: Frames per second of the arrays, which are then treated as videos and have the feature
+            of a file with the same frames. None: an array is one clip, of which T frames are taken
             at equal steps from first to last.
-        max_views: Views that go through the network at a time.
+        max_views: Largest batch of views.
         num_workers: Processes that decode files.
-        timeout: Seconds a file may take to decode.
+        timeout: Time limit for decoding a file, seconds.
 
     Returns:
         (N, D) float32.
 
     Raises:
-        ValueError: nothing to embed, or an array that is not uint8 (T, H, W, 3), empty or not; the
-            message has its position. A wrong option.
-        FileNotFoundError: a path at which there is no file.
-        VideoDecodeError: a file that cannot be decoded. :func:`embed_files` passes over those.
+        ValueError: the list is empty, an array is empty or not uint8 (T, H, W, 3) (the message has
+            its position), or an option is wrong.
+        FileNotFoundError: a file does not exist.
+        VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
     """
     options = EmbedOptions(
         num_clips=num_clips,
@@ -131,7 +131,7 @@ def embed(
         raise ValueError(
             f"fps must be positive frames per second, got {fps}"
             if arrays
-            else "fps is for arrays: files say themselves when a frame is shown"
+            else "fps is for arrays: files contain the time stamps of their frames"
         )
     for i, path in paths.items():
         if not os.path.exists(path):
@@ -153,16 +153,16 @@ def embed_files(
     paths: Sequence[str | os.PathLike],
     options: EmbedOptions | None = None,
 ) -> Rows:
-    """Features of many files, of which some may be broken.
+    """Features of many files; files that cannot be decoded are listed, not raised.
 
     Args:
         model: From :func:`~sce_video.apis.load_model`.
         paths: N files.
-        options: See :class:`EmbedOptions`; None takes the defaults.
+        options: None for the defaults of :class:`EmbedOptions`.
 
     Returns:
         ``features`` (M, D), ``paths`` and ``indices`` (positions in ``paths``) of the M files that
-        could be decoded, ``labels`` of -1, and ``failures``: (path, reason) of the N - M others.
+        could be decoded, ``labels`` of -1, and ``failures``, (path, reason) of the other N - M.
     """
     options = options or EmbedOptions()
     names = [os.fspath(path) for path in paths]
@@ -186,10 +186,10 @@ def embed_files(
 def iterate_embeddings(
     model: VideoModel, paths: Sequence[str], options: EmbedOptions
 ) -> Iterator[Embedded]:
-    """Embed files one after the other, in their order; a broken one is reported, not raised.
+    """Embed files one by one, in order; a file that cannot be decoded has a reason, no feature.
 
     Raises:
-        ValueError: a feature is not finite: the network has diverged.
+        ValueError: a feature is not finite, so the network has diverged.
     """
     if not paths:
         return
@@ -205,17 +205,17 @@ def iterate_embeddings(
 
 
 def count_clips(model: VideoModel, options: EmbedOptions) -> int:
-    """Clips that are really taken of a video."""
+    """Clips taken of a video: ``num_clips``, or 1 for segment sampling."""
     return 1 if model.clip_duration is None else options.num_clips
 
 
 class _Files(VideoDataset):
-    """Given files; whatever goes wrong with one of them makes it a bad file and no more.
+    """A data set of given files, in which any error of a file makes it a bad file.
 
     Args:
         paths: The files.
         pipeline: Built transforms.
-        timeout: Seconds a file may take.
+        timeout: Time limit for a file, seconds.
     """
 
     def __init__(
@@ -232,12 +232,12 @@ class _Files(VideoDataset):
             return super()._run_pipeline(index, seed, given)
         except VideoDecodeError:
             raise
-        except Exception as error:  # a picture too large for memory, a fault of a library
+        except Exception as error:  # e.g. a frame too large for memory, an error in a library
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
 
 
 class _ArrayReader(VideoReader):
-    """Frames in memory as an open video.
+    """A reader of frames in memory.
 
     Args:
         frames: (T, H, W, 3) uint8.
@@ -256,11 +256,15 @@ class _ArrayReader(VideoReader):
         return np.ascontiguousarray(self._frames[self._check_indices(indices)])
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no file is open."""
 
 
 class _OneClip:
-    """The whole array as one clip, T frames of it at equal steps."""
+    """One clip of T frames at equal steps over the whole array.
+
+    Args:
+        num_frames: T.
+    """
 
     def __init__(self, num_frames: int) -> None:
         self.num_frames = num_frames
@@ -276,7 +280,7 @@ class _OneClip:
 def _view_transforms(
     model: VideoModel, options: EmbedOptions, one_clip: bool = False
 ) -> list[_Transform]:
-    """From an open reader to what ships: clips, frames, size, views."""
+    """Transforms from an open reader to packed views: sample, decode, resize, crop."""
     clips: _Transform
     if model.clip_duration is None:
         clips = CenterSegmentClip(model.num_frames)
@@ -308,7 +312,10 @@ def _embed_array(
 def _embed_sample(
     model: VideoModel, sample: dict[str, Any], options: EmbedOptions, name: str
 ) -> np.ndarray:
-    """(D,) of one video. One at a time: the sums of a convolution depend on the batch's size."""
+    """The feature (D,) of one video.
+
+    Videos are not batched: the rounding of a convolution depends on the batch size.
+    """
     function = mean_representation(options.max_views)
     with torch.inference_mode():
         feature = function(model.encoder, {"videos": [sample]}).values[0].numpy()
@@ -328,21 +335,21 @@ def _is_path(item: Any) -> bool:
 
 
 def _as_list(videos: Any) -> list[Any]:
-    """One path or array as a list of one."""
+    """The videos as a list; a single path or array becomes a list of one."""
     if _is_path(videos) or (isinstance(videos, np.ndarray | Tensor) and videos.ndim != 5):
         return [videos]
     items = list(videos)
     if not items:
-        raise ValueError("there is no video to embed: the list is empty")
+        raise ValueError("no video to embed: the list is empty")
     return items
 
 
 def _checked(item: Any, position: int) -> np.ndarray:
-    """An array of frames, or what is wrong with it."""
-    place = f"video {position}"
+    """The item as an array of frames, or ValueError with its position and the problem."""
+    name = f"video {position}"
     if not isinstance(item, np.ndarray | Tensor):
         raise ValueError(
-            f"{place} must be a path or an array (T, H, W, 3) uint8, got {type(item).__name__}"
+            f"{name} must be a path or an array (T, H, W, 3) uint8, got {type(item).__name__}"
             + ("; stack its frames: np.stack(frames)" if isinstance(item, list | tuple) else "")
         )
     array = item.detach().cpu().numpy() if isinstance(item, Tensor) else item
@@ -352,13 +359,13 @@ def _checked(item: Any, position: int) -> np.ndarray:
         if array.ndim == 4 and 3 in shape[:2]:
             advice = f": put the channels last, np.moveaxis(array, {shape.index(3)}, -1)"
         elif array.ndim == 3 and shape[-1] == 3:
-            advice = ": one picture is array[None], a list of them np.stack(frames)"
-        raise ValueError(f"{place} must be (T, H, W, 3), got shape {shape}{advice}")
+            advice = ": for one frame give array[None], for a list np.stack(frames)"
+        raise ValueError(f"{name} must be (T, H, W, 3), got shape {shape}{advice}")
     if 0 in shape:
-        raise ValueError(f"{place} is empty, shape {shape}")
+        raise ValueError(f"{name} is empty, shape {shape}")
     if array.dtype != np.uint8:
         advice = "convert it to uint8"
         if array.dtype.kind == "f":
             advice = "values in 0..1: np.uint8(np.rint(255 * array)); in 0..255: without the 255"
-        raise ValueError(f"{place} must be uint8 (0 to 255), got {array.dtype}; {advice}")
+        raise ValueError(f"{name} must be uint8 (0 to 255), got {array.dtype}; {advice}")
     return array

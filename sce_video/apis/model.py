@@ -1,8 +1,7 @@
-"""A pretrained network from its checkpoint, ready to embed videos."""
+"""Loads a pretrained network from a checkpoint, to embed videos with it."""
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from torch import nn
 
 from sce_video.apis.config_text import parse_config_text
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
-from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
 from sce_video.engine.config import load_config
 from sce_video.engine.weights import check_backbone_weights
 from sce_video.registry import MODELS
@@ -23,16 +22,16 @@ _COUNTER = "num_batches_tracked"
 
 @dataclass(frozen=True, eq=False)
 class VideoModel:
-    """A frozen network and what it wants to see; made by :func:`load_model`.
+    """A frozen network and its input settings; made by :func:`load_model`.
 
     Attributes:
         encoder: The network in eval mode, an
             :class:`~sce_video.models.algorithms.encoder.Encoder`.
         settings: Backbone, normalisation, clip and crop.
-        feature_size: D, numbers of a feature.
-        checkpoint: File of the weights, absolute.
+        feature_size: D, size of a feature.
+        checkpoint: Absolute path of the checkpoint file.
         checkpoint_sha256: SHA-256 of that file.
-        device: Where the network is.
+        device: Device of the network.
     """
 
     encoder: nn.Module
@@ -44,7 +43,7 @@ class VideoModel:
 
     @property
     def clip_duration(self) -> float | None:
-        """Seconds of a clip; None when a clip is the whole video."""
+        """Seconds of a clip; None if a clip is the whole video (segment sampling)."""
         return self.settings.clip_duration
 
     @property
@@ -68,22 +67,22 @@ def load_model(
     config: str | Path | None = None,
     device: str | torch.device | None = None,
 ) -> VideoModel:
-    """Load the backbone of a checkpoint, of a pretraining or of a finetuning.
+    """The backbone of a checkpoint of any pretraining, linear evaluation or finetuning.
 
-    Without ``config`` the network is described by the config text in the checkpoint, which is
-    parsed as data and never executed. A config *file* is executed, as in training: give one of
-    your own.
+    Without ``config`` the network is built from the config text in the checkpoint, which is parsed
+    as data and never executed. A config *file* is executed, as in training: use only files that
+    you trust.
 
     Args:
         checkpoint: A local file.
-        config: Config file; needed for a converted checkpoint, which carries no config.
-        device: Such as "cuda:1"; None takes a GPU if there is one.
+        config: Config file; needed for a converted checkpoint, which contains no config.
+        device: For example "cuda:1"; None selects a GPU if there is one.
 
     Raises:
         FileNotFoundError: no such checkpoint or config.
-        ValueError: the checkpoint is damaged, carries no config or one that is not plain data, or
-            its weights are not those of this backbone (another depth or width, or none at all);
-            or there is no such device.
+        ValueError: the checkpoint is damaged, contains no config or one that is not plain data; its
+            weights do not fit the backbone (another depth or width, or none); the device is not
+            available.
     """
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
@@ -104,38 +103,36 @@ def build_model(
     device: str | torch.device | None = None,
     stored: dict[str, Any] | None = None,
 ) -> VideoModel:
-    """Build the network that ``settings`` describe and load its weights.
+    """The network that ``settings`` describe, with the weights of a checkpoint.
 
     Args:
-        settings: As :func:`~sce_video.apis.model_settings.settings_from_config` finds them.
+        settings: From :func:`~sce_video.apis.model_settings.settings_from_config`.
         checkpoint: File of the weights.
         device: As in :func:`load_model`.
-        stored: What the file holds, where it has been read already.
+        stored: Content of the file, if it has been read already.
 
     Raises:
         FileNotFoundError: no such checkpoint.
         ValueError: see :func:`load_model`.
     """
-    place = _device(device)
+    selected = _device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
     preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
     try:
         encoder = MODELS.build(
             dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
         )
-    except Exception as error:  # a wrong argument can raise anything within a network
+    except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
     _load_backbone(encoder, stored, str(checkpoint))
-    encoder = encoder.to(place).eval().requires_grad_(False)
-    with open(checkpoint, "rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    encoder = encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
         settings=settings,
-        feature_size=_feature_size(encoder, settings, place),
+        feature_size=_feature_size(encoder, settings, selected),
         checkpoint=str(Path(checkpoint).resolve()),
-        checkpoint_sha256=digest,
-        device=place,
+        checkpoint_sha256=file_sha256(checkpoint),
+        device=selected,
     )
 
 
@@ -144,8 +141,8 @@ def _stored_config(stored: dict[str, Any], checkpoint: str | Path) -> dict[str, 
     text = meta.get("cfg") if isinstance(meta, dict) else None
     if not text:
         raise ValueError(
-            f"{checkpoint} carries no config (a converted file, or weights alone): give the config "
-            "file that describes its network (config=)"
+            f"{checkpoint} contains no config (a converted file, or weights only): give the config "
+            "file of its network (config=)"
         )
     return parse_config_text(text, str(checkpoint))
 
@@ -154,22 +151,22 @@ def _device(device: str | torch.device | None) -> torch.device:
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        place = torch.device(device)
-        torch.empty(0, device=place)
+        selected = torch.device(device)
+        torch.empty(0, device=selected)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
-    return place
+    return selected
 
 
 def _load_backbone(encoder: nn.Module, stored: dict[str, Any], name: str) -> None:
-    """Every weight of the backbone from the file, or an error.
+    """Load every weight of the backbone from the file, or raise ValueError.
 
-    Files of a backbone alone (tools/convert without --add-prefix) have names without a prefix.
+    Files of a backbone alone (tools/convert without --add-prefix) have names without ``backbone.``.
     """
     weights = stored.get("state_dict", stored)
     if not isinstance(weights, dict):
-        raise ValueError(f"{name} holds no weights (state_dict)")
+        raise ValueError(f"{name} contains no weights (state_dict)")
     weights = {str(key).removeprefix("module."): value for key, value in weights.items()}
     weights = {key: value for key, value in weights.items() if torch.is_tensor(value)}
     backbone = encoder.backbone
@@ -182,7 +179,7 @@ def _load_backbone(encoder: nn.Module, stored: dict[str, Any], name: str) -> Non
             for key, value in weights.items()
         }
     check_backbone_weights(encoder, {"state_dict": weights}, name)
-    # Old files lack the counters of BN, which evaluation does not read.
+    # Files of other codebases may lack the counters of BN, which evaluation does not use.
     backbone.load_state_dict(
         {
             key: weights.get(_PREFIX + key, value)
@@ -195,13 +192,13 @@ def _load_backbone(encoder: nn.Module, stored: dict[str, Any], name: str) -> Non
 
 
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
-    """D, from a small clip of zeros."""
+    """D, measured with a small clip of zeros."""
     clip = torch.zeros(1, 3, settings.num_frames, 32, 32, device=device)
     try:
         with torch.no_grad():
             return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
-    except (AttributeError, IndexError, RuntimeError) as error:
+    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
         raise ValueError(
             f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
-            f"features (N, C, T, H, W): {error}"
+            f"features (N, C, T', H', W'): {error}"
         ) from error

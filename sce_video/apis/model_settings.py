@@ -1,4 +1,4 @@
-"""What a config says about embedding a video: the backbone, and what it wants to see."""
+"""Finds in a config what embedding a video needs: backbone, normalisation, clip and crop."""
 
 from __future__ import annotations
 
@@ -13,17 +13,22 @@ from sce_video.registry import MODELS
 
 #: Scopes whose registered names may be built.
 _SCOPES = ("sce_video", "mmaction")
-#: Keys of a backbone that would load weights or change how names are looked up.
+#: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
+_IMAGES = ("LoadImage",)
+#: Clip of an image network, of which one frame is used: clips a second apart differ visibly.
+_IMAGE_CLIP_DURATION = 1.0
+#: Where a config may hold test transforms: ``<part>_dataloader`` and ``<part>_pipeline``.
+_TEST_PARTS = ("test", "val", "evaluation", "gallery")
 _TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops": "size"}
 _TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
-#: The test crop that goes with a training crop (paper, appendix; 8/7 of it); other sizes are kept.
+#: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
-#: A test crop so many times larger than the training crop shows things in sizes never seen.
-_MOST_LARGER = 1.5
+#: A larger ratio of test crop to training crop means that one of them was overridden.
+_MAX_CROP_RATIO = 1.5
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,12 @@ class ModelSettings:
 
     Attributes:
         backbone: Config of the backbone; every sequence in it is a tuple.
-        mean: Subtracted from pictures in 0..1, one number or one per channel.
-        std: Divided by after that.
-        clip_duration: Seconds; None when a clip is the whole video (segment sampling).
-        num_frames: T, frames kept of a clip.
+        mean: Mean of frames in 0..1, one number or one per channel.
+        std: Standard deviation, likewise.
+        clip_duration: Seconds; None if a clip is the whole video (segment sampling).
+        num_frames: T, frames kept of a clip; 1 for an image network.
         short_side: Pixels to which the short side of a frame is scaled.
-        crop_size: Side of the square that is cut from it, pixels.
+        crop_size: Side of the square crop, pixels.
     """
 
     backbone: dict[str, Any]
@@ -67,16 +72,16 @@ class ModelSettings:
                 raise ValueError(f"{name} must be one number or three, got {value!r}")
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON keeps it: the inverse of :meth:`from_dict`."""
+        """The settings as JSON data: the inverse of :meth:`from_dict`."""
         return {name: _lists(value) for name, value in asdict(self).items()}
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
-        """Settings from plain data, of which nothing is believed.
+        """Settings from untrusted plain data.
 
         Raises:
-            ValueError: keys are missing or unknown, a value is out of range, or the backbone names
-                something that is not registered.
+            ValueError: keys are missing or unknown, a value is out of range, or a ``type`` in the
+                backbone is not registered.
         """
         if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -85,27 +90,30 @@ class ModelSettings:
 
 
 def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
-    """Find backbone, normalisation, clip and crop in a config.
+    """Backbone, normalisation, clip and crop of a config.
 
-    The clip is that of the training pipeline, else that of a test pipeline. The crop is that of a
-    test pipeline. Without one, or where it does not go with the training crop (who trains at 64
-    by ``--cfg-options`` leaves 256 in the test pipeline), it follows from the training crop: 256
-    from 224, 128 from 112, any other size from itself.
+    The clip is that of the training pipeline, else that of a test pipeline. A config of images
+    (``LoadImage`` instead of clips) gives clips of 1 s, of which one frame is used.
+
+    The crop is that of a test pipeline. Without one, or if it does not fit the training crop
+    (training at 64 through ``--cfg-options`` leaves 256 in the test pipeline), it follows from the
+    training crop: 224 is tested at 256 and 112 at 128, any other size at itself; an image network
+    keeps its training crop of 224, cut from a short side of 256.
 
     Args:
         cfg: A config as plain dicts and lists.
 
     Raises:
-        ValueError: something is missing, or the backbone names what is not registered.
+        ValueError: something is missing, or a ``type`` in the backbone is not registered.
     """
     model = cfg.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
         raise ValueError("the config has no model.backbone")
     mean, std = _normalisation(model, cfg)
     train = list(_transforms(cfg, "train"))
-    test = [t for part in ("test", "val", "judge") for t in _transforms(cfg, part)]
+    test = [t for part in _TEST_PARTS for t in _transforms(cfg, part)]
     clip_duration, num_frames = _clip(train + test)
-    short_side, crop_size = _sizes(train, test)
+    short_side, crop_size = _sizes(train, test, _is_image(train + test))
     return ModelSettings(
         backbone=checked_backbone(model["backbone"]),
         mean=mean,
@@ -120,12 +128,12 @@ def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
 def checked_backbone(backbone: Any) -> dict[str, Any]:
     """A copy of a backbone's config that is safe to build.
 
-    A registry of mmengine imports whatever dotted path stands as ``type``; so every ``type`` in it
-    must be a registered name, plain or with the prefix ``sce_video.`` or ``mmaction.``. What would
-    load weights (``init_cfg``, ``pretrained``) is dropped, sequences become tuples.
+    An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
+    must be a registered name, plain or with the prefix ``sce_video.`` or ``mmaction.``. Keys that
+    would load weights (``init_cfg``, ``pretrained``) are dropped, sequences become tuples.
 
     Raises:
-        ValueError: a ``type`` is missing, or not such a name.
+        ValueError: a ``type`` is missing or not registered.
     """
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
@@ -146,7 +154,12 @@ def _clean(node: Any) -> Any:
 
 
 def _check_type(name: Any, ancestors: bool) -> None:
-    """Raise unless ``name`` is registered by us, mmaction2 or (layers) by their ancestors."""
+    """Raise unless ``name`` is a registered network (or layer) of ours, mmaction2 or mmengine.
+
+    Args:
+        name: Value of a ``type`` key.
+        ancestors: Names registered by mmengine's root (layers such as ``BN3d``) are allowed too.
+    """
     if isinstance(name, str):
         scope, _, plain = name.rpartition(".")
         for registry in MODELS.chain():
@@ -174,11 +187,17 @@ def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:
 
 
 def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
-    """(name, config) of the transforms of ``<part>_dataloader``, then of ``<part>_pipeline``."""
-    node = cfg.get(f"{part}_dataloader")
-    while isinstance(node, dict) and "pipeline" not in node:
-        node = node.get("dataset")  # a wrapper, such as RepeatDataset, holds another
-    pipelines = [node.get("pipeline") if isinstance(node, dict) else None]
+    """(name, config) of the transforms of ``<part>_dataloader``, then of ``<part>_pipeline``.
+
+    The data loader is looked up at the top of the config, then in ``test_cfg``.
+    """
+    test_cfg = cfg.get("test_cfg")
+    pipelines = []
+    for holder in (cfg, test_cfg if isinstance(test_cfg, dict) else {}):
+        node = holder.get(f"{part}_dataloader")
+        while isinstance(node, dict) and "pipeline" not in node:
+            node = node.get("dataset")  # a wrapper, such as RepeatDataset, holds another data set
+        pipelines.append(node.get("pipeline") if isinstance(node, dict) else None)
     pipelines.append(cfg.get(f"{part}_pipeline"))
     for pipeline in pipelines:
         for transform in pipeline if isinstance(pipeline, list | tuple) else ():
@@ -186,19 +205,31 @@ def _transforms(cfg: dict, part: str) -> Iterator[tuple[str, dict]]:
                 yield transform["type"].rpartition(".")[2], transform
 
 
+def _is_image(transforms: list[tuple[str, dict]]) -> bool:
+    """Whether the pipelines load images and sample no clips."""
+    names = {name for name, _ in transforms}
+    return bool(names & set(_IMAGES)) and not names & {*_CLIPS, *_SEGMENTS}
+
+
 def _clip(transforms: list[tuple[str, dict]]) -> tuple[float | None, int]:
+    """Duration and number of frames of a clip."""
     for name, transform in transforms:
         if name in _CLIPS and {"clip_duration", "num_frames"} <= set(transform):
             return transform["clip_duration"], transform["num_frames"]
         if name in _SEGMENTS and "num_frames" in transform:
             return None, transform["num_frames"]
+    if _is_image(transforms):
+        return _IMAGE_CLIP_DURATION, 1
+    known = ", ".join((*_CLIPS, *_SEGMENTS))
     raise ValueError(
-        f"the config's pipelines say nothing of clips ({', '.join(_CLIPS + _SEGMENTS)} with "
-        "num_frames)"
+        f"the config's pipelines sample no clips ({known} with num_frames) and load no images "
+        f"({', '.join(_IMAGES)})"
     )
 
 
-def _sizes(train: list[tuple[str, dict]], test: list[tuple[str, dict]]) -> tuple[int, int]:
+def _sizes(
+    train: list[tuple[str, dict]], test: list[tuple[str, dict]], image: bool
+) -> tuple[int, int]:
     """Short side and crop."""
     trained = next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
     short_side = None
@@ -207,7 +238,7 @@ def _sizes(train: list[tuple[str, dict]], test: list[tuple[str, dict]]) -> tuple
             short_side = transform["size"]
         if name in _TEST_CROPS and _is_size(transform, _TEST_CROPS[name]):
             crop_size = transform[_TEST_CROPS[name]]
-            if trained is None or trained <= crop_size <= _MOST_LARGER * trained:
+            if trained is None or trained <= crop_size <= _MAX_CROP_RATIO * trained:
                 return short_side or crop_size, crop_size
             break
     if trained is None:
@@ -215,7 +246,8 @@ def _sizes(train: list[tuple[str, dict]], test: list[tuple[str, dict]]) -> tuple
             f"the config's pipelines have no crop ({', '.join([*_TEST_CROPS, *_TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
-    return size, size
+    # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
+    return size, trained if image else size
 
 
 def _is_size(transform: dict, name: str) -> bool:

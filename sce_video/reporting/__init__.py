@@ -1,1 +1,1 @@
-"""Results beside the numbers of the paper: the numbers, result files, tables and pages."""
+"""Comparison of measured results with the paper: published numbers, result files, the report."""

@@ -1,8 +1,8 @@
-"""The numbers of the paper that the recipes here are measured against, as plain data.
+"""The numbers of the paper that the recipes of this repository reproduce, as plain data.
 
 Every number was copied from a table of the paper (SCE for image and video representation
-learning, journal version); ``table`` is the label in its source, ``row`` its row. Where text and
-table of the paper disagree, the table counts: R@5 on UCF101 of ResNet3D-18, 16 x 112, is 85.9 in
+learning, journal version); ``table`` is the table's label in the LaTeX source, ``row`` its row.
+Where text and table disagree, the table counts: R@5 on UCF101 of ResNet3D-18, 16 x 112, is 85.9 in
 the table and 85.6 in the text.
 """
 
@@ -11,29 +11,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-#: ``PaperResult.split`` of a mean over the three splits of UCF101 or HMDB51.
+#: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
 MEAN_OF_SPLITS = "mean of 3"
 
 
 @dataclass(frozen=True)
 class PaperResult:
-    """One number of the paper and what it is a number of.
+    """One number of the paper and the setting it was measured in.
 
     Attributes:
         protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``.
-        dataset: What it was measured on: ``kinetics400``, ``ucf101``, ...
+        dataset: Test data: ``kinetics400``, ``ucf101``, ...
         split: 1, ``mean of 3`` or ``val``.
-        metric: Its name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
+        metric: Name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
         value: In percent, as printed.
         network: ``r3d18`` or ``r3d50``.
         frames: Frames of a clip.
         size: Height and width of a training crop, pixels.
-        pretrained_on: Data set of the pretraining; None without one.
+        pretrained_on: Data set of the pretraining; None if not pretrained.
         pretraining: ``sce`` (the best setting of tab:video-best), ``sce_baseline`` (the baseline
-            of the ablations), ``supervised``; None without one.
+            of the ablations), ``supervised``; None if not pretrained.
         table: Label of the table in the paper.
-        row: Its row.
-        note: What else one should know.
+        row: Row of the table.
+        note: Remark for the reader of the report.
     """
 
     protocol: str
@@ -53,13 +53,13 @@ class PaperResult:
 
 @dataclass(frozen=True)
 class PublishedSize:
-    """How many videos a test set has.
+    """Number of videos of a test set or gallery.
 
     Attributes:
-        low: The published number; with ``high`` a range, where copies of the set differ.
+        low: The published number; with ``high`` a range, since copies of some sets differ.
         high: See ``low``.
-        least: A result on fewer is no result on this set. By default 99 % of ``low``.
-        most: A result on more is none either. By default ``high``.
+        least: A result on fewer videos does not count as one on this set.
+        most: A result on more videos does not count either.
     """
 
     low: int
@@ -69,15 +69,15 @@ class PublishedSize:
 
     @classmethod
     def exactly(cls, videos: int) -> PublishedSize:
-        """A set of which every copy is the same."""
+        """A set whose copies are all the same; up to 1 % of the videos may be missing."""
         return cls(videos, videos, least=videos - videos // 100, most=videos)
 
     def published(self) -> str:
-        """The published number in words."""
+        """The published number, or range, as text."""
         return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
 
 
-#: Videos of the test part, by data set and split.
+#: Sizes of the test sets, by data set and split.
 TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
     ("ucf101", 1): PublishedSize.exactly(3783),
     ("ucf101", 2): PublishedSize.exactly(3734),
@@ -86,15 +86,15 @@ TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
     ("hmdb51", 2): PublishedSize.exactly(1530),
     ("hmdb51", 3): PublishedSize.exactly(1530),
     ("ssv2", "val"): PublishedSize.exactly(24777),
-    # 19,906 in the csv, 19,881 in the archives of the CVD foundation; the paper speaks of 18k.
+    # 19,906 in the csv, 19,881 in the archives of the CVD foundation; the paper says 18k.
     ("kinetics400", "val"): PublishedSize(19800, 20000, least=18000, most=20000),
     # 25 of every class (Xie et al. 2018); with all of K400's validation videos of the 200 classes
     # it is about 9,950.
     ("kinetics200", "val"): PublishedSize(4900, 5000, least=4500, most=10000),
 }
 
-#: Videos that retrieval searches: the training part, by data set and split.
-BANKS: dict[tuple[str, int | str], PublishedSize] = {
+#: Sizes of the retrieval galleries (the training sets), by data set and split.
+GALLERIES: dict[tuple[str, int | str], PublishedSize] = {
     ("ucf101", 1): PublishedSize.exactly(9537),
     ("ucf101", 2): PublishedSize.exactly(9586),
     ("ucf101", 3): PublishedSize.exactly(9624),
@@ -103,10 +103,10 @@ BANKS: dict[tuple[str, int | str], PublishedSize] = {
     ("hmdb51", 3): PublishedSize.exactly(3570),
 }
 
-#: Clips x crops of a test: 10 x 3 (appendix D.3); SSv2 as in the SlowFast repository.
+#: (clips, crops) of a test: 10 x 3 (appendix D.3); SSv2 as in the SlowFast repository.
 VIEWS: dict[str, tuple[int, int]] = {"ssv2": (1, 1)}
 DEFAULT_VIEWS = (10, 3)
-#: Size of a test crop by that of a training crop (columns Res_p and Res_e of the tables).
+#: Test crop by training crop (columns Res_p and Res_e of the tables).
 TEST_CROP = {224: 256, 112: 128}
 #: Epochs by protocol and data set (appendix D.3; SSv2 as in the SlowFast repository).
 EPOCHS: dict[tuple[str, str], int] = {
@@ -137,7 +137,7 @@ _RETRIEVAL: tuple[tuple[str, int, int, tuple[float, ...], tuple[float, ...]], ..
 )
 # frames; UCF101 split 1, AVA mAP, SSv2. All ResNet3D-50, 224, K400.
 _GENERALIZATION = ((8, (94.1, 20.3, 53.9)), (16, (95.5, 21.6, 57.2)))
-# what it was pretrained by, on K200; K200 linear, UCF101, HMDB51, split 1; table, row
+# pretraining method, on K200; K200 linear, UCF101, HMDB51, split 1; table, row
 _ABLATION: tuple[tuple[str, tuple[float | None, ...], str, str], ...] = (
     ("sce", (66.0, None, None), "tab:video-best", "0.500, 0.05, 0.2, 1.0"),
     ("sce_baseline", (63.9, 86.3, 57.0), "tab:video-baseline", "SCE Baseline"),
@@ -151,7 +151,7 @@ def _row(network: str, frames: int, size: int, pretrained_on: str) -> str:
 
 def _action() -> Iterator[PaperResult]:
     for network, frames, size, source, linear, ucf101, hmdb51 in _ACTION:
-        # Of K200 the caption's "three splits" is not so: the numbers are those of tab:video-best.
+        # The caption says three splits; the K200 numbers are those of tab:video-best, split 1.
         short = source == "kinetics200"
         generalized = "also in tab:video-sota-generalization" if network == "r3d50" else ""
         cells = (
@@ -263,7 +263,7 @@ def _ablation() -> Iterator[PaperResult]:
     )
 
 
-#: All numbers, in the order in which a report shows them.
+#: All numbers, in the order of the report.
 PAPER_RESULTS: tuple[PaperResult, ...] = (
     *_action(),
     *_retrieval(),

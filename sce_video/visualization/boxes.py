@@ -1,4 +1,4 @@
-"""Person boxes and their actions, drawn on frames."""
+"""Draws person boxes and their actions on frames."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from sce_video.datasets.ava_actions import Action
 
-#: RGB, one person after the other.
+#: RGB, by person.
 _COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
 _ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
@@ -21,13 +21,13 @@ _ASCII = {ord(c): "?" for c in map(chr, range(128, 256))}
 def top_actions(
     scores: np.ndarray, actions: Sequence[Action], count: int = 3, least: float = 0.0
 ) -> list[str]:
-    """``stand 0.93``, ... : the best scored actions of one person, best first.
+    """The highest-scoring actions of one person, as ``stand 0.93``, best first.
 
     Args:
-        scores: (80,) probabilities, column ``id - 1`` for an action.
-        actions: Those that may be named.
-        count: How many at most.
-        least: Lowest probability that is named.
+        scores: (80,) probabilities; action ``id`` is entry ``id - 1``.
+        actions: Candidate actions.
+        count: Largest number of actions.
+        least: Lowest probability that is listed.
     """
     ranked = sorted(actions, key=lambda action: -scores[action.id - 1])[:count]
     return [f"{a.name} {scores[a.id - 1]:.2f}" for a in ranked if scores[a.id - 1] >= least]
@@ -36,28 +36,28 @@ def top_actions(
 def draw_boxes(
     frame: np.ndarray, boxes: np.ndarray, captions: Sequence[Sequence[str]], min_side: int = 480
 ) -> np.ndarray:
-    """Boxes with lines of text on a frame; a small frame is enlarged so that text is readable.
+    """A copy of a frame with boxes and captions; small frames are enlarged to keep text readable.
 
     Args:
         frame: (H, W, 3) uint8 RGB.
         boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
-        captions: n lists of lines.
-        min_side: Short side from which a frame is not enlarged, pixels.
+        captions: Lines of text for each of the n boxes.
+        min_side: Frames with a shorter short side are enlarged to it, pixels.
 
     Returns:
-        uint8 RGB of even height and width.
+        (H', W', 3) uint8 RGB, of even height and width.
     """
     height, width = frame.shape[:2]
     scale = max(1.0, min_side / min(height, width))
     size = (round(width * scale) // 2 * 2, round(height * scale) // 2 * 2)
-    picture = cv2.resize(frame, size, interpolation=cv2.INTER_CUBIC)
+    image = cv2.resize(frame, size, interpolation=cv2.INTER_CUBIC)
     letters = max(0.4, min(size) / 900)
     line = int(30 * letters) + 4
     taken: list[tuple[int, int, int, int]] = []
     for number, (box, lines) in enumerate(zip(boxes, captions, strict=True)):
         colour = _COLOURS[number % len(_COLOURS)]
         x1, y1, x2, y2 = (round(float(v) * size[i % 2]) for i, v in enumerate(box))
-        cv2.rectangle(picture, (x1, y1), (x2, y2), colour, max(2, round(3 * letters)))
+        cv2.rectangle(image, (x1, y1), (x2, y2), colour, max(2, round(3 * letters)))
         texts = [text.translate(_ASCII) for text in lines]
         if not texts:
             continue
@@ -65,14 +65,14 @@ def draw_boxes(
         left = max(0, min(x1, size[0] - wide))
         top = max(0, min(y1, size[1] - line * len(texts) - 4))
         while any(_overlap((left, top, wide, line * len(texts)), other) for other in taken):
-            top += line  # below what is written there already
+            top += line  # below the captions drawn so far
         taken.append((left, top, wide, line * len(texts)))
-        shade = picture[top : top + line * len(texts) + 4, left : left + wide]
+        shade = image[top : top + line * len(texts) + 4, left : left + wide]
         shade[...] = shade // 4
         for i, text in enumerate(texts):
-            place = (left + 4, top + line * (i + 1) - 6)
-            cv2.putText(picture, text, place, _FONT, letters, colour, 1, cv2.LINE_AA)
-    return picture
+            origin = (left + 4, top + line * (i + 1) - 6)
+            cv2.putText(image, text, origin, _FONT, letters, colour, 1, cv2.LINE_AA)
+    return image
 
 
 def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool:
@@ -80,12 +80,12 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool
 
 
 def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:
-    """An h264 file of frames (H, W, 3) uint8 RGB, of even height and width."""
+    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"
         for frame in frames:
-            picture = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
-            container.mux(stream.encode(picture))
+            image = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
+            container.mux(stream.encode(image))
         container.mux(stream.encode())

@@ -1,4 +1,4 @@
-"""A picture of a training: what it logged and how the representation was judged meanwhile."""
+"""Plots of a training: logged scalars and the online evaluation of the representation."""
 
 from __future__ import annotations
 
@@ -7,32 +7,30 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib.figure import Figure
-
-# Panels of the picture: title, the curves of it (logged name, label).
+# Panels: title and curves (logged name, label). Only logged curves are drawn.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "objective (Proposition 1)",
         (("loss", "SCE"), ("infonce", "InfoNCE"), ("ressl", "ReSSL"), ("ceil", "Ceil")),
     ),
     ("similarity of query and key", (("positive_similarity", "cosine"),)),
-    ("health of h: effective rank in a batch", (("h_rank", "effective rank"),)),
+    ("collapse metric: effective rank of h in a batch", (("h_rank", "effective rank"),)),
 )
 
 
 def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
-    """The rows that a training logged, by iteration; those of resumed runs in one line.
+    """Rows that a training logged, ordered by iteration, all resumed runs joined.
 
-    Where two runs logged the same iteration the later run counts.
+    If two runs logged the same iteration, the row of the later run is kept.
 
     Raises:
-        FileNotFoundError: the folder holds no log of a training.
+        FileNotFoundError: the folder holds no training log.
     """
     files = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not files:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
-    for file in files:  # folders are named by time
+    for file in files:  # folders are named by start time
         for line in file.read_text(encoding="utf-8").splitlines():
             row = json.loads(line)
             if "loss" in row and "iter" in row:
@@ -40,8 +38,8 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
     return [rows[i] for i in sorted(rows)]
 
 
-def read_judgements(work_dir: str | Path) -> list[dict[str, Any]]:
-    """The lines of the online judge's file, empty if there is none."""
+def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
+    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none."""
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
@@ -50,20 +48,22 @@ def read_judgements(work_dir: str | Path) -> list[dict[str, Any]]:
 
 def draw_run(
     scalars: Sequence[dict[str, Any]],
-    judgements: Sequence[dict[str, Any]],
+    evaluations: Sequence[dict[str, Any]],
     path: str | Path,
     title: str = "",
 ) -> None:
-    """Write a picture with a panel each for objective, similarity, health and kNN accuracy.
+    """Write a figure with panels for objective, similarity, collapse metric and kNN accuracy.
 
     Args:
         scalars: See :func:`read_scalars`.
-        judgements: See :func:`read_judgements`; without any the kNN panel is left out.
-        path: Picture to write; the ending says which kind.
-        title: Of the whole picture.
+        evaluations: See :func:`read_online_evaluations`; the kNN panel is omitted if empty.
+        path: Image file to write; the extension selects the format.
+        title: Title of the figure.
     """
+    from matplotlib.figure import Figure  # imported here: a slow import
+
     panels = [p for p in _PANELS if any(name in row for name, _ in p[1] for row in scalars)]
-    count = len(panels) + bool(judgements)
+    count = len(panels) + bool(evaluations)
     figure = Figure(figsize=(3.6 * count, 3.0), layout="constrained")
     axes = figure.subplots(1, count, squeeze=False)[0]
     for axis, (name, curves) in zip(axes, panels, strict=False):
@@ -73,11 +73,11 @@ def draw_run(
         if len(curves) > 1:
             axis.legend(frameon=False, fontsize=8)
         axis.set_title(name, fontsize=9)
-    if judgements:
-        iters = [row["iter"] for row in judgements if "knn_top1" in row]
-        top1 = [100 * row["knn_top1"] for row in judgements if "knn_top1" in row]
+    if evaluations:
+        iters = [row["iter"] for row in evaluations if "knn_top1" in row]
+        top1 = [100 * row["knn_top1"] for row in evaluations if "knn_top1" in row]
         axes[-1].plot(iters, top1, marker="o", markersize=4, color="tab:green")
-        axes[-1].set_title("kNN top-1 of the frozen network, %", fontsize=9)
+        axes[-1].set_title("online evaluation: kNN top-1, %", fontsize=9)
         axes[-1].set_ylim(bottom=0)
     for axis in axes:
         axis.set_xlabel("iteration", fontsize=8)

@@ -1,4 +1,4 @@
-"""A look at a set of features: the plane of most variance, and who lies next to whom."""
+"""Features in the plane: projection on two principal components, and nearest neighbours."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from typing import TypedDict
 
 import torch
 import torch.nn.functional as F
-from matplotlib import colormaps
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from sce_video.evaluation import Rows, nearest_neighbours
@@ -30,14 +28,14 @@ class Neighbour(TypedDict):
 
 
 def principal_plane(features: Tensor) -> tuple[Tensor, Tensor]:
-    """Coordinates on the two directions of most variance of the l2-normalised features.
+    """Coordinates of the l2-normalised features on their first two principal components.
 
     Args:
         features: (N, C), N >= 2.
 
     Returns:
-        Coordinates (N, 2) and the shares (2,) of the variance, 0 to 1. A direction points to
-        where its largest entry is positive, so the picture does not flip between runs.
+        Coordinates (N, 2) and the fractions (2,) of the variance, 0 to 1. The sign of a component
+        makes its largest entry positive, so the plot does not flip between runs.
 
     Raises:
         ValueError: fewer than two features.
@@ -60,15 +58,18 @@ def draw_embeddings(
     class_names: Sequence[str] = (),
     title: str = "",
 ) -> None:
-    """Scatter the videos on their principal plane, one colour and marker per class, to a PNG.
+    """Write a scatter plot of the principal plane, one colour and marker per class.
 
     Args:
-        features: What to draw; label -1 is drawn grey as "no label".
-        path: The picture, for example ``embeddings.png``.
-        class_names: Names of the labels 0, 1, ...; numbers where there is none.
-        title: Above the picture.
+        features: One point each; label -1 is drawn grey as "no label".
+        path: Image file to write, for example ``embeddings.png``.
+        class_names: Names of the labels 0, 1, ...; a label without name is shown as number.
+        title: Title of the plot.
     """
-    points, share = principal_plane(features.features)
+    from matplotlib import colormaps  # imported here: a slow import
+    from matplotlib.figure import Figure
+
+    points, fraction = principal_plane(features.features)
     figure = Figure(figsize=(7.5, 5.5), layout="constrained")
     axes = figure.add_subplot()
     colours = colormaps["tab10"]
@@ -86,8 +87,8 @@ def draw_embeddings(
             linewidths=0,
             label="no label" if label < 0 else name,
         )
-    axes.set_xlabel(f"first principal direction ({100 * share[0]:.0f} % of the variance)")
-    axes.set_ylabel(f"second ({100 * share[1]:.0f} %)")
+    axes.set_xlabel(f"first principal direction ({100 * fraction[0]:.0f} % of the variance)")
+    axes.set_ylabel(f"second ({100 * fraction[1]:.0f} %)")
     axes.set_aspect("equal", adjustable="datalim")
     axes.grid(alpha=0.3)
     axes.set_title(title or f"{len(features)} videos")
@@ -98,17 +99,17 @@ def draw_embeddings(
     figure.savefig(path, dpi=120)
 
 
-def neighbour_table(queries: Rows, bank: Rows | None = None, k: int = 5) -> list[Neighbour]:
-    """The k nearest videos of every video by cosine: the data of a table or a gallery.
+def neighbour_table(queries: Rows, gallery: Rows | None = None, k: int = 5) -> list[Neighbour]:
+    """The k nearest videos of every video by cosine similarity, as rows of a table.
 
     Args:
-        queries: Videos to look from.
-        bank: Videos to look among; None looks among the queries, leaving out the video itself.
-        k: Neighbours of each.
+        queries: Videos whose neighbours are searched.
+        gallery: Videos that are searched; None searches the queries, without the video itself.
+        k: Neighbours of each video.
     """
-    ids = torch.arange(len(queries)) if bank is None else None
-    among = queries if bank is None else bank
-    similarity, places = nearest_neighbours(
+    ids = torch.arange(len(queries)) if gallery is None else None
+    among = queries if gallery is None else gallery
+    similarity, rows = nearest_neighbours(
         queries.features, among.features, k, query_groups=ids, gallery_groups=ids
     )
     return [
@@ -116,11 +117,11 @@ def neighbour_table(queries: Rows, bank: Rows | None = None, k: int = 5) -> list
             query=queries.paths[row],
             query_label=int(queries.labels[row]),
             rank=rank + 1,
-            path=among.paths[place],
-            label=int(among.labels[place]),
+            path=among.paths[index],
+            label=int(among.labels[index]),
             similarity=float(similarity[row, rank]),
         )
         for row in range(len(queries))
-        for rank, place in enumerate(places[row].tolist())
+        for rank, index in enumerate(rows[row].tolist())
         if torch.isfinite(similarity[row, rank])
     ]

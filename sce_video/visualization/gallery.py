@@ -1,30 +1,32 @@
-"""A gallery of search results: frames of the query and of every result, as HTML or as a picture."""
+"""A gallery of search results: frames of the query and of every result, as HTML or as an image."""
 
 from __future__ import annotations
 
 import base64
-import html
 import os
 import time
 import urllib.parse
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import cv2
 import numpy as np
-from matplotlib.figure import Figure
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
 from sce_video.datasets.clip_sampling import segment_positions
 from sce_video.utils.atomic_file import write_text
+from sce_video.utils.html_template import render_template
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # imported where it is used: a slow import
 
 _FRAMES = 4
-_FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # most pixels of a frame
+_FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # largest size of a frame, pixels
 _JPEG_QUALITY = 80
 _READ_SECONDS = 30.0
 
-# Of the picture, inches.
+# Layout of the image, inches.
 _WIDTH, _MARGIN, _ROW, _TEXT, _HEAD = 11.0, 0.25, 1.25, 3.6, 0.75
 _PAPER = "#f7f7f5"
 
@@ -34,9 +36,9 @@ class GalleryEntry:
     """One video of a gallery.
 
     Attributes:
-        name: As shown.
-        file: Where it lies.
-        frames: Small frames (h, w, 3) uint8 from all over the video; empty if it cannot be read.
+        name: Displayed name.
+        file: Path of the file.
+        frames: Small frames (h, w, 3) uint8 RGB at equal steps; empty if it cannot be read.
         duration: Seconds; None if it cannot be read.
         problem: Why it cannot be read; empty if it can.
         rank: From 1; None for the query.
@@ -52,6 +54,9 @@ class GalleryEntry:
     similarity: float | None = None
 
 
+# -- reading -------------------------------------------------------------------------------
+
+
 def read_entry(
     name: str,
     file: str | os.PathLike,
@@ -59,7 +64,7 @@ def read_entry(
     similarity: float | None = None,
     num_frames: int = _FRAMES,
 ) -> GalleryEntry:
-    """Read the frames of a video; a missing or broken file gives an entry that says so."""
+    """The gallery entry of a video; for a missing or broken file, one with ``problem`` set."""
     file = os.fspath(file)
     try:
         if not os.path.exists(file):
@@ -73,7 +78,7 @@ def read_entry(
 def sample_frames(
     file: str | os.PathLike, num_frames: int = _FRAMES
 ) -> tuple[list[np.ndarray], float]:
-    """Small frames from the middles of equal parts of a video, and its duration in seconds.
+    """Small frames from the centres of equal segments of a video, and its duration in seconds.
 
     Raises:
         VideoDecodeError: the file cannot be read.
@@ -83,22 +88,27 @@ def sample_frames(
     for _ in range(2):
         with open_reader(path, correction=correction, deadline=deadline) as reader:
             positions = segment_positions(len(reader.timestamps), num_frames)
-            indices, places = np.unique(positions, return_inverse=True)
+            indices, inverse = np.unique(positions, return_inverse=True)
             try:
                 frames = reader.read(indices)
-            except FrameCountError as error:  # fewer frames than the header says
+            except FrameCountError as error:  # fewer frames than the header states
                 correction = error.correction
                 continue
-            return [_small(frames[i]) for i in places], reader.duration
+            return [_small(frames[i]) for i in inverse], reader.duration
     raise VideoDecodeError(path, "its frames cannot be counted")
 
 
 def _small(frame: np.ndarray) -> np.ndarray:
-    """At most ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, in its proportions."""
+    """The frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
+    import cv2
+
     height, width = frame.shape[:2]
     scale = min(_FRAME_HEIGHT / height, _FRAME_WIDTH / width)
     size = max(1, round(width * scale)), max(1, round(height * scale))
     return cv2.resize(frame, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+
+
+# -- HTML ----------------------------------------------------------------------------------
 
 
 def write_gallery(
@@ -107,61 +117,43 @@ def write_gallery(
     results: Sequence[GalleryEntry],
     note: str = "",
 ) -> None:
-    """Write a gallery as one HTML file that needs no other: the pictures are inside.
+    """Write a gallery as one self-contained HTML file, frames included.
 
-    Names link to the files, relative to the gallery. Nothing from outside is loaded, nothing runs.
+    Names link to the files, relative to the gallery. The page loads nothing and runs nothing.
 
     Args:
-        path: The file; replaced whole or not at all.
-        query: What was searched for.
+        path: The file, written as an atomic file.
+        query: The video that was searched for.
         results: In the order of their rank.
         note: A line about the search.
     """
-    place = Path(path)
-    title = html.escape(f"Videos like {os.path.basename(_printable(query.name))}")
-    cards = "\n".join(_card(entry, place) for entry in results)
-    page = _PAGE.format(
-        style=_STYLE,
-        title=title,
-        note=html.escape(_printable(note)),
-        query=_card(query, place),
-        count=len(results),
-        results=cards or "<p>There is no other video in the index.</p>",
-    )
-    write_text(place, page)
+    file = Path(path)
+    values = {
+        "title": f"Videos like {os.path.basename(_printable(query.name))}",
+        "note": _printable(note),
+        "query": _card(query, file),
+        "results": [_card(entry, file) for entry in results],
+    }
+    write_text(file, render_template("sce_video.visualization", "gallery.html", values))
 
 
-def _card(entry: GalleryEntry, place: Path) -> str:
-    """One video: a line of facts above its frames."""
-    name = html.escape(_printable(entry.name))
-    facts = []
-    if entry.rank is not None:
-        facts.append(f'<span class="rank">{entry.rank}</span>')
-    if entry.problem:
-        facts.append(f'<span class="name">{name}</span>')
-    else:
-        facts.append(f'<a class="name" href="{_link(entry.file, place)}">{name}</a>')
-    if entry.similarity is not None:
-        facts.append(
-            f'<span class="fact">distance <b>{1 - entry.similarity:.4f}</b></span>'
-            f'<span class="fact">similarity <b>{entry.similarity:.4f}</b></span>'
-        )
-    if entry.duration is not None:
-        facts.append(f'<span class="fact">{format_duration(entry.duration)}</span>')
-    body = "".join(
-        f'<img alt="frame {i} of {len(entry.frames)}" src="{_data_uri(frame)}">'
-        for i, frame in enumerate(entry.frames, start=1)
-    )
-    if entry.problem:
-        body = f'<p class="problem">{html.escape(_printable(entry.problem))}</p>'
-    kind = "card query" if entry.rank is None else "card"
-    return (
-        f'<article class="{kind}"><div class="facts">{"".join(facts)}</div>'
-        f'<div class="frames">{body}</div></article>'
-    )
+def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
+    """Template values of one video."""
+    return {
+        "rank": entry.rank,
+        "name": _printable(entry.name),
+        "link": "" if entry.problem else _link(entry.file, gallery),
+        "problem": _printable(entry.problem),
+        "similarity": entry.similarity,
+        "duration": None if entry.duration is None else format_duration(entry.duration),
+        "images": [] if entry.problem else [_data_uri(frame) for frame in entry.frames],
+    }
 
 
 def _data_uri(frame: np.ndarray) -> str:
+    """A frame (h, w, 3) uint8 RGB as JPEG inside a ``data:`` URI."""
+    import cv2
+
     good, data = cv2.imencode(
         ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
     )
@@ -169,9 +161,9 @@ def _data_uri(frame: np.ndarray) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii")
 
 
-def _link(file: str, place: Path) -> str:
-    """The file relative to the gallery, as a URL; whatever bytes its name has."""
-    relative = os.path.relpath(os.path.abspath(file), place.resolve().parent)
+def _link(file: str, gallery: Path) -> str:
+    """URL of a file relative to the gallery; file names may hold any bytes."""
+    relative = os.path.relpath(os.path.abspath(file), gallery.resolve().parent)
     return "./" + urllib.parse.quote(os.fsencode(relative))
 
 
@@ -185,18 +177,23 @@ def format_duration(seconds: float) -> str:
 
 
 def _printable(text: str) -> str:
-    """A file name need not be text: what is not becomes a question mark."""
+    """A file name as valid UTF-8; undecodable bytes become question marks."""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
+# -- image ---------------------------------------------------------------------------------
+
+
 def draw_gallery(query: GalleryEntry, results: Sequence[GalleryEntry], note: str = "") -> Figure:
-    """The same gallery as a picture; save it with ``figure.savefig(path)``.
+    """The same gallery as a matplotlib figure; save it with ``figure.savefig(path)``.
 
     Args:
-        query: What was searched for.
+        query: The video that was searched for.
         results: In the order of their rank.
         note: A line about the search.
     """
+    from matplotlib.figure import Figure
+
     height = 2 * _MARGIN + _HEAD + _ROW * (1 + len(results))
     figure = Figure(figsize=(_WIDTH, height), dpi=100, facecolor=_PAPER)
     _text(figure, _MARGIN, _MARGIN, f"Videos like {_printable(query.name)}", 13, "bold", "#111111")
@@ -234,65 +231,21 @@ def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
 
 
 def _shortened(name: str, letters: int = 46) -> str:
-    """The end of a long name tells more than its beginning."""
+    """The end of a long name, which identifies the file better than its beginning."""
     return name if len(name) <= letters else "…" + name[1 - letters :]
 
 
 def _text(
     figure: Figure, left: float, top: float, text: str, size: float, weight: str, color: str
 ) -> None:
+    """Text with its upper left corner ``left`` and ``top`` inches from that of the figure."""
     width, height = figure.get_size_inches()
     figure.text(
         left / width,
         1 - top / height,
-        text.replace("$", r"\$"),
+        text.replace("$", r"\$"),  # a dollar sign begins a formula
         fontsize=size,
         weight=weight,
         color=color,
         va="top",
     )
-
-
-_STYLE = """
-:root { color-scheme: light dark; --paper: #f7f7f5; --card: #fff; --ink: #1c1c1a; --soft: #6b6b66;
-  --line: #e2e2dd; --accent: #1f5fbf; --bad: #b00020; }
-@media (prefers-color-scheme: dark) { :root { --paper: #161614; --card: #21211f; --ink: #ecece8;
-  --soft: #a0a09a; --line: #34342f; --accent: #8ab8ff; --bad: #ff8a9a; } }
-* { box-sizing: border-box; }
-body { margin: 0 auto; max-width: 1320px; padding: 24px 20px 48px; background: var(--paper);
-  color: var(--ink); font: 15px/1.45 system-ui, sans-serif; }
-h1 { font-size: 22px; margin: 0 0 2px; overflow-wrap: anywhere; }
-h2 { font-size: 16px; margin: 28px 0 10px; }
-.note { color: var(--soft); margin: 0 0 16px; overflow-wrap: anywhere; }
-.card { background: var(--card); border: 1px solid var(--line); border-radius: 10px;
-  padding: 12px 14px; margin: 0 0 12px; }
-.query { border: 2px solid var(--accent); }
-.facts { display: flex; flex-wrap: wrap; gap: 4px 16px; align-items: baseline; margin-bottom: 8px; }
-.rank { font-weight: 700; min-width: 1.6em; font-size: 17px; }
-.name { flex: 1 1 240px; overflow-wrap: anywhere; color: var(--accent); text-decoration: none; }
-a.name:hover { text-decoration: underline; }
-.fact { color: var(--soft); font-variant-numeric: tabular-nums; white-space: nowrap; }
-.fact b { color: var(--ink); font-weight: 600; }
-.frames { display: flex; flex-wrap: wrap; align-items: flex-start; gap: 6px; }
-.frames img { max-height: 150px; max-width: calc(25% - 5px); border-radius: 4px; }
-@media (max-width: 640px) { .frames img { max-width: calc(50% - 3px); } }
-.problem { color: var(--bad); margin: 4px 0; }
-"""
-
-_PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{title}</title>
-<style>{style}</style>
-</head>
-<body>
-<h1>{title}</h1>
-<p class="note">{note}</p>
-{query}
-<h2>{count} most similar</h2>
-{results}
-</body>
-</html>
-"""

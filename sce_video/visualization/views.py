@@ -1,25 +1,27 @@
-"""DecodedFrames of augmented views: what the network sees, and what was done to it."""
+"""Sheets of augmented views: the network's input and the transforms that were applied."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from matplotlib.figure import Figure
 from torch import Tensor
 
 from sce_video.models.augmentation import ViewParameters, plan
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 
-_CELL = 1.25  # width of a frame, inches; up to twice that where there are few
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # imported where it is used: a slow import
+
+_CELL = 1.25  # width of a frame, inches; up to twice that if there are few
 _MARGIN = 0.15
 _LINE = 0.15  # height of a line of small text
 _HEADING = 0.34
-_GAP = 0.03  # between frames, as a share of a frame's width
+_GAP = 0.03  # between frames, as a fraction of a frame's width
 _MIN_WIDTH = 7.0
-_PAPER = 0.92  # grey, so that a white frame has an edge
+_PAPER = 0.92  # grey background, so that the edge of a white frame is visible
 _CHARACTERS_PER_INCH = 15.0
 
 
@@ -29,13 +31,13 @@ class ViewRow(NamedTuple):
     frames: np.ndarray
     """(T, H, W, 3) in 0..1."""
     title: str
-    """What was applied; may be long, is wrapped."""
+    """Applied transforms; long titles are wrapped."""
     heading: str = ""
-    """Stands above the row in bold, where a new video begins."""
+    """Bold line above the first row of a video."""
 
 
 def describe_parameters(parameters: ViewParameters, sample: int) -> str:
-    """What was applied to one sample, in the order it was applied.
+    """Transforms applied to one sample, in order of application.
 
     For example ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``.
     """
@@ -56,9 +58,9 @@ def describe_parameters(parameters: ViewParameters, sample: int) -> str:
 
 
 def denormalise(view: Tensor, mean: Tensor, std: Tensor) -> np.ndarray:
-    """A sample's view (3, T, H, W) as the network gets it, back to (T, H, W, 3) in 0..1.
+    """The frames (T, H, W, 3) in 0..1 of a normalised view (3, T, H, W).
 
-    ``mean`` and ``std`` broadcast against (1, 3, T, H, W), as those of the data preprocessor do.
+    ``mean`` and ``std`` broadcast against (1, 3, T, H, W), as in the data preprocessor.
     """
     frames = (view[None] * std + mean)[0].clamp(0.0, 1.0)
     return frames.permute(1, 2, 3, 0).cpu().numpy()
@@ -70,15 +72,15 @@ def view_rows(
     """Run a training batch through the preprocessor: one row per view of every sample.
 
     Args:
-        preprocessor: Its drawn parameters become the titles.
-        batch: As collated, with ``seed``.
-        names: Heading of each sample, for example the file's name.
+        preprocessor: Augments the views; the parameters it draws become the titles.
+        batch: A collated batch with ``seed``.
+        names: Heading of each sample, for example the file name.
 
     Raises:
-        ValueError: The batch has no seeds, or not as many samples as names.
+        ValueError: The batch has no seeds, or the number of names is not that of the samples.
     """
     if "seed" not in batch:
-        raise ValueError("the batch has no `seed`: what is drawn could not be told afterwards")
+        raise ValueError("the batch has no `seed`: the drawn parameters cannot be reproduced")
     N, V = len(batch["seed"]), len(batch["inputs"])
     if names and len(names) != N:
         raise ValueError(f"{len(names)} names for {N} samples")
@@ -99,11 +101,13 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
 
     Args:
         rows: From :func:`view_rows`.
-        max_frames: Of a longer view this many are shown, at equal steps from first to last.
+        max_frames: A longer view shows this many frames, at equal steps from first to last.
 
     Raises:
         ValueError: There is no row, or ``max_frames`` is not positive.
     """
+    from matplotlib.figure import Figure  # imported here: a slow import
+
     if not rows:
         raise ValueError("there is no view to draw")
     if max_frames < 1:
@@ -112,9 +116,9 @@ def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
     columns = max(min(max_frames, len(row.frames)) for row in rows)
     cell = max(_CELL, min(2 * _CELL, (_MIN_WIDTH - 2 * _MARGIN) / columns))
     width = max(_MIN_WIDTH, columns * cell + 2 * _MARGIN)
-    letters = int((width - 2 * _MARGIN) * _CHARACTERS_PER_INCH)
-    titles = [textwrap.wrap(row.title, letters) for row in rows]
-    # Frames of all sizes are shown equally wide.
+    characters = int((width - 2 * _MARGIN) * _CHARACTERS_PER_INCH)
+    titles = [textwrap.wrap(row.title, characters) for row in rows]
+    # Frames of all sizes are drawn with the same width.
     scales = [cell / (row.frames.shape[2] * (1 + _GAP)) for row in rows]  # inches per pixel
     height = 2 * _MARGIN
     for row, strip, lines, scale in zip(rows, strips, titles, scales, strict=True):

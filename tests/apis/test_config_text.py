@@ -1,4 +1,4 @@
-"""The text of a config is parsed as data; whatever would run is refused and does not run."""
+"""The text of a config is parsed as data; code in it is an error and is not executed."""
 
 import math
 import os
@@ -42,12 +42,12 @@ a2 = b'bytes'
     "name",
     ["sce/sce_r3d18_8xb64-16x112-200e_k400", "sce/sce_r3d18_folder", "quickstart/sce_toy_actions"],
 )
-def test_what_mmengine_writes_is_read_back(repo, name):
+def test_text_written_by_mmengine_is_read_back(repo, name):
     cfg = load_config(repo / f"configs/{name}.py")
     assert parse_config_text(cfg.pretty_text, "x") == cfg.to_dict()
 
 
-def test_awkward_values_are_read_back():
+def test_unusual_values_are_read_back():
     values = {"s": 'it\'s "quoted"\n\tand long ' + "z" * 200, "e": (), "n": 10**20, "u": "é☃"}
     assert parse_config_text(Config(values).pretty_text, "x") == values
 
@@ -102,9 +102,9 @@ MALICIOUS = [
 
 
 @pytest.mark.parametrize("text", MALICIOUS)
-def test_code_is_refused_and_not_run(tmp_path, text):
+def test_code_is_refused_and_not_executed(tmp_path, text):
     mark = tmp_path / "ran"
-    if text == "dict = open":  # a name alone is no literal, whatever it is bound to
+    if text == "dict = open":  # a name alone is not a literal, whatever it is bound to
         text += "\na = dict('{mark}')"
     with pytest.raises(ValueError, match=r"evil\.pth"):
         parse_config_text(text.format(mark=mark), "evil.pth")
@@ -132,7 +132,7 @@ def test_the_line_is_named():
         parse_config_text("a = 1\nb = dict(\n    c=open('x'))", "x.pth")
 
 
-def test_no_text_and_too_much_of_it():
+def test_wrong_type_and_too_long_text():
     with pytest.raises(ValueError, match="must be text, got dict"):
         parse_config_text({"a": 1}, "x.pth")
     with pytest.raises(ValueError, match="characters"):

@@ -1,4 +1,4 @@
-"""Features of files and arrays, against a computation in numpy that shares no code."""
+"""Features of files and arrays against an independent computation in numpy."""
 
 import math
 from pathlib import Path
@@ -30,13 +30,8 @@ from sce_video.datasets import VideoDecodeError
 
 
 @pytest.fixture(scope="module")
-def model(tmp_path_factory):
-    return load_model(save_tiny(tmp_path_factory.mktemp("model") / "tiny.pth"), device="cpu")
-
-
-@pytest.fixture(scope="module")
 def segment_model(tmp_path_factory):
-    """A network that looks at whole videos, one frame of each segment."""
+    """A network trained with segment sampling: a clip is the whole video."""
     text = CONFIG.replace(
         "clip_duration=0.48, num_frames=4, num_views=2, type='RandomClips'",
         "num_frames=5, type='RandomSegmentClip'",
@@ -48,16 +43,16 @@ def segment_model(tmp_path_factory):
 
 
 def decoded(path: Path) -> tuple[np.ndarray, np.ndarray, float]:
-    """All frames of a file, their times and the end of the last one."""
+    """All frames of a file, their timestamps and the end of the last frame."""
     with av.open(str(path)) as container:
         frames = list(container.decode(video=0))
     times = np.array([float(f.time) for f in frames])
-    pictures = np.stack([f.to_ndarray(format="rgb24") for f in frames])
-    return pictures, times - times[0], float(times[-1] - times[0]) + 1 / 25
+    frames_rgb = np.stack([f.to_ndarray(format="rgb24") for f in frames])
+    return frames_rgb, times - times[0], float(times[-1] - times[0]) + 1 / 25
 
 
 def clips_by_hand(times, end, num_clips):
-    """Lists of frame numbers: starts at equal steps, frames that begin inside, T of them."""
+    """Frame numbers of clips that start at equal steps: T of the frames that begin inside."""
     last = max(0.0, end - CLIP_DURATION)
     starts = (
         [last / 2] if num_clips == 1 else [last * i / (num_clips - 1) for i in range(num_clips)]
@@ -74,12 +69,12 @@ def clips_by_hand(times, end, num_clips):
     return clips
 
 
-def feature_by_hand(pictures, clips, num_crops, backbone=None):
+def feature_by_hand(frames_rgb, clips, num_crops, backbone=None):
     """Resize, crop, normalise, network, mean over the views."""
-    height, width = pictures.shape[1:3]
+    height, width = frames_rgb.shape[1:3]
     short = min(height, width)
     size = (width * SHORT_SIDE // short, height * SHORT_SIDE // short)
-    small = [cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in pictures]
+    small = [cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in frames_rgb]
     top, left = (math.ceil((n - CROP_SIZE) / 2) for n in (size[1], size[0]))
     if num_crops == 1:
         corners = [(top, left)]
@@ -112,9 +107,9 @@ def videos(tmp_path_factory):
 def test_a_file_equals_the_computation_by_hand(model, tmp_path, num_clips, num_crops):
     for i, shape in enumerate([(40, 48, 64), (30, 64, 48)]):
         path = write_video(tmp_path / f"v{i}.mp4", moving_frames(*shape, seed=i))
-        pictures, times, end = decoded(path)
+        frames_rgb, times, end = decoded(path)
         clips = clips_by_hand(times, end, num_clips)
-        expected = feature_by_hand(pictures, clips, num_crops)
+        expected = feature_by_hand(frames_rgb, clips, num_crops)
         feature = embed(model, path, num_clips=num_clips, num_crops=num_crops)
         assert feature.shape == (1, FEATURE_SIZE)
         assert feature.dtype == np.float32
@@ -144,7 +139,7 @@ def test_an_array_without_fps_is_one_clip(model, videos):
             np.testing.assert_allclose(feature[0], expected, rtol=1e-4, atol=1e-5)
 
 
-def test_segment_sampling_looks_at_the_whole_video(segment_model, videos):
+def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     paths, frames = videos
     assert segment_model.clip_duration is None
     features = embed(segment_model, paths)
@@ -157,7 +152,7 @@ def test_segment_sampling_looks_at_the_whole_video(segment_model, videos):
     assert embed_files(segment_model, paths).num_views == 1
 
 
-def test_a_feature_depends_on_its_video_alone(model, videos):
+def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
     together = embed(model, paths)
     alone = np.concatenate([embed(model, path) for path in paths])
@@ -171,7 +166,7 @@ def test_a_feature_depends_on_its_video_alone(model, videos):
     assert len(np.unique(together.round(4), axis=0)) == len(paths)
 
 
-def test_views_in_the_network_are_bounded(model, videos, monkeypatch):
+def test_the_batch_of_views_is_bounded(model, videos, monkeypatch):
     sizes = []
     network = model.encoder.backbone
     monkeypatch.setattr(
@@ -183,7 +178,7 @@ def test_views_in_the_network_are_bounded(model, videos, monkeypatch):
     assert sizes == [5, 5, 2] * 2
 
 
-def test_nothing_is_left_behind(model, videos):
+def test_embedding_changes_neither_network_nor_input(model, videos):
     before = {key: value.clone() for key, value in model.encoder.state_dict().items()}
     array = videos[1][0].copy()
     embed(model, array, fps=25)
@@ -224,7 +219,7 @@ GOOD = np.zeros((4, 32, 32, 3), np.uint8)
         (7, "video 1 must be a path or an array.*int"),
     ],
 )
-def test_wrong_arrays_are_named(model, item, message):
+def test_wrong_arrays_are_reported_with_their_position(model, item, message):
     with pytest.raises(ValueError, match=message):
         embed(model, [GOOD, item])
 
@@ -265,7 +260,7 @@ def test_files_that_are_missing_or_broken(model, videos, tmp_path):
             embed(model, [paths[0], tmp_path / "broken.mp4"], num_workers=workers)
 
 
-def test_embed_files_passes_over_bad_ones(model, videos, tmp_path):
+def test_embed_files_skips_bad_files(model, videos, tmp_path):
     paths, _ = videos
     (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
     given = [paths[0], tmp_path / "broken.mp4", paths[1], tmp_path / "no.mp4", tmp_path]
@@ -285,8 +280,8 @@ def test_embed_files_passes_over_bad_ones(model, videos, tmp_path):
     assert len(nothing.failures) == 1
 
 
-def test_a_fault_of_a_library_is_a_bad_file(model, videos, monkeypatch):
-    """Whatever goes wrong with one of a million files must not end the work on the others."""
+def test_an_error_in_a_library_makes_a_bad_file(model, videos, monkeypatch):
+    """An error in one of many files must not stop the run."""
 
     def no_memory(*args, **kwargs):
         raise MemoryError("no room")
@@ -311,9 +306,9 @@ def test_real_files(model, shared_videos):
     paths = sorted(folder.glob("*/*.mp4"))[:3]
     features = embed(model, paths, num_clips=2)
     for path, feature in zip(paths, features, strict=True):
-        pictures, times, _ = decoded(path)
+        frames_rgb, times, _ = decoded(path)
         assert len(np.unique(np.diff(times).round(3))) == 1
         clips = clips_by_hand(times, float(times[-1] + times[1]), 2)
         np.testing.assert_allclose(
-            feature, feature_by_hand(pictures, clips, 1), rtol=1e-4, atol=1e-5
+            feature, feature_by_hand(frames_rgb, clips, 1), rtol=1e-4, atol=1e-5
         )

@@ -1,4 +1,4 @@
-"""Which network is built from a checkpoint, and which is not."""
+"""The network that is built from a checkpoint, and checkpoints that are refused."""
 
 import hashlib
 import json
@@ -37,9 +37,10 @@ def config(train=(), test=(), **other):
 
 
 RANDOM_CLIPS = {"type": "RandomClips", "clip_duration": 2.0, "num_frames": 8}
+CROP48 = {"type": "CenterCropClips", "size": 48}
 
 
-def test_everything_comes_from_the_checkpoint(tmp_path):
+def test_all_settings_come_from_the_checkpoint(tmp_path):
     backbone = tiny_backbone()
     path = save_tiny(tmp_path / "tiny.pth", backbone)
     model = load_model(path, device="cpu")
@@ -60,7 +61,7 @@ def test_everything_comes_from_the_checkpoint(tmp_path):
         assert torch.equal(loaded[key], value), key
 
 
-def test_the_config_of_every_recipe_is_understood(repo):
+def test_settings_of_every_recipe(repo):
     expected = {"8x224": (2.56, 8, 256), "16x112": (1.28, 16, 128), "16x224": (2.56, 16, 256)}
     recipes = sorted((repo / "configs" / "sce").glob("*_k*00.py"))
     assert len(recipes) >= 5
@@ -83,11 +84,11 @@ def test_a_config_file_instead(tmp_path):
 
 def test_a_converted_file_needs_a_config(tmp_path):
     path = save_tiny(tmp_path / "bare.pth", text=None)
-    with pytest.raises(ValueError, match=r"bare\.pth carries no config.*config="):
+    with pytest.raises(ValueError, match=r"bare\.pth contains no config.*config="):
         load_model(path)
 
 
-def test_old_files_without_bn_counters_and_with_ddp_names(tmp_path):
+def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
     weights = {
         f"module.backbone.{key}": value
         for key, value in tiny_backbone().state_dict().items()
@@ -124,14 +125,14 @@ def test_missing_and_damaged_files(tmp_path):
         load_model(save_tiny(tmp_path / "tiny.pth"), tmp_path / "no.py")
 
 
-def test_a_device_that_is_not_there(tmp_path):
+def test_an_unavailable_device(tmp_path):
     path = save_tiny(tmp_path / "tiny.pth")
     for device in ("nonsense", "cuda:99"):
         with pytest.raises(ValueError, match=device):
             load_model(path, device=device)
 
 
-def test_code_in_the_config_of_a_checkpoint_is_not_run(tmp_path, monkeypatch):
+def test_code_in_the_config_of_a_checkpoint_is_not_executed(tmp_path, monkeypatch):
     mark = tmp_path / "ran"
     text = CONFIG + f"\nharmless = open({str(mark)!r}, 'w')\n"
     path = save_tiny(tmp_path / "evil.pth", text=text)
@@ -141,8 +142,8 @@ def test_code_in_the_config_of_a_checkpoint_is_not_run(tmp_path, monkeypatch):
 
 
 @pytest.fixture
-def module_of_a_stranger(tmp_path, monkeypatch):
-    """A module that leaves a mark when it is imported: ``stranger.Net``, ``stranger.registry``."""
+def untrusted_module(tmp_path, monkeypatch):
+    """A module that writes a file when it is imported: ``stranger.Net``, ``stranger.registry``."""
     package = tmp_path / "path" / "stranger"
     package.mkdir(parents=True)
     mark = tmp_path / "ran"
@@ -168,21 +169,21 @@ def module_of_a_stranger(tmp_path, monkeypatch):
     ],
 )
 def test_types_that_are_not_registered_are_neither_built_nor_imported(
-    tmp_path, module_of_a_stranger, replaced
+    tmp_path, untrusted_module, replaced
 ):
     text = CONFIG.replace("type='ResNet3dSlowPath'", replaced)
     assert text != CONFIG
     with pytest.raises(ValueError, match=r"evil\.pth"):
         load_model(save_tiny(tmp_path / "evil.pth", text=text))
-    assert not module_of_a_stranger.exists()
+    assert not untrusted_module.exists()
 
 
 @pytest.mark.parametrize("name", ["stranger.Net", "stranger", "mmaction.stranger", "os", 7, None])
-def test_layers_that_are_not_registered(module_of_a_stranger, name):
+def test_layers_that_are_not_registered(untrusted_module, name):
     for inner in ({"type": name}, [{"a": ({"type": name},)}]):
         with pytest.raises(ValueError, match="not the name of a registered"):
             checked_backbone({**BACKBONE, "norm_cfg": inner})
-    assert not module_of_a_stranger.exists()
+    assert not untrusted_module.exists()
 
 
 def test_registered_names_with_and_without_scope(tmp_path):
@@ -204,7 +205,7 @@ def test_registered_names_with_and_without_scope(tmp_path):
     }
 
 
-def test_a_backbone_that_gives_no_maps(tmp_path):
+def test_a_backbone_without_feature_maps(tmp_path):
     text = CONFIG.replace(
         "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
         "type='MLP', hidden_channels=8, out_channels=8, in_channels=3, num_layers=2",
@@ -228,11 +229,11 @@ def test_a_backbone_that_gives_no_maps(tmp_path):
         ),
         ([RANDOM_CLIPS], [{"type": "PackVideo", "crop_size": 128}], (2.0, 8, 128, 128)),
         ([RANDOM_CLIPS], [{"type": "ThreeCrops", "size": 256}], (2.0, 8, 256, 256)),
-        # Without a test pipeline: 224 -> 256, 112 -> 128, others as they are.
+        # Without a test pipeline: 224 -> 256, 112 -> 128, other sizes unchanged.
         ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 224}], [], (2.0, 8, 256, 256)),
         ([RANDOM_CLIPS, {"type": "RandomCropClips", "size": 112}], [], (2.0, 8, 128, 128)),
         ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}], [], (2.0, 8, 64, 64)),
-        # A test crop that was left as it was when the training crop was made small.
+        # A test crop that was not changed with the training crop.
         (
             [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}],
             [{"type": "ResizeShortSide", "size": 256}, {"type": "CenterCropClips", "size": 256}],
@@ -265,10 +266,18 @@ def test_clip_and_crop_of_a_config(train, test, expected):
     assert (s.clip_duration, s.num_frames, s.short_side, s.crop_size) == expected
 
 
-def test_pipelines_that_stand_elsewhere():
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"evaluation_pipeline": [{"type": "CenterCropClips", "size": 48}]},
+        {"test_cfg": {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}}},
+        {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}},
+    ],
+    ids=["evaluation_pipeline", "test_cfg.gallery_dataloader", "gallery_dataloader"],
+)
+def test_pipelines_in_other_places(test):
     inner = {"dataset": {"dataset": {"pipeline": [RANDOM_CLIPS]}}}
-    cfg = config(train_dataloader=inner, test_dataloader=None)
-    cfg["evaluation_pipeline"] = [{"type": "CenterCropClips", "size": 48}]
+    cfg = config(train_dataloader=inner, test_dataloader=None) | test
     s = settings_from_config(cfg)
     assert (s.clip_duration, s.crop_size) == (2.0, 48)
 
@@ -281,7 +290,7 @@ CROP = {"type": "CenterCropClips", "size": 32}
     [
         ({}, "no model.backbone"),
         ({"model": {"backbone": None}}, "no model.backbone"),
-        (config([], [CROP]), "nothing of clips"),
+        (config([], [CROP]), "sample no clips"),
         (config([RANDOM_CLIPS], []), "no crop"),
         (config([{**RANDOM_CLIPS, "clip_duration": -1}], [CROP]), "clip_duration"),
         (config([{**RANDOM_CLIPS, "clip_duration": "2"}], [CROP]), "clip_duration"),
@@ -295,10 +304,10 @@ CROP = {"type": "CenterCropClips", "size": 32}
         (config([RANDOM_CLIPS], [CROP], data_preprocessor="x"), "data_preprocessor must be"),
         (config([RANDOM_CLIPS], [{**CROP, "size": "32"}]), "no crop"),
         (config([RANDOM_CLIPS, {"type": "RandomCropClips", "size": []}]), "no crop"),
-        (config([7, {"type": 7}, {"type": "RandomClips"}], "text"), "nothing of clips"),
+        (config([7, {"type": 7}, {"type": "RandomClips"}], "text"), "sample no clips"),
     ],
 )
-def test_configs_that_say_too_little(cfg, message):
+def test_incomplete_configs(cfg, message):
     with pytest.raises(ValueError, match=message):
         settings_from_config(cfg)
 

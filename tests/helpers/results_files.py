@@ -1,4 +1,4 @@
-"""Files of results for tests, as the tools write them."""
+"""Result files for tests, as the tools write them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def results(
     metrics, protocol, dataset, network="r3d18", frames=8, size=224, source=K400, split=None,
     benchmark=None, changes=None,
 ):  # fmt: skip
-    """The content of a results.json; ``changes`` of its protocol, None takes an entry out."""
+    """The content of a results.json; ``changes`` of its protocol, None removes an entry."""
     one = dataset == "ssv2"
     stated = {
         "kind": "recognition",
@@ -50,7 +50,7 @@ def results(
 
 
 def recalls(r1, r5, r10, plain=True):
-    """Metrics of retrieval; without centring a point less."""
+    """Metrics of retrieval; those without centring are one point lower."""
     values = {"r1": r1, "r5": r5, "r10": r10}
     metrics = {f"retrieval_{k}": v for k, v in values.items()}
     if plain:
@@ -59,7 +59,7 @@ def recalls(r1, r5, r10, plain=True):
 
 
 def write(path: Path, content) -> Path:
-    """Write json, or text as it is."""
+    """Write JSON, or a text unchanged."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path

@@ -1,4 +1,4 @@
-"""The paper's numbers: structure, and values copied by hand from its tables once more."""
+"""The paper's numbers: structure, and values copied from its tables a second time."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections import Counter
 
 import pytest
 
+from sce_video.reporting.comparability import setting_of
 from sce_video.reporting.paper_results import (
-    BANKS,
     EPOCHS,
+    GALLERIES,
     MEAN_OF_SPLITS,
     PAPER_RESULTS,
     TEST_CROP,
@@ -16,7 +17,6 @@ from sce_video.reporting.paper_results import (
     VIEWS,
     PublishedSize,
 )
-from sce_video.reporting.result_files import setting_of
 
 K2, K4 = "kinetics200", "kinetics400"
 
@@ -102,7 +102,7 @@ def test_supervised():
     assert value(*wanted, source=None, pretraining=None) == 72.0
 
 
-def test_every_number_says_where_it_is_from_and_stands_once():
+def test_every_number_has_its_source_and_is_listed_once():
     assert len(PAPER_RESULTS) == 51
     assert Counter(p.table for p in PAPER_RESULTS) == {
         "tab:video-sota-action": 14,
@@ -138,10 +138,10 @@ def test_published_sizes():
         ("ucf101", 1): 3783, ("ucf101", 2): 3734, ("ucf101", 3): 3696,
         ("hmdb51", 1): 1530, ("hmdb51", 2): 1530, ("hmdb51", 3): 1530, ("ssv2", "val"): 24777,
     }  # fmt: skip
-    for (dataset, split), bank in BANKS.items():
+    for (dataset, split), gallery in GALLERIES.items():
         total = {"ucf101": 13320, "hmdb51": 70 * 51 + 30 * 51}[dataset]
-        assert bank.low + TEST_SETS[dataset, split].low == total
-    for sizes in (*TEST_SETS.values(), *BANKS.values()):
+        assert gallery.low + TEST_SETS[dataset, split].low == total
+    for sizes in (*TEST_SETS.values(), *GALLERIES.values()):
         assert sizes.least <= sizes.low <= sizes.high <= sizes.most
     assert TEST_SETS[K4, "val"].low <= 19881 <= TEST_SETS[K4, "val"].high
     assert (

@@ -1,4 +1,4 @@
-"""The report: which cell a result lands in, what is shown, and that the pages are sound."""
+"""The report: the cell of each result, what is shown, and that the pages are well-formed."""
 
 from __future__ import annotations
 
@@ -7,14 +7,11 @@ from html.parser import HTMLParser
 import pytest
 from helpers.results_files import K400, recalls, results, write
 
+from sce_video.reporting.descriptions import TITLE
+from sce_video.reporting.markdown import render_markdown
+from sce_video.reporting.page import render_html, write_page
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
-from sce_video.reporting.report import (
-    TITLE,
-    build_report,
-    render_html,
-    render_markdown,
-    write_page,
-)
+from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import Collection, collect_results
 
 VOID = {"meta", "br", "link", "img"}
@@ -98,7 +95,7 @@ def linear(top1=0.6021, **options):
     return results({"top1": top1, "one_view_top1": 0.5}, "linear", K400, **options)
 
 
-# -- placing -------------------------------------------------------------------------------
+# -- assigning ------------------------------------------------------------------------------
 
 
 def test_without_results_every_cell_is_there_and_not_run(report):
@@ -111,13 +108,13 @@ def test_without_results_every_cell_is_there_and_not_run(report):
     assert "No results were found." in text and "No results were found." in render_html(empty)
 
 
-def test_a_result_stands_beside_its_number(report):
+def test_a_result_is_shown_next_to_its_number(report):
     built = report({"k400/results.json": linear()})
     ((measurement,),) = filled(built).values()
     assert list(filled(built)) == [LINEAR]
-    assert measurement.name == "runs/k400/results.json" and measurement.marks == ()
+    assert measurement.name == "runs/k400/results.json" and measurement.deviations == ()
     assert measurement.values == (pytest.approx(60.21),)
-    assert built.others == () and built.foreign == ()
+    assert built.others == () and built.skipped == ()
     rows = [row for row in md_tables(render_markdown(built))[0] if row[4]]
     _, row = rows
     assert row[:7] == [
@@ -166,7 +163,7 @@ def test_two_results_of_one_cell_are_both_shown_by_name(report):
     assert built.status_counts()["measured"] == 1
 
 
-def test_deviations_are_marked_where_the_number_stands(report):
+def test_deviations_are_listed_with_the_number(report):
     built = report({"results.json": linear(changes={"clips": 1, "crops": 1})})
     assert built.status_counts() == {"not run": 34, "measured, deviates": 1}
     (row,) = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
@@ -212,18 +209,18 @@ def test_three_splits_fill_the_mean_and_the_first_the_cell_of_split_1(report):
     (mean,), (first,) = found.values()
     assert mean.values == (pytest.approx(95.0),) and mean.name == "runs/ucf"
     assert "split 1: 93.0" in mean.how and "split 3: 98.0" in mean.how
-    assert first.values == (pytest.approx(93.0),) and mean.marks == first.marks == ()
+    assert first.values == (pytest.approx(93.0),) and mean.deviations == first.deviations == ()
 
 
-def test_a_single_split_is_no_mean(report):
+def test_a_single_split_in_the_cell_of_a_mean_is_a_deviation(report):
     files = three_splits()
     for name in list(files)[1:]:
         del files[name]
     ((measurement,),) = filled(report(files)).values()
-    assert measurement.marks == ("split 1 alone, the paper's is the mean of 3",)
+    assert measurement.deviations == ("split 1 alone, the paper's is the mean of 3",)
 
 
-def test_of_k200_only_split_1_has_a_number(report):
+def test_k200_has_a_number_for_split_1_only(report):
     built = report(three_splits(source="kinetics200"))
     assert list(filled(built)) == [("finetune", "ucf101", 1, 88.4)]
     (other,) = built.others
@@ -234,7 +231,7 @@ def test_of_k200_only_split_1_has_a_number(report):
     assert "of split 2, the paper's is of split 1 alone" in built.others[0].reasons
 
 
-def test_a_bad_split_takes_the_mean_out_and_not_the_others(report):
+def test_a_bad_split_excludes_the_mean_but_not_the_other_splits(report):
     files = three_splits(network="r3d50")
     name = "ucf/split2/results.json"
     files[name]["protocol"]["videos"] = 10
@@ -244,7 +241,7 @@ def test_a_bad_split_takes_the_mean_out_and_not_the_others(report):
     assert other.reasons == ("split 2: 10 videos, published 3,734",)
 
 
-def test_the_pretraining_decides_about_the_row(report):
+def test_the_pretraining_method_selects_the_row(report):
     def made_by(pretraining):
         return results(
             {"top1": 0.9}, "finetune", "ucf101", split=1, source="kinetics200",
@@ -281,11 +278,11 @@ def test_supervised_ssv2_and_detection(report):
         (linear(changes={"videos": 24}), "24 videos, published"),
         (linear(frames=4), "the paper has no number for: Kinetics-400, linear, ResNet3D-18, 4 x"),
         (results({"top5": 0.5}, "linear", K400), "has no top1"),
-        (linear(top1=60.21), "60.21, which is no share"),
+        (linear(top1=60.21), "60.21, which is not a fraction"),
         (results({"knn_top1": 0.5}, "retrieval", "ucf101", split=1), "has no retrieval_r1"),
     ],
 )
-def test_what_stands_apart_says_why(report, content, reason):
+def test_other_results_are_listed_with_the_reason(report, content, reason):
     built = report({"x/results.json": content})
     assert filled(built) == {}
     (other,) = built.others
@@ -296,7 +293,7 @@ def test_what_stands_apart_says_why(report, content, reason):
     assert any(reason in row[3] for row in Page(render_html(built)).rows if len(row) == 5)
 
 
-def test_figures_that_are_no_shares_are_shown_as_they_are(report):
+def test_metrics_that_are_not_fractions_are_shown_unscaled(report):
     metrics = {"knn_top1": 0.5, "effective_rank": 31.25}
     text = render_markdown(
         report({"a.json": results(metrics, "linear", K400, changes={"benchmark": None})})
@@ -304,18 +301,18 @@ def test_figures_that_are_no_shares_are_shown_as_they_are(report):
     assert "rank 31.25" in text.replace("\\", "").replace("effective_", "") and "50.0" in text
 
 
-def test_foreign_files_are_named(report):
+def test_skipped_files_are_listed(report):
     built = report({"a|b.json": "{", "results.json": linear()})
-    assert built.foreign == (("runs/a|b.json", "is no json"),)
-    assert "a&#124;b.json</code>: is no json" in render_markdown(built)
-    assert "a|b.json</code>: is no json" in render_html(built)
-    assert "Json files without results, named at the end: 1." in render_markdown(built)
+    assert built.skipped == (("runs/a|b.json", "is not JSON"),)
+    assert "a&#124;b.json</code>: is not JSON" in render_markdown(built)
+    assert "a|b.json</code>: is not JSON" in render_html(built)
+    assert "JSON files without results, listed at the end: 1." in render_markdown(built)
 
 
 # -- pages ---------------------------------------------------------------------------------
 
 
-def test_pages_are_sound_whatever_the_files_say(report):
+def test_hostile_file_contents_are_escaped(report):
     nasty = '<script>alert(1)</script> | ` " & \n*x*'
     content = linear(
         changes={"decoder_version": nasty, "checkpoint": {"path": nasty, "sha256": None}}
@@ -333,7 +330,7 @@ def test_pages_are_sound_whatever_the_files_say(report):
     assert [len(table) for table in md_tables(text)] == [36, 2]
 
 
-def test_the_page_needs_nothing_else_and_shows_every_cell(report):
+def test_the_page_is_self_contained_and_shows_every_cell(report):
     built = report({"results.json": linear(), **three_splits(), "x.json": "{"})
     text = render_html(built)
     page = Page(text)
@@ -373,7 +370,7 @@ def test_writing(tmp_path):
         write_page(path, render(built))  # a report replaces a report
         assert path.read_text() == render(built) and TITLE in path.read_text()[:500]
     (tmp_path / "notes.md").write_text("mine\n")
-    with pytest.raises(ValueError, match=r"notes\.md exists and is no report"):
+    with pytest.raises(ValueError, match=r"notes\.md exists and is not a report"):
         write_page(tmp_path / "notes.md", render_markdown(built))
     assert (tmp_path / "notes.md").read_text() == "mine\n"
     assert sorted(p.name for p in (tmp_path / "new").iterdir()) == ["r.html", "r.md"]

@@ -1,4 +1,4 @@
-"""tools/report.py: what it writes where, what it says, how it refuses."""
+"""tools/report.py: the files it writes, its output, and its errors."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def runs(tmp_path, monkeypatch):
     return tmp_path / "runs"
 
 
-def test_it_writes_both_pages_and_says_what_it_left_out(tool, runs, capsys):
+def test_it_writes_both_pages_and_lists_what_is_not_compared(tool, runs, capsys):
     assert tool.main(["runs"]) == 0
     out = capsys.readouterr().out
     text = (runs / "report.md").read_text()
     assert "| **60.2** | +0.4 | measured |" in text
     assert "<strong>60.2</strong>" in (runs / "report.html").read_text()
     assert "measured: 1, not run: 34" in out
-    assert "not beside the paper's: runs/toy/results.json: 24 videos, published" in out
-    assert "left out: runs/toy/broken.json: is no json" in out
+    assert "not compared: runs/toy/results.json: 24 videos, published" in out
+    assert "skipped: runs/toy/broken.json: is not JSON" in out
     assert "written: runs/report.md runs/report.html" in out
     assert tool.main(["runs"]) == 0  # again: its own pages are replaced and not read
     assert (runs / "report.md").read_text() == text
@@ -61,7 +61,7 @@ def test_where_the_pages_go(tool, runs, options, written, capsys):
 def test_files_given_directly(tool, runs, capsys):
     assert tool.main(["runs/k400/results.json", "--out", "x.md"]) == 0
     out = capsys.readouterr().out
-    assert "measured: 1" in out and "left out" not in out
+    assert "measured: 1" in out and "skipped" not in out
     assert tool.main(["runs/k400/results.json"]) == 0
     assert (runs / "k400/report.md").is_file()
 

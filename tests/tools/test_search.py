@@ -1,4 +1,4 @@
-"""tools/search.py: from a folder of videos to a table and a gallery."""
+"""tools/search.py: index a folder of videos, print a table and write a gallery."""
 
 import importlib.util
 import json
@@ -13,7 +13,7 @@ import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.apis import embed, load_model
-from sce_video.apis.search import read_index
+from sce_video.apis.index import read_index
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def table(output):
     return rows
 
 
-def test_a_query_from_outside(tool, made, capsys, tmp_path):
+def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
     status = tool.main(
         query_arguments(
             *(made, made / "query.mp4", "-k", "3", "--html", str(tmp_path / "g.html")),
@@ -74,9 +74,9 @@ def test_a_query_from_outside(tool, made, capsys, tmp_path):
     rows = table(capsys.readouterr().out)
     model = load_model(made / "tiny.pth")
     names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
-    bank = embed(model, [made / "videos" / name for name in names], num_clips=2)
+    gallery = embed(model, [made / "videos" / name for name in names], num_clips=2)
     query = embed(model, made / "query.mp4", num_clips=2)[0]
-    cosines = bank @ query / np.linalg.norm(bank, axis=1) / np.linalg.norm(query)
+    cosines = gallery @ query / np.linalg.norm(gallery, axis=1) / np.linalg.norm(query)
     best = np.argsort(-cosines)[:3]
     assert [row[3] for row in rows] == [names[i] for i in best]
     assert [row[0] for row in rows] == [1, 2, 3]
@@ -108,7 +108,7 @@ def test_an_indexed_video_does_not_find_itself(tool, made, capsys):
     assert len(rows) == 4
 
 
-def test_centring_changes_the_figures(tool, made, capsys):
+def test_centring_changes_the_similarities(tool, made, capsys):
     outputs = []
     for more in ([], ["--centred"]):
         assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
@@ -116,7 +116,7 @@ def test_centring_changes_the_figures(tool, made, capsys):
     assert min(outputs[0]) > min(outputs[1]) + 0.1
 
 
-def test_the_gallery_lies_in_the_index(tool, made, capsys):
+def test_the_default_gallery_is_in_the_index_folder(tool, made, capsys):
     assert tool.main(query_arguments(made, made / "query.mp4", "-k", "1")) == 0
     assert "query.html" in capsys.readouterr().out
     page = (made / "index" / "query.html").read_text()
@@ -127,27 +127,27 @@ def test_the_gallery_lies_in_the_index(tool, made, capsys):
 
 @pytest.fixture
 def copied(made, tmp_path, tool):
-    """The same, to be changed."""
+    """A copy of ``made`` with its own index, to be changed."""
     shutil.copytree(made, tmp_path / "made")
     shutil.rmtree(tmp_path / "made" / "index")
     assert tool.main(index_arguments(tmp_path / "made")) == 0
     return tmp_path / "made"
 
 
-def test_a_second_run_says_what_it_did(tool, copied, capsys):
+def test_a_second_run_reports_what_it_did(tool, copied, capsys):
     capsys.readouterr()
     shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
     (copied / "videos" / "a.mp4").unlink()
     assert tool.main(index_arguments(copied)) == 0
     printed = capsys.readouterr()
     assert "4 videos in the index, 1 unreadable" in printed.out
-    assert "1 new, 0 changed, 4 kept as they were, 1 dropped" in printed.out
+    assert "1 new, 0 changed, 4 kept, 1 dropped" in printed.out
     assert "broken.mp4: cannot be opened" in printed.out
     assert "embedding 1/1 (100%)" in printed.err
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
 
 
-def test_a_result_that_has_gone_is_shown_as_missing(tool, copied, capsys):
+def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
     (copied / "videos" / "a.mp4").unlink()
     page = copied / "g.html"
     arguments = query_arguments(copied, copied / "query.mp4", "--html", str(page))
@@ -169,7 +169,7 @@ def test_other_settings_are_refused_until_rebuild(tool, copied, capsys):
     assert "num_crops is 1 in the index, now 3" in message
     assert "--rebuild" in message
     assert tool.main([*index_arguments(copied), "--crops", "3", "--rebuild"]) == 0
-    assert "5 new, 0 changed, 0 kept as they were" in capsys.readouterr().out
+    assert "5 new, 0 changed, 0 kept" in capsys.readouterr().out
     assert read_index(copied / "index").settings["num_crops"] == 3
     save_tiny(copied / "tiny.pth", tiny_backbone(seed=1))
     message = fails(tool, capsys, [*index_arguments(copied), "--crops", "3"])
@@ -217,25 +217,24 @@ def test_mistakes(tool, made, capsys, tmp_path):
     assert tool.main([*arguments, "--config", str(tmp_path / "own.py")]) == 0
 
 
-def test_as_a_command_on_real_videos(repo, shared_videos, tmp_path):
+@pytest.mark.slow
+def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys):
+    """The index is built in this process, with the default workers; the query is a command."""
     save_tiny(tmp_path / "tiny.pth")
-    folder = shared_videos / "weizmann4"
-
-    def run(*arguments):
-        done = subprocess.run(
-            [sys.executable, str(repo / "tools" / "search.py"), *map(str, arguments)],
-            capture_output=True,
-            text=True,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-            timeout=300,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
-    out = run("index", folder, "--checkpoint", tmp_path / "tiny.pth", "--out", tmp_path / "index")
-    assert "36 videos in the index, 0 unreadable" in out
+    folder, index = shared_videos / "weizmann4", tmp_path / "index"
+    arguments = ["index", folder, "--checkpoint", tmp_path / "tiny.pth", "--out", index]
+    assert tool.main([*map(str, arguments), "--clips", "1"]) == 0
+    assert "36 videos in the index, 0 unreadable" in capsys.readouterr().out
     video = sorted(folder.glob("*/*.mp4"))[0]
-    rows = table(run("query", video, "--index", tmp_path / "index", "-k", "3"))
+    done = subprocess.run(
+        [sys.executable, repo / "tools" / "search.py", "query", video, "--index", index, "-k", "3"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = table(done.stdout)
     assert len(rows) == 3
     assert str(video.relative_to(folder)) not in {row[3] for row in rows}
-    assert (tmp_path / "index" / "query.html").stat().st_size > 10_000
+    assert (index / "query.html").stat().st_size > 10_000

@@ -1,4 +1,4 @@
-"""Persons and actions drawn: on a key frame of the list and on a video of one's own."""
+"""tools/analysis/show_ava.py: persons and actions on a key frame and on any other video."""
 
 from __future__ import annotations
 
@@ -30,9 +30,11 @@ def root(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def trained(root, tmp_path_factory):
+    """A checkpoint of 60 epochs, trained in some seconds: the tests that use it are slow."""
     return str(train_small(root, tmp_path_factory.mktemp("trained")))
 
 
+@pytest.mark.slow
 def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
     out = tmp_path / "key.png"
     arguments = [str(RECIPE), trained, "--key", "bb,902", "--out", str(out), "--top", "1"]
@@ -40,11 +42,12 @@ def test_a_key_frame_of_the_list(tool, root, trained, tmp_path, capsys):
     printed = capsys.readouterr().out
     assert "stand 0." in printed.splitlines()[0] and "true: stand" in printed.splitlines()[0]
     assert "watch 0." in printed.splitlines()[1] and "true: watch" in printed.splitlines()[1]
-    picture = cv2.imread(str(out))
-    assert min(picture.shape[:2]) >= 480, "small frames are enlarged"
+    image = cv2.imread(str(out))
+    assert min(image.shape[:2]) >= 480, "small frames are enlarged"
 
 
-def test_a_video_of_ones_own(tool, root, trained, tmp_path, capsys):
+@pytest.mark.slow
+def test_any_other_video(tool, root, trained, tmp_path, capsys):
     out = tmp_path / "clip.mp4"
     arguments = [str(RECIPE), trained, "--video", str(root / "videos/aa.mp4"), "--at", "2.0"]
     arguments += ["--boxes", "0.05,0.2,0.45,0.9", "0.55,0.2,0.95,0.9", "--out", str(out)]
@@ -57,7 +60,8 @@ def test_a_video_of_ones_own(tool, root, trained, tmp_path, capsys):
     assert min(frames[0].shape[:2]) >= 480
 
 
-def test_scores_do_not_depend_on_the_file_beginning(root, trained):
+@pytest.mark.slow
+def test_scores_do_not_depend_on_the_start_second_of_the_file(root, trained):
     model = load_action_model(RECIPE, trained, options(root))
     box = [[0.05, 0.2, 0.45, 0.9]]
     film = root / "videos/aa.mp4"
@@ -65,11 +69,12 @@ def test_scores_do_not_depend_on_the_file_beginning(root, trained):
     assert own.shape == (1, 80) and np.array_equal(own, cut)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--key", "aa,1700", "--out", "x.png"], "'aa,1700' is no key frame of"),
-        (["--key", "aa", "--out", "x.png"], "is no key frame of"),
+        (["--key", "aa,1700", "--out", "x.png"], "'aa,1700' is not a key frame of"),
+        (["--key", "aa", "--out", "x.png"], "is not a key frame of"),
         (["--video", "FILM", "--out", "x.png"], "needs --at SECOND and --boxes"),
         (["--video", "FILM", "--at", "1", "--boxes", "0,0,1", "--out", "x.png"], "four numbers"),
         (
@@ -80,7 +85,7 @@ def test_scores_do_not_depend_on_the_file_beginning(root, trained):
         (["--key", "bb,902", "--out", "x.gif"], "must end in"),
     ],
 )
-def test_what_is_wrong_is_named(tool, root, trained, capsys, changes, message):
+def test_errors_name_the_cause(tool, root, trained, capsys, changes, message):
     changes = [str(root / "videos/aa.mp4") if word == "FILM" else word for word in changes]
     assert tool.main([str(RECIPE), trained, *changes, "--cfg-options", *options(root)]) == 1
     error = capsys.readouterr().err
@@ -90,14 +95,14 @@ def test_what_is_wrong_is_named(tool, root, trained, capsys, changes, message):
 def test_drawing():
     frame = np.full((60, 90, 3), 128, dtype=np.uint8)
     boxes = np.array([[0.1, 0.1, 0.5, 0.9], [0.12, 0.1, 0.6, 0.9]])
-    picture = draw_boxes(frame, boxes, [["stand 0.9"], ["walk 0.8"]])
-    assert picture.shape == (480, 720, 3)
+    image = draw_boxes(frame, boxes, [["stand 0.9"], ["walk 0.8"]])
+    assert image.shape == (480, 720, 3)
     x1, y1 = round(0.1 * 720), round(0.5 * 480)
-    assert np.abs(picture[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
+    assert np.abs(image[y1, x1].astype(int) - (66, 165, 245)).max() < 30, "the first box's edge"
     assert (draw_boxes(frame, boxes[:0], []) == 128).all()
 
 
-def test_top_actions_are_the_best_of_those_that_may_be_named():
+def test_top_actions_are_the_best_of_the_candidates():
     scores = np.zeros(80)
     scores[[11, 2, 79]] = 0.5, 0.9, 0.7
     actions = [Action(12, "stand"), Action(80, "watch"), Action(5, "fall down")]

@@ -1,4 +1,4 @@
-"""What is read from a work directory, and that the picture holds it."""
+"""Reading the logs of a work directory, and the curves in the figure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sce_video.visualization.curves import draw_run, read_judgements, read_scalars
+from sce_video.visualization.curves import draw_run, read_online_evaluations, read_scalars
 
 
 def log(folder, stamp, rows):
@@ -19,7 +19,7 @@ def row(iteration, loss):
     return {"iter": iteration, "loss": loss, "infonce": loss + 1, "h_rank": 3.0}
 
 
-def test_a_resumed_run_continues_the_line(tmp_path):
+def test_a_resumed_run_continues_the_curve(tmp_path):
     log(tmp_path, "20260102_000000", [row(20, 2.5), row(30, 2.0), {"judge/knn_top1": 0.5}])
     log(tmp_path, "20260101_000000", [row(10, 4.0), row(20, 3.0)])
     assert [(r["iter"], r["loss"]) for r in read_scalars(tmp_path)] == [
@@ -32,10 +32,10 @@ def test_a_resumed_run_continues_the_line(tmp_path):
 def test_nothing_logged(tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         read_scalars(tmp_path)
-    assert read_judgements(tmp_path) == []
+    assert read_online_evaluations(tmp_path) == []
 
 
-def test_picture_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
+def test_the_figure_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
     drawn = {}
     monkeypatch.setattr(
         "matplotlib.figure.Figure.savefig",
@@ -46,14 +46,14 @@ def test_picture_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
     (tmp_path / "online_evaluation.jsonl").write_text(
         '{"epoch": 0, "iter": 0, "knn_top1": 0.25}\n{"epoch": 1, "iter": 30, "knn_top1": 0.5}\n'
     )
-    draw_run([row(10, 4.0), row(20, 3.0)], read_judgements(tmp_path), tmp_path / "a.png")
+    draw_run([row(10, 4.0), row(20, 3.0)], read_online_evaluations(tmp_path), tmp_path / "a.png")
     assert drawn == {
         "objective (Proposition 1)": [(4.0, 3.0), (5.0, 4.0)],
-        "health of h: effective rank in a batch": [(3.0, 3.0)],
-        "kNN top-1 of the frozen network, %": [(25.0, 50.0)],
+        "collapse metric: effective rank of h in a batch": [(3.0, 3.0)],
+        "online evaluation: kNN top-1, %": [(25.0, 50.0)],
     }
 
 
-def test_picture_is_written(tmp_path):
+def test_the_figure_is_written(tmp_path):
     draw_run([row(10, 4.0), row(20, 3.0)], [], tmp_path / "deep" / "a.png", "title")
     assert (tmp_path / "deep" / "a.png").read_bytes().startswith(b"\x89PNG")

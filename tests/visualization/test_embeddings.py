@@ -1,4 +1,4 @@
-"""The principal plane against numpy, the picture's colours, the neighbours' table."""
+"""The principal plane against numpy, the colours of the plot, the table of neighbours."""
 
 import cv2
 import numpy as np
@@ -17,13 +17,13 @@ def blobs(per_class=15, classes=3):
     return Rows(centres[labels] + 0.4 * noise, labels, torch.arange(len(labels)), paths)
 
 
-def test_plane_is_that_of_the_covariances_eigenvectors():
+def test_the_plane_is_spanned_by_the_eigenvectors_of_the_covariance():
     features = torch.randn(30, 5, generator=torch.Generator().manual_seed(1))
-    points, share = principal_plane(features)
+    points, fraction = principal_plane(features)
     x = features.double().numpy()
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     values, vectors = np.linalg.eigh(np.cov(x.T))
-    np.testing.assert_allclose(share.numpy(), values[::-1][:2] / values.sum(), rtol=1e-6)
+    np.testing.assert_allclose(fraction.numpy(), values[::-1][:2] / values.sum(), rtol=1e-6)
     expected = (x - x.mean(0)) @ vectors[:, ::-1][:, :2]
     np.testing.assert_allclose(np.abs(points.numpy()), np.abs(expected), atol=1e-9)
     flipped, _ = principal_plane(features[torch.randperm(30)])
@@ -34,12 +34,12 @@ def test_plane_is_that_of_the_covariances_eigenvectors():
 
 
 def test_every_class_is_drawn_in_its_colour(tmp_path):
-    path = tmp_path / "deep" / "picture.png"
+    path = tmp_path / "deep" / "image.png"
     draw_embeddings(blobs(), path, class_names=("walk", "run"))
-    picture = cv2.imread(str(path))[..., ::-1].astype(int)
-    assert picture.shape[0] > 400
+    image = cv2.imread(str(path))[..., ::-1].astype(int)
+    assert image.shape[0] > 400
     for colour in ((31, 119, 180), (255, 127, 14), (44, 160, 44)):  # blue, orange, green
-        near = (np.abs(picture - np.array(colour)).sum(axis=2) < 120).sum()
+        near = (np.abs(image - np.array(colour)).sum(axis=2) < 120).sum()
         assert near > 300, colour
 
 

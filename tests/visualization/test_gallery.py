@@ -1,4 +1,4 @@
-"""The gallery: what is on it, that it needs nothing else, that names cannot break it."""
+"""The gallery: its content, that it is self-contained, that hostile names are escaped."""
 
 import base64
 import os
@@ -23,7 +23,7 @@ from sce_video.visualization.gallery import (
 
 
 class Page(HTMLParser):
-    """Collects tags and text; complains of tags that do not close."""
+    """Collects tags and text; fails on tags that are not closed."""
 
     VOID = {"img", "meta"}
 
@@ -81,12 +81,12 @@ def test_frames_are_small_and_in_proportion(tmp_path):
         assert {frame.shape for frame in frames} == {(*expected, 3)}
 
 
-def test_a_file_that_holds_fewer_frames_than_it_says(shared_videos):
+def test_a_file_with_fewer_frames_than_its_header_states(shared_videos):
     frames, _ = sample_frames(shared_videos / "formats" / "derived__truncated50_test.avi")
     assert len(frames) == 4
 
 
-def test_missing_and_broken_files_are_entries(tmp_path, video):
+def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
     (tmp_path / "broken.mp4").write_bytes(b"no video")
     missing = read_entry("m.mp4", tmp_path / "m.mp4", 2, 0.5)
     broken = read_entry("b.mp4", tmp_path / "broken.mp4", 3, 0.4)
@@ -123,7 +123,7 @@ def test_what_the_page_shows(tmp_path):
     assert [p.name for p in (tmp_path / "sub").iterdir()] == ["g.html"]
 
 
-def test_pictures_are_in_the_page_in_their_colours(tmp_path):
+def test_frames_are_embedded_with_correct_colours(tmp_path):
     red = np.zeros((60, 80, 3), np.uint8)
     red[..., 0] = 255
     write_gallery(tmp_path / "g.html", QUERY, [entry(frames=[red])])
@@ -151,7 +151,7 @@ EVIL = [
 
 
 @pytest.mark.parametrize("name", EVIL)
-def test_names_are_text_and_nothing_else(tmp_path, name):
+def test_hostile_names_are_shown_as_text(tmp_path, name):
     file = str(tmp_path / name.replace("/", "_"))
     bad = entry(rank=2, name=name, problem=f"cannot {name}", frames=[])
     write_gallery(
@@ -179,7 +179,7 @@ def test_no_results(tmp_path):
     assert "There is no other video in the index." in Page((tmp_path / "g.html").read_text()).texts
 
 
-def test_the_picture(tmp_path):
+def test_the_image(tmp_path):
     colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
     entries = [
         entry(rank=i or None, frames=[np.full((60, 80, 3), colour, np.uint8)] * 4, similarity=0.5)
@@ -187,10 +187,10 @@ def test_the_picture(tmp_path):
     ]
     figure = draw_gallery(entries[0], entries[1:], "a note with $ signs $")
     figure.savefig(tmp_path / "g.png")
-    picture = cv2.cvtColor(cv2.imread(str(tmp_path / "g.png")), cv2.COLOR_BGR2RGB)
+    image = cv2.cvtColor(cv2.imread(str(tmp_path / "g.png")), cv2.COLOR_BGR2RGB)
     rows = []
     for colour in colours:
-        where = np.argwhere((np.abs(picture.astype(int) - colour) < 3).all(axis=2))
+        where = np.argwhere((np.abs(image.astype(int) - colour) < 3).all(axis=2))
         rows.append((where[:, 0].min(), where[:, 0].max()))
         assert len(where) > 4 * 80 * 60
     assert rows[0][1] < rows[1][0] < rows[1][1] < rows[2][0]

@@ -53,10 +53,10 @@ def config(tmp_path: Path) -> Path:
 
 
 def test_it_writes_a_sheet(tool: ModuleType, config: Path, tmp_path: Path) -> None:
-    out = tmp_path / "pictures" / "views.png"
+    out = tmp_path / "images" / "views.png"
     tool.main([str(config), "--out", str(out), "--num", "2"])
-    picture = cv2.imread(str(out))
-    assert picture is not None and picture.std() > 10
+    image = cv2.imread(str(out))
+    assert image is not None and image.std() > 10
 
 
 def test_rows_name_videos_at_equal_steps(tool: ModuleType, config: Path) -> None:

@@ -32,7 +32,7 @@ def test_denormalise_undoes_the_preprocessor() -> None:
     np.testing.assert_allclose(frames, batch["inputs"][1][2].numpy() / 255, atol=1e-6)
 
 
-def test_the_description_tells_what_was_drawn_in_order() -> None:
+def test_the_description_lists_the_transforms_in_order() -> None:
     parameters = draw_parameters(named_view("strong-gamma", 1.0), range(200), view=0)
     names = ("brightness", "contrast", "saturation", "hue")
     for i in range(200):
@@ -51,7 +51,7 @@ def test_the_description_has_the_values() -> None:
     assert f"blur {parameters.sigma[i]:.2f} px" in text
 
 
-def test_rows_are_videos_by_views_with_what_the_network_gets() -> None:
+def test_rows_are_videos_by_views_and_show_the_network_input() -> None:
     batch = make_batch()
     preprocessor = VideoDataPreprocessor(views=[dict(name="strong", strength=1.0)] * 2)
     rows = view_rows(preprocessor, batch, ["a", "b", "c"])
@@ -89,17 +89,17 @@ def test_the_sheet_shows_the_frames_from_left_to_right(tmp_path: Path, shown: in
     colours = [(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)]
     path = tmp_path / "sheet.png"
     draw_view_sheet([colour_row(colours)] * 2, max_frames=shown).savefig(path)
-    picture = cv2.imread(str(path))[:, :, ::-1]
-    places = []
+    image = cv2.imread(str(path))[:, :, ::-1]
+    centres = []
     for colour in colours:
-        ys, xs = np.nonzero((picture == np.array(colour) * 255).all(axis=-1))
-        places.append((len(xs), xs.mean() if len(xs) else None))
+        ys, xs = np.nonzero((image == np.array(colour) * 255).all(axis=-1))
+        centres.append((len(xs), xs.mean() if len(xs) else None))
         # Two rows, so the same frame twice, one below the other.
-        assert len(xs) == 0 or ys.max() - ys.min() > picture.shape[0] / 3
+        assert len(xs) == 0 or ys.max() - ys.min() > image.shape[0] / 3
     if shown == 3:
-        assert places[0][1] < places[1][1] < places[2][1]
+        assert centres[0][1] < centres[1][1] < centres[2][1]
     else:  # first and last
-        assert places[1][0] == 0 and places[0][1] < places[2][1]
+        assert centres[1][0] == 0 and centres[0][1] < centres[2][1]
 
 
 def test_long_titles_are_wrapped_inside_the_sheet() -> None:

@@ -1,4 +1,4 @@
-"""Draw what a training logged: objective and its parts, similarity, health, kNN accuracy.
+"""Plot what a training logged: objective, similarity, collapse metric, kNN accuracy.
 
 python tools/analysis/plot_run.py WORK_DIR [--out run.png] [--title TEXT]
 """
@@ -8,13 +8,13 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sce_video.visualization.curves import draw_run, read_judgements, read_scalars
+from sce_video.visualization.curves import draw_run, read_online_evaluations, read_scalars
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Draw what a training logged.")
+    parser = argparse.ArgumentParser(description="Plot what a training logged.")
     parser.add_argument("work_dir", type=Path, help="work directory of the training")
-    parser.add_argument("--out", type=Path, help="picture to write: WORK_DIR/run.png")
+    parser.add_argument("--out", type=Path, help="image to write (default: WORK_DIR/run.png)")
     parser.add_argument("--title", default="")
     return parser.parse_args(argv)
 
@@ -22,7 +22,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
     out = args.out or args.work_dir / "run.png"
-    draw_run(read_scalars(args.work_dir), read_judgements(args.work_dir), out, args.title)
+    scalars, evaluations = read_scalars(args.work_dir), read_online_evaluations(args.work_dir)
+    draw_run(scalars, evaluations, out, args.title)
     print(f"wrote {out}")
 
 

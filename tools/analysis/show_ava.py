@@ -1,12 +1,12 @@
-"""Draw persons and their actions, on a key frame of AVA or on a video of one's own.
+"""Draw persons and their actions, on a key frame of AVA or on any other video.
 
     python tools/analysis/show_ava.py CONFIG CHECKPOINT --key VIDEO_ID,SECOND --out frame.png
     python tools/analysis/show_ava.py CONFIG CHECKPOINT --video my.mp4 --at 3.5 \
         --boxes 0.1,0.2,0.5,0.95 0.6,0.1,0.9,0.9 --out clip.mp4
 
---out decides: .png or .jpg is the one frame, .mp4 two seconds around it. With --key the boxes are
-the person detections of the test list, and what is true stands beside each as "true: ...". Files
-and lists are those of the config; --cfg-options changes them.
+The extension of --out selects the output: .png or .jpg one frame, .mp4 two seconds around it. With
+--key the boxes are the person detections of the test list, and each caption includes the annotated
+actions as "true: ...". Files and lists are those of the config; --cfg-options changes them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip
 
 
 class Moment(NamedTuple):
-    """What is to be drawn; ``true`` has the known actions of each box."""
+    """A moment of a video and its boxes; ``true`` has the annotated actions of each box."""
 
     path: str
     second: float
@@ -42,7 +42,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Draw persons and their actions.")
     parser.add_argument("config", help="a recipe of configs/downstream/detection")
-    parser.add_argument("checkpoint", help="a checkpoint that it trained")
+    parser.add_argument("checkpoint", help="a checkpoint trained by this recipe")
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--key", metavar="VIDEO_ID,SECOND", help="a key frame of the test list")
     what.add_argument("--video", help="a video of your own")
@@ -57,8 +57,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def of_own_video(args: argparse.Namespace) -> Moment:
-    """The boxes of the command line."""
+def moment_of_video(args: argparse.Namespace) -> Moment:
+    """The moment and boxes given on the command line."""
     if args.at is None or not args.boxes:
         raise ValueError("--video needs --at SECOND and --boxes X1,Y1,X2,Y2 [...]")
     try:
@@ -69,15 +69,15 @@ def of_own_video(args: argparse.Namespace) -> Moment:
     return Moment(args.video, args.at, 0.0, boxes, [[] for _ in boxes])
 
 
-def of_test_list(args: argparse.Namespace, actions: list[Action]) -> Moment:
-    """The detections of a key frame, and the actions of the true box that each lies on."""
+def moment_of_key_frame(args: argparse.Namespace, actions: list[Action]) -> Moment:
+    """The detections of a key frame, each with the actions of the annotated box it overlaps."""
     cfg = load_config(args.config, args.cfg_options)
     dataset = DATASETS.build({**cfg.test_dataloader.dataset, "pipeline": []})
     video, _, second = args.key.partition(",")
     wanted = (video, int(second)) if second.isdecimal() else None
     found = [i for i in range(len(dataset)) if dataset.key(i) == wanted]
     if not found:
-        raise ValueError(f"{args.key!r} is no key frame of {dataset.ann_file} (VIDEO_ID,SECOND)")
+        raise ValueError(f"{args.key!r} is not a key frame of {dataset.ann_file} (VIDEO_ID,SECOND)")
     frame = next(f for f in read_key_frames(dataset.ann_file) if (f.video, f.timestamp) == wanted)
     names = {action.id: action.name for action in actions}
     boxes, true = dataset.boxes(found[0]), []
@@ -90,13 +90,13 @@ def of_test_list(args: argparse.Namespace, actions: list[Action]) -> Moment:
 
 
 def show(args: argparse.Namespace) -> str:
-    """Score, draw, write; returns what the persons do, for the terminal."""
+    """Score, draw and write; returns the persons' actions as text."""
     kind = Path(args.out).suffix.lower()
     if kind not in (".png", ".jpg", ".mp4"):
         raise ValueError(f"--out must end in .png, .jpg or .mp4, got {args.out}")
     cfg = load_config(args.config, args.cfg_options)
     actions = list(read_actions(args.actions or cfg.test_evaluator[0].actions))
-    moment = of_own_video(args) if args.video else of_test_list(args, actions)
+    moment = moment_of_video(args) if args.video else moment_of_key_frame(args, actions)
     model = load_action_model(args.config, args.checkpoint, args.cfg_options)
     scores = score_boxes(model, moment.path, moment.second, moment.boxes, moment.begins_at)
     captions = [top_actions(row, actions, args.top) for row in scores]
@@ -106,11 +106,11 @@ def show(args: argparse.Namespace) -> str:
     ]
     around = 1.0 if kind == ".mp4" else 0.0
     frames, rate = read_moment(moment.path, moment.second - moment.begins_at, around)
-    pictures = [draw_boxes(frame, moment.boxes, drawn) for frame in frames]
+    images = [draw_boxes(frame, moment.boxes, drawn) for frame in frames]
     Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     if kind == ".mp4":
-        write_clip(args.out, pictures, rate)
-    elif not cv2.imwrite(args.out, cv2.cvtColor(pictures[0], cv2.COLOR_RGB2BGR)):
+        write_clip(args.out, images, rate)
+    elif not cv2.imwrite(args.out, cv2.cvtColor(images[0], cv2.COLOR_RGB2BGR)):
         raise ValueError(f"{args.out} cannot be written")
     lines = [
         f"person {i + 1}, box {[round(float(v), 2) for v in box]}: {'; '.join(text)}"

@@ -1,10 +1,10 @@
-"""Draw what a config's training views look like.
+"""Draw the augmented training views of a config.
 
     python tools/analysis/show_views.py CONFIG --out views.png [--num 4] [--seed 0]
                                         [--frames 8] [--cfg-options KEY=VALUE ...]
 
 Takes videos at equal steps through the training set, runs pipeline, collation and augmentation as
-training does, and writes a sheet: a row per view, a column per frame, titled with what was done.
+in training, and writes a sheet: a row per view, a column per frame, titled with the transforms.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Draw what a config's training views look like.")
+    parser = argparse.ArgumentParser(description="Draw the augmented training views of a config.")
     parser.add_argument("config", help="path of a config file")
-    parser.add_argument("--out", required=True, help="picture to write, .png, .jpg, .pdf, ...")
+    parser.add_argument("--out", required=True, help="image to write, .png, .jpg, .pdf, ...")
     parser.add_argument("--num", type=int, default=4, help="videos to show (4)")
-    parser.add_argument("--seed", type=int, default=0, help="another seed shows other draws (0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the augmentation (0)")
     parser.add_argument("--frames", type=int, default=8, help="frames to show of a view (8)")
     parser.add_argument(
         "--cfg-options",
@@ -44,10 +44,10 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
-    """The one of the model, else the one at the top of the config, as the runner chooses.
+    """The data preprocessor of the model, or of the top level of the config, as in the runner.
 
     Raises:
-        ValueError: The config has none, or it is of another class.
+        ValueError: The config has none, or one of another class.
     """
     config = cfg.get("model", {}).get("data_preprocessor") or cfg.get("data_preprocessor")
     if config is None:
@@ -59,7 +59,7 @@ def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
 
 
 def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
-    """Rows of ``num`` videos at equal steps through the training set, or all it has if fewer."""
+    """Rows of ``num`` videos at equal steps through the training set, or of all if it has fewer."""
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     preprocessor = build_preprocessor(cfg)
     indices = np.linspace(0, len(dataset) - 1, min(num, len(dataset))).round().astype(int).tolist()
@@ -71,7 +71,7 @@ def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
 
 
 def name_video(dataset: Any, index: int, label: int) -> str:
-    """Folder and name of the file, and its label where it has one."""
+    """Folder and name of the file, and its label if it has one."""
     path = Path(dataset.videos.path(index))
     return "/".join(path.parts[-2:]) + (f"   label {label}" if label >= 0 else "")
 

@@ -1,0 +1,169 @@
+"""Names and phrases that the markdown and the HTML page of a report share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from sce_video.reporting.comparability import views_of
+from sce_video.reporting.paper_results import PaperResult
+from sce_video.reporting.result_files import Result, count_of
+
+TITLE = "Results compared with those of the paper"
+LEGEND = (
+    "Percent, as in the paper; differences in percentage points. Every number of the paper is "
+    "listed with its table and row. Retrieval is centred; plain is without centring. Deviations "
+    "from the paper's evaluation protocol are listed with the result."
+)
+COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
+OTHER_COLUMNS = ("results", "benchmark", "metrics", "why not compared", "evaluation")
+
+_NAMES = {
+    "kinetics400": "Kinetics-400",
+    "kinetics200": "Kinetics-200",
+    "ucf101": "UCF101",
+    "hmdb51": "HMDB51",
+    "ssv2": "SSv2",
+    "ava": "AVA",
+    "r3d18": "ResNet3D-18",
+    "r3d50": "ResNet3D-50",
+    "linear": "linear",
+    "finetune": "finetuned",
+    "retrieval": "retrieval",
+    "supervised": "supervised",
+    "detection": "detection",
+    "top1": "top-1",
+    "top5": "top-5",
+    "sce": "SCE",
+    "sce_baseline": "SCE baseline",
+    "mean_class_accuracy": "mean class accuracy",
+}
+#: Metrics that are not fractions from 0 to 1.
+_NOT_FRACTIONS = frozenset({"feature_std", "effective_rank", "loss"})
+
+
+def describe_evaluation(result: Result) -> str:
+    """How a result was measured, in one line; for a mean, what the splits share and each split."""
+    if not result.parts:
+        return ", ".join(_evaluation_words(result))
+    words = [_evaluation_words(part) for part in result.parts]
+    shared = [word for word in words[0] if all(word in others for others in words)]
+    lines = [", ".join(shared)] if shared else []
+    for part, own in zip(result.parts, words, strict=True):
+        top1 = part.metric("top1")
+        value = [] if top1 is None else [_percent(top1)]
+        rest = [word for word in own if word not in shared]
+        lines.append(f"split {part.split}: {', '.join([*value, *rest])}")
+    return "; ".join(lines)
+
+
+def _evaluation_words(result: Result) -> list[str]:
+    protocol = result.protocol
+    words = []
+    views = views_of(protocol)
+    if views is not None:
+        words.append(f"{views[0]} x {views[1]} views")
+    for name in ("crop_size", "test_size"):
+        if isinstance(protocol.get(name), int):
+            words.append(f"crop {protocol[name]}")
+            break
+    counted = (("videos", "videos"), ("bank_videos", "gallery videos"), ("failures", "failed"))
+    for name, what in counted:
+        value = count_of(protocol.get(name))
+        if value is not None:
+            words.append(f"{value:,} {what}")
+    test = protocol.get("test")
+    for source in (protocol, test if isinstance(test, dict) else {}):
+        decoder = source.get("decoder_version") or source.get("decoder")
+        if decoder:
+            words.append(f"decoder {decoder}")
+            break
+    checkpoint = protocol.get("checkpoint")
+    if isinstance(checkpoint, dict):
+        digest = str(checkpoint.get("sha256") or "")[:12]
+        path = checkpoint.get("path") or checkpoint.get("source") or "?"
+        words.append(f"checkpoint {_basename(path)}{f' ({digest})' if digest else ''}")
+    for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
+        fraction = result.metric(name)
+        if fraction is not None:
+            words.append(f"{what} {_percent(fraction)}")
+    return words
+
+
+def describe_benchmark(result: Result) -> str:
+    """The setting that a result states: data, protocol, split, network, clip, pretraining."""
+    benchmark = result.benchmark
+    if not benchmark:
+        return "not stated"
+    words = [
+        _name(benchmark.get("dataset")),
+        _name(benchmark.get("protocol")),
+        describe_split(result.split),
+        _name(benchmark.get("network")),
+        f"{benchmark.get('frames')} x {benchmark.get('size')}²",
+    ]
+    source = benchmark.get("pretrained_on")
+    method = benchmark.get("pretraining")
+    trained = f"pretrained on {_name(source)}" if source is not None else "not pretrained"
+    words.append(trained if method is None else f"{trained} by {_name(method)}")
+    return ", ".join(word for word in words if word)
+
+
+def describe_split(split: int | str | None) -> str:
+    """``split 1``, ``mean of 3 splits``; empty if there is only one split."""
+    if split is None or split == "val":
+        return ""
+    return f"split {split}" if isinstance(split, int) else f"{split} splits"
+
+
+def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
+    """Benchmark, network, pretraining and value of the numbers of one cell."""
+    paper = papers[0]
+    metric = _name(paper.metric)
+    if paper.protocol == "retrieval":
+        ranks = [p.metric.removeprefix("retrieval_r") for p in papers]
+        metric = f"R@{'/'.join(ranks)}"
+    words = [_name(paper.dataset), _name(paper.protocol), describe_split(paper.split), metric]
+    benchmark = ", ".join(word for word in words if word)
+    network = f"{_name(paper.network)}, {paper.frames} x {paper.size}²"
+    source = "none" if paper.pretrained_on is None else _name(paper.pretrained_on)
+    if paper.pretraining is not None:
+        source += f", {_name(paper.pretraining)}"
+    return benchmark, network, source, format_values(p.value for p in papers)
+
+
+def describe_metrics(result: Result) -> list[str]:
+    """``top-1 60.2`` for every metric; fractions as percent."""
+    words = []
+    for name, value in result.metrics.items():
+        shown = f"{value:.2f}" if name in _NOT_FRACTIONS else _percent(value)
+        words.append(f"{_name(name)} {shown}")
+    return words
+
+
+def format_values(values: Iterable[float]) -> str:
+    """``74.4 / 85.6 / 90.0``."""
+    return " / ".join(f"{value:.1f}" for value in values)
+
+
+def format_differences(values: Sequence[float], papers: Sequence[PaperResult]) -> str:
+    """Signed differences of the rounded numbers, so that they agree with what is shown."""
+    pairs = zip(values, papers, strict=True)
+    return " / ".join(_signed(round(value, 1) - paper.value) for value, paper in pairs)
+
+
+def _signed(points: float) -> str:
+    text = f"{points:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+def _basename(path: Any) -> str:
+    return str(path).replace("\\", "/").rsplit("/", 1)[-1]
+
+
+def _name(value: Any) -> str:
+    return _NAMES.get(value, value) if isinstance(value, str) else str(value)

@@ -1,0 +1,30 @@
+"""HTML templates: values are escaped, and a missing variable is an error."""
+
+from __future__ import annotations
+
+import jinja2
+import pytest
+
+from sce_video.utils.html_template import render_template
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    """An importable package with the template ``a.html``."""
+    folder = tmp_path / "package_with_template" / "templates"
+    folder.mkdir(parents=True)
+    (folder.parent / "__init__.py").touch()
+    (folder / "a.html").write_text('<p title="{{ text }}">{{ text }}</p>\n')
+    monkeypatch.syspath_prepend(tmp_path)
+    return "package_with_template"
+
+
+def test_values_are_escaped(package):
+    page = render_template(package, "a.html", {"text": "<b>\"&'"})
+    escaped = "&lt;b&gt;&#34;&amp;&#39;"
+    assert page == f'<p title="{escaped}">{escaped}</p>\n'
+
+
+def test_a_missing_variable_is_an_error(package):
+    with pytest.raises(jinja2.UndefinedError, match="text"):
+        render_template(package, "a.html", {"txt": "x"})
