@@ -19,6 +19,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "av>=14",
+        "filelock>=3.30",
         "matplotlib",
         "mmaction2>=1.1,!=1.2.0",
         "mmcv-lite>=2.0.1,<2.1",
@@ -26,6 +27,8 @@ setup(
         "numpy>=1.26",
         "opencv-python>=4.8",
         "packaging",
+        "pebble>=5.2",
+        "rich>=13",
         "scipy",
         "setuptools<81",
         "tensorboard",
