@@ -137,11 +137,11 @@ def _outcome_of(future: Future, timeout: float) -> Outcome:
     error = future.exception()
     if error is None:
         return future.result()
-    expired = isinstance(error, ProcessExpired)
-    if isinstance(error, TimeoutError) or (expired and error.exitcode == -signal.SIGALRM):
+    code = error.exitcode if isinstance(error, ProcessExpired) else None
+    if isinstance(error, TimeoutError) or code == -signal.SIGALRM:
         return Outcome(None, "timeout", f"not done after {timeout:g} s")
-    if expired:
-        return Outcome(None, "crash", _describe_exit(error.exitcode))
+    if code is not None:
+        return Outcome(None, "crash", _describe_exit(code))
     return Outcome(None, "error", f"{type(error).__name__}: {error}")
 
 

@@ -57,8 +57,8 @@ def test_the_bar_of_a_terminal_shows_rate_time_left_and_failures(monkeypatch):
 def test_a_log_file_does_not_import_rich():
     """Its import takes longer than many a run of a tool."""
     script = (
-        "import sys; from sce_video.utils.progress import Progress; Progress(1, 'checking').finish();"
-        "sys.exit('rich' in sys.modules)"
+        "import sys; from sce_video.utils.progress import Progress;"
+        "Progress(1, 'checking').finish(); sys.exit('rich' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
     assert done.returncode == 0 and done.stderr.startswith("checking 0/1")

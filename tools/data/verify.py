@@ -48,7 +48,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Decode every file of a data set completely and list those with problems.",
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
-    parser.add_argument("list", help="annotation list ('path label' per line), or a folder of videos")
+    parser.add_argument(
+        "list", help="annotation list ('path label' per line), or a folder of videos"
+    )
     parser.add_argument(
         "--data-root",
         help="folder the paths are relative to (default: the list's folder or the current one)",

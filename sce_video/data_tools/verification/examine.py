@@ -124,5 +124,3 @@ def _usable(reader: VideoReader) -> dict[str, Any]:
             "seconds": float(error.timestamps[-1]) + left,
         }
     return {}
-
-

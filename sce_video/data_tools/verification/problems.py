@@ -199,5 +199,3 @@ def _describe_wrong_container(path: str, facts: dict[str, Any]) -> str | None:
     if extension == ".webm" and facts["codec"] not in _WEBM_CODECS:
         return f"extension {extension}, but the codec {facts['codec']} makes it a Matroska file"
     return None
-
-

@@ -147,5 +147,3 @@ def _facts_of(outcome: Outcome) -> dict[str, Any]:
         return {"outcome": "timeout", "error": outcome.detail}
     words = {"crash": "the decoder crashed", "error": "examining it failed"}[outcome.fault]
     return {"outcome": "crash", "error": f"{words}: {outcome.detail}"}
-
-
