@@ -23,7 +23,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "av>=14",
-        "filelock",
+        "filelock>=3.30",
         "jinja2>=3.1",
         "matplotlib",
         "mmaction2>=1.1,!=1.2.0",
@@ -32,6 +32,8 @@ setup(
         "numpy>=1.26",
         "opencv-python>=4.8",
         "packaging",
+        "pebble>=5.2",
+        "rich>=13",
         "scipy",
         "setuptools<81",
         "tensorboard",
@@ -40,6 +42,6 @@ setup(
     extras_require={
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
-        "dev": ["decord>=0.6", "mypy", "pytest", "ruff"],
+        "dev": ["decord>=0.6", "mypy", "pytest", "pytest-xdist", "ruff"],
     },
 )

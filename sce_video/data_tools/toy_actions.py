@@ -1,12 +1,11 @@
-"""Toy-action videos: labelled, generated, real h264 files, for the quickstart and for trials.
+"""Toy-action videos: generated, labelled h264 files, for the quickstart and for experiments.
 
 A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
-(bouncing along straight lines, going round in a circle, shaking to and fro, or growing and
-shrinking on the spot). Either alone tells only a part of the classes. A class stays what it is
-when a video is mirrored, played backwards or recoloured: place, size, direction, speed, phase,
-orientation, shades and background are drawn at random. What a class is not made of does not last:
-light and background drift, so that two clips of a video have little in common but what moves and
-how. The colours are muted: with bright random ones a network matches two views by colour alone.
+(bouncing along straight lines, moving in a circle, shaking, or growing and shrinking in place).
+Either alone does not determine the class. Mirroring, reversing or recolouring a video keeps its
+class: position, size, direction, speed, phase, orientation, shades and background are random. Light
+and background drift, so two clips of a video share little except what moves and how. The colours
+are muted: with bright random colours a network matches two views by colour alone.
 """
 
 from __future__ import annotations
@@ -27,20 +26,20 @@ HOWS = ("bounce", "circle", "shake", "pulse")
 CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
 PARTS = ("train", "val", "test")
 MANIFEST = "manifest.json"
-# Raise it whenever the pictures change: older files are then not mistaken for these.
+# Increase whenever the frames change, so that a folder of older files is not mistaken for these.
 _VERSION = 2
-_MIDDLE = 128  # grey level that backgrounds and discs are centred on
+_MIDDLE = 128  # mean grey level of backgrounds and discs
 _NOISE = 2.0  # standard deviation, grey levels
-_TINT = 0.02  # largest deviation of a colour channel from grey, as a share
+_TINT = 0.02  # largest relative deviation of a colour channel from grey
 
 
 class Motion(NamedTuple):
-    """Where the disc is at every frame, in units of the frame's side."""
+    """Position of the disc in every frame, in units of the frame's side."""
 
     x: np.ndarray
-    """Centre, (T,), 0 is the left edge and 1 the right."""
+    """Centre, (T,), from 0 at the left edge to 1 at the right."""
     y: np.ndarray
-    """Centre, (T,), 0 is the top edge and 1 the bottom."""
+    """Centre, (T,), from 0 at the top edge to 1 at the bottom."""
     radius: np.ndarray
     """(T,)."""
 
@@ -56,19 +55,19 @@ def generate_toy_actions(
     workers: int = 2,
     overwrite: bool = False,
 ) -> Path:
-    """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; nothing is done twice.
+    """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; existing videos are kept.
 
-    The picture of a file depends on ``seed``, its part and its number alone: a part is the same
-    whatever the other parts' sizes, and no two parts share a draw. A run that was broken off goes
-    on where it stopped; a part that the folder lacks is added to it.
+    The frames of a video depend on ``seed``, its part and its number alone: a part is the same
+    whatever the sizes of the others, and no two parts share a random draw. An interrupted run is
+    resumed by calling this again; parts that the folder lacks are added to it.
 
     Args:
-        root: Folder to write to; made if need be.
-        num_videos: Videos of each part, ``{"train": 480, "val": 120, "test": 240}``. Classes take
-            turns, so the counts of two classes differ by one at most.
-        seed: Of all randomness, 0 or more.
+        root: Folder to write to; made if needed.
+        num_videos: Number of videos by part, ``{"train": 480, "val": 120, "test": 240}``. Classes
+            alternate, so their counts differ by one at most.
+        seed: Random seed, 0 or more.
         size: Height and width in pixels, even and at least 16.
-        num_frames: Frames of a video.
+        num_frames: Frames per video.
         fps: Frames per second.
         workers: Threads that render and encode.
         overwrite: Replace the videos of a folder that was made with other parameters.
@@ -77,8 +76,8 @@ def generate_toy_actions(
         ``root`` as a path.
 
     Raises:
-        ValueError: a bad parameter; a folder made with other parameters; a folder with files that
-            did not come from here.
+        ValueError: A parameter out of range, a folder made with other parameters, or a folder with
+            other files.
     """
     root = Path(root)
     _check(num_videos, seed, size, num_frames, fps, workers)
@@ -124,14 +123,14 @@ def render_toy_action(
     """The frames of one video, uint8 (T, size, size, 3), RGB.
 
     Raises:
-        ValueError: an unknown ``what`` or ``how``.
+        ValueError: ``what`` or ``how`` is unknown.
     """
     if what not in WHATS or how not in HOWS:
         raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
     motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
     centres = (np.arange(size, dtype=np.float32) + 0.5) / size
     radius = motion.radius[:, None, None]
-    # Seen from the disc's centre, in disc radii.
+    # Relative to the disc's centre, in disc radii.
     dx = (centres[None, None, :] - motion.x[:, None, None]) / radius  # (T, 1, W)
     dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
     distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
@@ -152,7 +151,7 @@ def render_toy_action(
 
 
 def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
-    """Where the disc goes (float32); every motion has the same spread of sizes."""
+    """Motion of the disc, float32; all motions have the same distribution of sizes."""
     still = np.ones_like(seconds)
     radius = rng.uniform(0.27, 0.39)
     x, y = rng.uniform(0.3, 0.7, size=2).tolist()
@@ -169,7 +168,7 @@ def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Mot
         x, y = rng.uniform(0.42, 0.58, size=2).tolist()
         around = phase + 2 * math.pi * turns
         return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
-    # On the spot, but for a slow drift: the place is not what tells one video from another.
+    # In place, except for a slow drift, so that the position does not identify a video.
     drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
     centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
     if how == "shake":
@@ -204,7 +203,7 @@ def _draw_pattern(
 
 
 def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
-    """Grey clouds that drift by, (T, H, W) float32: what is seen of them does not last."""
+    """Drifting grey clouds, (T, H, W) float32, of which a clip sees a part only."""
     clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(8, 14)
     clouds = (_MIDDLE + clouds).astype(np.float32)
     around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 9, num_frames)
@@ -214,7 +213,7 @@ def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np
 
 
 def _drift_light(rng: np.random.Generator, grey: np.ndarray, fps: int) -> np.ndarray:
-    """Contrast and brightness that swing by themselves: light says nothing about the video."""
+    """Oscillate contrast and brightness independently, so that light does not identify a video."""
     seconds = np.arange(len(grey)) / fps
     phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
     swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * seconds)
@@ -242,10 +241,10 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 
 
 def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
-    """Encode (T, H, W, 3) to h264; the file appears whole or not at all."""
+    """Encode (T, H, W, 3) to h264 atomically."""
     path.parent.mkdir(parents=True, exist_ok=True)
     unfinished = path.with_suffix(".part")
-    # Every frame a key frame: reading four of sixty decodes four. One thread: equal bytes.
+    # All frames are key frames: reading four of sixty decodes four. One thread: reproducible bytes.
     options = {"crf": "18", "preset": "ultrafast", "tune": "fastdecode", "g": "1", "threads": "1"}
     with av.open(str(unfinished), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
@@ -258,12 +257,12 @@ def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
 
 
 def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
-    """Make the folder ours: check or write its manifest, drop videos of other parameters."""
+    """Check or write the folder's manifest; with overwrite remove videos of other parameters."""
     manifest = root / MANIFEST
     if manifest.exists():
         found = json.loads(manifest.read_text(encoding="utf-8"))
         changed = _changes(found, parameters)
-        if not changed:  # parts that are not asked for now stay
+        if not changed:  # other parts are kept
             parameters = {
                 **parameters,
                 "num_videos": {**found["num_videos"], **parameters["num_videos"]},
@@ -278,13 +277,15 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
                 "choose another folder, or overwrite=True to replace them"
             )
     elif root.exists() and any(root.iterdir()):
-        raise ValueError(f"{root} is not empty and holds no toy actions: choose another folder")
+        raise ValueError(
+            f"{root} is not empty and does not hold toy actions: choose another folder"
+        )
     root.mkdir(parents=True, exist_ok=True)
     manifest.write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
 
 
 def _changes(found: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
-    """What keeps the videos of a manifest from being these."""
+    """Names of the parameters in which a manifest differs."""
     counts = found.get("num_videos", {})
     changed = [
         f"number of {part} videos"

@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, whatever happens while they are written."""
+"""Atomic files: complete or absent, whatever happens while they are written."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from typing import Any
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """A hidden name beside ``path``, to write to; the file gets ``path`` when the block ends well.
+    """A hidden path beside ``path`` to write to, renamed to ``path`` when the block succeeds.
 
-    Until then, and when the block ends with an exception, what was at ``path`` stays. The folder is
-    made; what was written reaches the disk before the old file goes.
+    If the block raises, the file at ``path`` stays as it was. The folder is made if needed, and
+    the new content is on the disk before the old file is replaced.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Processes of several machines, whose numbers may be the same, write to one disk.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    # Machines that share the disk may have processes of the same number.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
-        yield unfinished
-        with open(unfinished, "rb") as file:
+        yield temporary
+        with open(temporary, "rb") as file:
             os.fsync(file.fileno())
-        os.replace(unfinished, path)
+        os.replace(temporary, path)
     finally:
-        unfinished.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
-    """Write a text whole or not at all; names of files that are no UTF-8 keep their bytes."""
-    with atomic_file(path) as unfinished:
-        unfinished.write_bytes(text.encode("utf-8", errors="surrogateescape"))
+    """Write a text file atomically; paths in it that are not UTF-8 keep their bytes."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(text.encode("utf-8", errors="surrogateescape"))
 
 
 def write_json(path: str | Path, content: dict[str, Any]) -> None:
-    """Write plain data whole or not at all."""
+    """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")

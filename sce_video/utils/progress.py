@@ -1,26 +1,26 @@
-"""Progress of a long count, on stderr."""
+"""Progress of a long count on stderr: a bar on a terminal, a line now and then in a log file."""
 
 from __future__ import annotations
 
+import atexit
 import sys
 import time
 from collections.abc import Callable
-from typing import TextIO
+from datetime import timedelta
+from typing import Any, TextIO
 
 
 class Progress:
-    """Says how far a count is, with rate and time left.
-
-    On a terminal one line is written over and over; elsewhere (a log file) a line now and then.
+    """Shows count, rate, time left and failures.
 
     Args:
-        total: What is counted to.
+        total: Number to count to.
         title: First words of the line.
-        stream: Where to write, stderr unless given.
-        clock: Seconds, for tests.
-        every: Seconds between two lines where there is no terminal.
-        unit: What is counted.
-        begin: What an earlier run has done; no part of the rate.
+        stream: Stream to write to, stderr by default.
+        clock: Gives the time in seconds, for tests.
+        every: Seconds between two lines of a log file.
+        unit: Name of what is counted.
+        begin: Number done by an earlier run, which the rate leaves out.
     """
 
     def __init__(
@@ -33,35 +33,49 @@ class Progress:
         unit: str = "files",
         begin: int = 0,
     ) -> None:
-        self.total = total
-        self.title = title
-        self.unit = unit
+        self.total, self.title, self.unit = total, title, unit
         self.count = self._begin = begin
         self.failed = 0
         self._stream = stream if stream is not None else sys.stderr
-        self._clock = clock
-        self._terminal = self._stream.isatty()
-        self._every = 0.1 if self._terminal else every
+        self._clock, self._every = clock, every
         self._start = self._shown = clock()
+        self._bar = self._start_bar() if self._stream.isatty() else None
+
+    def _start_bar(self) -> Any:
+        from rich.console import Console  # here: log files need not pay for the import
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+
+        columns = TextColumn("{task.description}", markup=False), BarColumn(20)
+        bar = Bar(*columns, console=Console(file=self._stream))
+        bar.add_task(self.line(), total=self.total, completed=self.count)
+        bar.start()
+        atexit.register(bar.stop)  # shows the cursor again after an interrupt
+        return bar
 
     def advance(self, failed: bool = False) -> None:
-        """One more is done, or has failed."""
+        """Count one more, which may have failed."""
         self.count += 1
         self.failed += failed
-        now = self._clock()
-        if now - self._shown >= self._every and self.count < self.total:
-            self._shown = now
-            self._write(self.line())
+        log_is_due = self._clock() - self._shown >= self._every and self.count < self.total
+        if self._bar is not None or log_is_due:
+            self._show()
 
     def finish(self) -> None:
-        """Say how it ended."""
-        self._write(self.line())
-        if self._terminal:
-            self._stream.write("\n")
-            self._stream.flush()
+        """Show the final count and the time taken."""
+        self._show()
+        if self._bar is not None:
+            self._bar.stop()
+
+    def _show(self) -> None:
+        self._shown = self._clock()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self.count, description=self.line())
+        else:
+            print(self.line(), file=self._stream, flush=True)
 
     def line(self) -> str:
-        """The line to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
+        """The text to show: ``checking 1,200/13,320 (9%), 240 files/s, 0:00:50 left``."""
         seconds = max(self._clock() - self._start, 1e-9)
         rate = (self.count - self._begin) / seconds
         share = 100 * self.count // self.total if self.total else 100
@@ -69,14 +83,6 @@ class Progress:
         text = f"{self.title} {self.count:,}/{self.total:,} ({share}%), {shown} {self.unit}/s"
         text += f", {self.failed} unreadable" if self.failed else ""
         if self.count >= self.total:
-            return f"{text}, took {_duration(seconds)}"
-        return f"{text}, {_duration((self.total - self.count) / rate) if rate else '?'} left"
-
-    def _write(self, line: str) -> None:
-        self._stream.write(f"\r{line}\x1b[K" if self._terminal else f"{line}\n")
-        self._stream.flush()
-
-
-def _duration(seconds: float) -> str:
-    whole = round(seconds)
-    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+            return f"{text}, took {timedelta(seconds=round(seconds))}"
+        left = timedelta(seconds=round((self.total - self.count) / rate)) if rate else "?"
+        return f"{text}, {left} left"

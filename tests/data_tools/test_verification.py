@@ -11,20 +11,21 @@ import pytest
 from helpers import verification_fakes as fakes
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools import process_pool, verification
+from sce_video.data_tools import process_pool
 from sce_video.data_tools.verification import (
     CONTAINERS,
-    Journal,
     Limits,
     Problem,
     examine_file,
     file_problems,
     find_problems,
+    open_journal,
     read_videos,
     summarize,
     verify_videos,
     write_table,
 )
+from sce_video.data_tools.verification import examine as examine_module
 from sce_video.datasets.errors import VideoTimeoutError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 
@@ -82,11 +83,11 @@ def test_sound_files(videos, name, container, codec):
     ],
 )
 def test_durations_of_matroska(text, seconds):
-    assert verification._clock(text) == seconds
+    assert examine_module._parse_clock(text) == seconds
 
 
 def test_the_duration_of_a_file_with_nothing_but_video_is_that_of_the_video(videos, monkeypatch):
-    monkeypatch.setattr(verification, "_clock", lambda text: None)
+    monkeypatch.setattr(examine_module, "_parse_clock", lambda text: None)
     facts = examine(videos / "b.mkv")
     assert facts["header_seconds"] == pytest.approx(1.6, abs=0.01)
     assert facts["header_of_file"] is False
@@ -170,7 +171,7 @@ def test_time_is_also_looked_at_while_frames_are_decoded(videos, monkeypatch):
         if len(calls) == 20:
             raise VideoTimeoutError(path, "timed out while decoding")
 
-    monkeypatch.setattr(verification, "check_deadline", strike)
+    monkeypatch.setattr(examine_module, "check_deadline", strike)
     assert examine(videos / "a.mp4")["outcome"] == "timeout"
     assert len(calls) == 20
 
@@ -322,8 +323,8 @@ def test_duplicates_and_labels():
         ("duplicate", "b.mp4", 5),
         ("label", "c.mp4", 6),
     ]
-    assert problems[0].detail == "the file of line 1 once more"
-    assert "line 2" in problems[1].detail and "label 2, here with 1" in problems[1].detail
+    assert problems[0].detail == "same file as line 1"
+    assert "line 2" in problems[1].detail and "label 2; here it is 1" in problems[1].detail
     assert "label 3 is out of range: labels are 0 to 2" in problems[2].detail
     assert len(find_problems(videos, facts)) == 2  # nobody asked about labels
 
@@ -373,7 +374,7 @@ def folder(tmp_path):
 
 def verify(folder, names, journal="journal.jsonl", examine=fakes.note_and_pass, **options):
     restart = options.pop("restart", False)
-    with Journal(folder / journal, restart) as opened:
+    with open_journal(folder / journal, restart) as opened:
         options = {"workers": 2, "timeout": 20.0, **options}
         return verify_videos(names, str(folder), opened, examine=examine, **options)
 
@@ -480,15 +481,15 @@ def test_names_that_are_no_utf8(folder):
 def test_a_file_that_is_no_journal_is_left_alone(folder, content):
     (folder / "journal.jsonl").write_text(content)
     for restart in (False, True):
-        with pytest.raises(ValueError, match=r"journal\.jsonl is no journal.*--out"):
+        with pytest.raises(ValueError, match=r"journal\.jsonl is not a journal.*--out"):
             verify(folder, ["a.mp4"], restart=restart)
     assert (folder / "journal.jsonl").read_text() == content
 
 
 def test_two_runs_do_not_share_a_journal(folder):
-    with Journal(folder / "j.jsonl"), pytest.raises(ValueError, match="another run"):
-        Journal(folder / "j.jsonl")
-    Journal(folder / "j.jsonl").close()
+    with open_journal(folder / "j.jsonl"), pytest.raises(ValueError, match="another run"):
+        open_journal(folder / "j.jsonl")
+    open_journal(folder / "j.jsonl").close()
 
 
 # -- tables --------------------------------------------------------------------------------
@@ -524,12 +525,12 @@ def test_paths_that_are_no_text(tmp_path):
 
 
 def test_summary():
-    assert summarize([], 7) == "7 files, all sound"
+    assert summarize([], 7) == "7 files, no problems"
     many = [Problem("bad", f"{i}.mp4", i, "broken", {}) for i in range(8)]
     text = summarize([*many, Problem("short", "1.mp4", 1, "3 frames", {})], 10, examples=2)
     assert text.splitlines() == [
-        "10 files, 2 sound, 8 with problems:",
-        "  bad: 8 (cannot be opened, break off, or take too long)",
+        "10 files, 2 good, 8 with problems:",
+        "  bad: 8 (cannot be opened, are truncated or damaged, or take too long)",
         "    0.mp4: broken",
         "    1.mp4: broken",
         "    ... and 6 more",

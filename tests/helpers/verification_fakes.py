@@ -54,12 +54,30 @@ def square(number):
     return obey(number) if isinstance(number, str) else number * number
 
 
-def ignore_everything_and_hang(_):
-    """Neither Python nor its handlers get a turn."""
+def block_signals_and_hang(folder):
+    """Sleep where no Python signal handler runs, as in C code; the pid is noted in the folder."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    if folder:
+        (Path(folder) / str(os.getpid())).touch()
     time.sleep(60)
 
 
+def work_on(folder):
+    """A short item; the pid is noted in the folder."""
+    (Path(folder) / str(os.getpid())).touch()
+    time.sleep(0.2)
+
+
+def own_pid(_):
+    """The process that an item was processed in."""
+    return os.getpid()
+
+
+def exit_with_status_3():
+    """End the process."""
+    os._exit(3)
+
+
 def ignores_interrupts(_):
-    """Whether Ctrl-C, which a terminal sends to all processes, is left to the parent."""
+    """Whether SIGINT, which a terminal sends to all processes, is left to the parent."""
     return signal.getsignal(signal.SIGINT) is signal.SIG_IGN

@@ -357,7 +357,7 @@ def test_k200_errors(run, tmp_path, tools, capsys):
     (tmp_path / "k200.txt").write_text("zumba\nmassaging persons head\n")
     status, _, err = run("kinetics", "--k200-classes", tmp_path / "k200.txt")
     assert status == 1
-    assert f"{tmp_path / 'k200.txt'}, line 2: 'massaging persons head' is no class" in err
+    assert f"{tmp_path / 'k200.txt'}, line 2: 'massaging persons head' is not a class" in err
     assert '''the nearest known name is "massaging person's head"''' in err
     status, _, err = run("kinetics", "--k200-classes", tmp_path / "gone.txt")
     assert status == 1 and "no class list" in err
@@ -381,7 +381,7 @@ def test_an_empty_root_shows_the_official_layout(name, exists, tools, tmp_path, 
     assert tools[name].main([str(root)]) == 1
     err = capsys.readouterr().err
     assert err.startswith(f"{name}: no ")
-    assert "must hold the official downloads as they unpack" in err
+    assert "must hold the unpacked official downloads" in err
     assert {
         "ucf101": "UCF-101/ApplyEyeMakeup/v_",
         "hmdb51": "testTrainMulti_7030_splits/brush_hair_test_split{1,2,3}.txt",
@@ -426,7 +426,7 @@ BAD = {
     "ucf101 line": (
         "ucf101",
         lambda root: _edit(root / "ucfTrainTestlist/trainlist02.txt", lambda t: t + "YoYo 3\n"),
-        "trainlist02.txt, line 13: 'YoYo 3' should be 'CLASS/FILE.avi NUMBER'",
+        "trainlist02.txt, line 13: 'YoYo 3' must be 'CLASS/FILE.avi NUMBER'",
     ),
     "ucf101 class": (
         "ucf101",
@@ -447,14 +447,14 @@ BAD = {
             root / "ucfTrainTestlist/testlist01.txt",
             lambda t: t + "YoYo/v_yoyo_g22_c01.avi\n",
         ),
-        "are one file, UCF-101/YoYo/v_YoYo_g22_c01.avi",
+        "are the same file, UCF-101/YoYo/v_YoYo_g22_c01.avi",
     ),
     "hmdb51 mark": (
         "hmdb51",
         lambda root: _edit(
             root / "testTrainMulti_7030_splits/wave_test_split3.txt", lambda t: t + "x.avi 4\n"
         ),
-        "wave_test_split3.txt, line 6: 'x.avi 4' should be 'NAME.avi MARK'",
+        "wave_test_split3.txt, line 6: 'x.avi 4' must be 'NAME.avi MARK'",
     ),
     "hmdb51 duplicate": (
         "hmdb51",
@@ -493,7 +493,7 @@ BAD = {
     "ssv2 no json": (
         "ssv2",
         lambda root: _edit(root / "labels/something-something-v2-labels.json", lambda t: t[:-2]),
-        "labels.json is no JSON file",
+        "labels.json is not a JSON file",
     ),
 }
 

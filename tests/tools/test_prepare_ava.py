@@ -86,7 +86,7 @@ def cells(out, title):
 
 
 def expected(videos):
-    """What the lists should hold, from who is in the movies."""
+    """What the lists must hold, from who is in the movies."""
     entries = []
     for video in sorted(videos):
         persons = official_trees.ava_persons(NUMBERS[video])
@@ -343,9 +343,9 @@ def test_a_time_stamp_without_frames(run, root, original):
     status, _, err = run(*frames)
     assert status == 1 and not texts(root)
     assert f"{VAL_CSV}, line {line}: second 906 of video {video!r} has no frames in" in err
-    assert "frame 181 is not there. 1 key frames of 1 videos are like that" in err
+    assert "frame 181 does not exist. This concerns 1 key frames of 1 videos" in err
     status, out, _ = run("--skip-frameless", *frames)
-    assert status == 0 and "1 key frames of val have no frames: left out" in out
+    assert status == 0 and "1 key frames of val have no image: left out" in out
     assert cells(out, "ava_val, key frames") == ["14", "13", "1"]
     assert (video, 906) not in {(e["video"], e["timestamp"]) for e in lines_of(root, "val")}
     assert run("--no-check", "--force", *frames)[0] == 0
@@ -360,7 +360,7 @@ def test_a_video_that_ends_too_soon(run, root):
     text = (root / VAL_CSV).read_text().splitlines()
     line = 1 + next(i for i, row in enumerate(text) if row.startswith(f"{VAL[0]},0907"))
     assert status == 1 and f"line {line}: second 907 of video {VAL[0]!r} has no frames" in err
-    assert "the file shows seconds 900 to 907 of the film. 3 key frames of 1 videos" in err
+    assert "the file holds seconds 900 to 907 of the film. This concerns 3 key frames" in err
     status, out, _ = run("--skip-frameless")
     assert status == 0 and cells(out, "ava_val, key frames") == ["14", "11", "3"]
 
@@ -381,19 +381,19 @@ def test_whole_films(run, root, tmp_path):
     paths[TRAIN[0]].unlink()
     (root / f"videos/{TRAIN[0]}.mp4").symlink_to(film)
     status, _, err = run()
-    assert status == 1 and f"both whole films ({TRAIN[0]}.mp4) and 15-minute cuts" in err
+    assert status == 1 and f"both full films ({TRAIN[0]}.mp4) and 15-minute cuts" in err
     for path in paths.values():
         path.unlink(missing_ok=True)
     for video in NUMBERS:
         (root / f"videos/{video}.mp4").symlink_to(film) if video != TRAIN[0] else None
     (root / f"videos/{TRAIN[0]}.mp4").symlink_to(film)
     status, out, _ = run()
-    assert status == 0 and "are whole films, not 15-minute cuts: set begins_at=0" in out
+    assert status == 0 and "are full films, not 15-minute cuts: set begins_at=0" in out
     assert len(lines_of(root, "train")) == 30
     path = root / VAL_CSV
     path.write_text(path.read_text() + f"{VAL[0]},1100,0,0,1,1,14,0\n")
     status, _, err = run()
-    assert status == 1 and "second 1100 of video" in err and "shows seconds 0 to 1100" in err
+    assert status == 1 and "second 1100 of video" in err and "holds seconds 0 to 1100" in err
 
 
 # -- bad input --------------------------------------------------------------------------------
@@ -411,11 +411,11 @@ def change(path, line, old, new):
     [
         (VAL_CSV, 4, "1.4", "is outside the frame"),
         (VAL_CSV, 2, "0.99", "has inverted corners"),
-        (VAL_CSV, 1, "0800", "time stamp 800 is not one of"),
+        (VAL_CSV, 1, "0800", "time stamp 800 is not in"),
         (VAL_CSV, 6, "63", "action 63 is not in the action list"),
         (VAL_BOXES, 4, "1.4", "is outside the frame"),
-        (VAL_BOXES, 7, "7", "score 7 is not from 0 to 1"),
-        (VAL_BOXES, 0, "nobody", "video 'nobody' is in no annotation file"),
+        (VAL_BOXES, 7, "7", "score 7 is not in 0 to 1"),
+        (VAL_BOXES, 0, "nobody", "video 'nobody' is not in the annotation files"),
     ],
 )
 def test_bad_rows_are_named_and_nothing_is_written(run, root, file, cell, text, message):
@@ -452,7 +452,7 @@ def test_missing_files_are_named(run, root):
     assert status == 1 and "no file of person detections of val" in err
     assert "--no-detections" in err
     status, out, _ = run("--no-detections")
-    assert status == 0 and "no person detections: testing needs them" in out
+    assert status == 0 and "no person detections, which testing needs" in out
     assert {len(entry["detections"]) for entry in lines_of(root, "train")} == {0}
     assert run("--detections", root / "none.csv")[0] == 1
     (root / "annotations/ava_val_excluded_timestamps_v2.2.csv").unlink()
@@ -471,7 +471,7 @@ def test_a_video_in_both_splits(run, root):
 def test_two_files_of_one_video(run, root):
     (root / f"videos/{VAL[0]}.webm").write_bytes(b"")
     status, _, err = run()
-    assert status == 1 and f"{VAL[0]}.mp4 and {VAL[0]}.webm are of one video" in err
+    assert status == 1 and f"{VAL[0]}.mp4 and {VAL[0]}.webm are the same video" in err
 
 
 def test_existing_lists_are_not_replaced_unasked(run, root):

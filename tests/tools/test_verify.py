@@ -46,7 +46,7 @@ def test_a_sound_data_set(verify, data, capsys):
     status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
     out = capsys.readouterr()
     assert status == 0, out.err
-    assert "4 files, all sound" in out.out and "files/s" in out.err
+    assert "4 files, no problems" in out.out and "files/s" in out.err
     assert rows(data / "list.verify.tsv") == []
     journal = [json.loads(line) for line in (data / "list.verify.jsonl").read_text().splitlines()]
     assert [entry.get("frames") for entry in journal] == [None, 12, 12, 12, 12]
@@ -72,7 +72,7 @@ def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
     ]
     table = data / "list.verify.tsv"
     assert [(r["problem"], r["path"], r["line"]) for r in rows(table)] == expected
-    assert "7 files, 2 sound, 5 with problems" in out and str(table) in out
+    assert "7 files, 2 good, 5 with problems" in out and str(table) in out
     # other limits, and an addition to the list, need no decoding of what is known
     assert verify.main([*command, "--min-frames", "5", "--min-duration", "0"]) == 1
     assert "0 files to decode, 6 known or missing" in capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_a_killed_run_goes_on_where_it_was(repo, tmp_path):
     again = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert again.returncode == 0, again.stderr
     assert f"{60 - done} files to decode, {done} known" in again.stderr
-    assert "60 files, all sound" in again.stdout
+    assert "60 files, no problems" in again.stdout
     assert journal.read_text().count("\n") == 61
 
 
@@ -171,4 +171,4 @@ def test_an_interrupted_run_says_so(repo, tmp_path):
         time.sleep(0.02)
     os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and "goes on from here" in err and "Traceback" not in err
+    assert run.returncode == 130 and "resumes from here" in err and "Traceback" not in err

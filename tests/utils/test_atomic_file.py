@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic files are complete or absent."""
 
 from __future__ import annotations
 
@@ -12,21 +12,33 @@ from sce_video.utils.atomic_file import atomic_file, write_json, write_text
 
 def test_the_file_appears_when_the_block_ends(tmp_path):
     path = tmp_path / "new" / "file.bin"
-    with atomic_file(path) as unfinished:
-        unfinished.write_bytes(b"half")
-        assert not path.exists() and unfinished.parent == path.parent
-        assert unfinished.name.startswith(".")
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(b"half")
+        assert not path.exists() and temporary.parent == path.parent
+        assert temporary.name.startswith(".")
     assert path.read_bytes() == b"half" and os.listdir(path.parent) == ["file.bin"]
 
 
 @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
-def test_what_was_there_stays_when_the_block_fails(tmp_path, error):
+def test_the_old_file_stays_when_the_block_fails(tmp_path, error):
     path = tmp_path / "file.txt"
     path.write_text("old")
-    with pytest.raises(error), atomic_file(path) as unfinished:
-        unfinished.write_text("new")
+    with pytest.raises(error), atomic_file(path) as temporary:
+        temporary.write_text("new")
         raise error
     assert path.read_text() == "old" and os.listdir(tmp_path) == ["file.txt"]
+
+
+def test_the_temporary_file_is_renamed_not_copied(tmp_path):
+    """A copy could be interrupted halfway, and would change the file under its readers."""
+    path = tmp_path / "file.txt"
+    path.write_text("old")
+    with open(path) as reader:
+        with atomic_file(path) as temporary:
+            temporary.write_text("new")
+            inode = temporary.stat().st_ino
+        assert reader.read() == "old"
+    assert path.read_text() == "new" and path.stat().st_ino == inode
 
 
 def test_a_block_that_writes_nothing_is_an_error(tmp_path):

@@ -3,8 +3,8 @@
     python tools/data/ava.py data/ava [--detections FILE ...] [--min-score 0.9]
     python tools/data/ava.py data/ava --frames data/ava/frames [--strict] [--force]
 
-writes ava_train.jsonl and ava_val.jsonl, a key frame a line with its boxes, actions and person
-detections, and ava_actions.json; missing and unreadable videos are named in missing_ava.txt and
+writes ava_train.jsonl and ava_val.jsonl, one key frame per line with its boxes, actions and person
+detections, and ava_actions.json; missing and unreadable videos are listed in missing_ava.txt and
 unreadable_ava.txt. See docs/data.md.
 """
 
@@ -15,16 +15,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.data_tools.preparation.ava import LAYOUT, AvaOptions, prepare_ava
+from sce_video.data_tools.preparation.ava import prepare_ava
+from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
 from sce_video.data_tools.preparation.command import add_common_options
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Prepare AVA v2.2: lists of key frames.")
     add_common_options(parser, LAYOUT)
     parser.add_argument(
-        "--frames", type=Path, metavar="DIR", help="folder of the frame folders, in place of videos"
+        "--frames",
+        type=Path,
+        metavar="DIR",
+        help="folder of frame folders, instead of videos",
     )
     parser.add_argument(
         "--detections",
@@ -35,7 +39,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="person detections of train and val: SlowFast's csv or mmaction2's pkl",
     )
     parser.add_argument(
-        "--no-detections", action="store_true", help="there are none: the lists cannot be tested on"
+        "--no-detections",
+        action="store_true",
+        help="use none: the lists cannot serve for testing",
     )
     parser.add_argument(
         "--min-score",
@@ -47,18 +53,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--unannotated",
         action="store_true",
-        help="list seconds of val with detections and no ground truth too, as SlowFast tests",
+        help="also list seconds of val with detections but no ground truth, as SlowFast does",
     )
     parser.add_argument(
         "--skip-frameless",
         action="store_true",
-        help="leave out key frames that their video does not reach, instead of an error",
+        help="leave out key frames outside of their video, instead of an error",
     )
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare; returns the exit status: 0, or 1 after an error or, with --strict, a difference."""
+    """Prepare and return the exit status: 1 after an error or, with --strict, a difference."""
     args = parse_args(argv)
     try:
         agrees = prepare_ava(

@@ -19,14 +19,14 @@ from sce_video.data_tools.preparation.official import OfficialLists
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Prepare HMDB51: annotation lists of its splits.")
     add_common_options(parser, LAYOUT)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare; returns the exit status."""
+    """Prepare and return the exit status."""
     args = parse_args(argv)
 
     def read() -> tuple[OfficialLists, dict[str, Located]]:

@@ -6,9 +6,9 @@
         val_ytid_list.txt
     python tools/data/kinetics.py data/kinetics400 --k200-classes my_classes.txt
 
-writes k400_train.txt, k400_val.txt and k400_classes.txt, with --test k400_test.txt, with --k200 or
---k200-classes k200_train.txt, k200_val.txt and k200_classes.txt; missing and unreadable files are
-in missing_k400.txt and unreadable_k400.txt. See docs/data.md.
+writes k400_train.txt, k400_val.txt and k400_classes.txt; with --test also k400_test.txt; with
+--k200 or --k200-classes also k200_train.txt, k200_val.txt and k200_classes.txt. Missing and
+unreadable files are listed in missing_k400.txt and unreadable_k400.txt. See docs/data.md.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ from sce_video.data_tools.preparation.official import OfficialLists
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Prepare Kinetics-400, and Kinetics-200 from it: annotation lists."
     )
     add_common_options(parser, LAYOUT)
-    parser.add_argument("--test", action="store_true", help="also test.csv and test/")
+    parser.add_argument("--test", action="store_true", help="also prepare test.csv and test/")
     parser.add_argument(
         "--k200",
         action="store_true",
-        help="also lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
+        help="also write lists of the 200 classes of Mini-Kinetics-200 (Xie et al. 2018)",
     )
     parser.add_argument(
         "--k200-classes",
         type=Path,
         metavar="FILE",
-        help="take the classes of this file instead, one name a line (implies --k200)",
+        help="use the classes of this file instead, one name per line (implies --k200)",
     )
     parser.add_argument(
         "--k200-ids",
         type=Path,
         nargs=2,
         metavar=("TRAIN", "VAL"),
-        help="of these classes only the videos whose YouTube ids the files list, one a line: "
+        help="only the videos of these classes whose YouTube ids are listed, one per line: "
         "train_ytid_list.txt and val_ytid_list.txt of the authors of Mini-Kinetics-200",
     )
     args = parser.parse_args(argv)
@@ -65,7 +65,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare; returns the exit status."""
+    """Prepare and return the exit status."""
     args = parse_args(argv)
 
     def read() -> tuple[OfficialLists, dict[str, Located]]:

@@ -1,10 +1,11 @@
-"""Write the toy-action videos: labelled h264 files to try the codebase on, no download needed.
+"""Write the toy-action videos: labelled h264 files to try the codebase with, no download needed.
 
     python tools/data/make_toy_actions.py data/toy_actions
     python tools/data/make_toy_actions.py data/toy_small --train 48 --val 24 --test 24 --seed 1
 
-gives data/toy_actions/{train,val,test}/CLASS/NUMBER.mp4, a folder per class. Repeating the command
-does nothing; a run that was broken off goes on. See sce_video/data_tools/toy_actions.py.
+writes data/toy_actions/{train,val,test}/CLASS/NUMBER.mp4, one folder per class. Repeating the
+command does nothing after a complete run and resumes an interrupted one. See
+sce_video/data_tools/toy_actions.py.
 """
 
 from __future__ import annotations

@@ -1,25 +1,25 @@
-"""Re-encode a data set so that clips are read fast: every frame a key frame, small pictures.
+"""Re-encode a data set for fast reading of clips: every frame a key frame, small frames.
 
     python tools/data/repack.py data/kinetics400 data/kinetics400_256
     python tools/data/repack.py data/kinetics400/k400_train.txt data/k400_256 --workers 32
     python tools/data/repack.py my_videos packed --short-side none --keyint 8 --crf 20
-    python tools/data/repack.py LIST DST --shard 2/4     (on machine 2 of 4, same command else)
+    python tools/data/repack.py LIST DST --shard 2/4     (on the second of four machines)
     python tools/data/repack.py LIST DST --merge         (write the list, if no shard did)
 
-SRC is a folder of videos or an annotation list (`path label` a line). DST gets the same relative
-paths, ending in .mp4 (a.avi becomes a.avi.mp4 where there is an a.mp4 too), the list with the new
-paths under its name, and
+SRC is a folder of videos or an annotation list (`path label` per line). DST gets the same relative
+paths with the extension .mp4 (a.avi becomes a.avi.mp4 if there is also an a.mp4), the list with the
+new paths under its name, and
 
     repack.json   LIST.repack.json    size, time, PSNR, settings, failures
     failed.txt    LIST.failed.txt     files that failed and why; they are not in the list
-    .repack/                          journals, by which a run that was broken off goes on
+    .repack/                          journals, from which an interrupted run is resumed
 
 Several lists may go to one DST, one after the other; shards of one list at the same time.
-A video keeps its constant frame rate and its number of frames; one of variable rate becomes
-constant, and each output frame is what the source shows at its time. Rotation is applied, sound is
-dropped. Every output is decoded and compared with its source before it gets its name. See
-docs/repack.md.
-Exit status: 0 all done, 1 some files failed, 2 wrong usage or no room, 130 stopped.
+A video of constant frame rate keeps its rate and its number of frames; one of variable rate becomes
+constant, and each output frame is the frame that the source shows at its time. Rotation is applied,
+audio is dropped. Every output is decoded and compared with its source before it is renamed to its
+final path. See docs/repack.md.
+Exit status: 0 all done, 1 some files failed, 2 wrong usage or disk full, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from sce_video.utils.progress import Progress
 from sce_video.data_tools.repack import (
     Options,
     Plan,
@@ -44,15 +43,17 @@ from sce_video.data_tools.repack.report import summarize
 from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS
 from sce_video.data_tools.verification import read_videos
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.utils.progress import Progress
 
 _SETTINGS, _OPTIONS = Settings(), Options()
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description="Re-encode a data set so that clips are read fast.",
-        epilog="exit status: 0 all done, 1 files failed, 2 wrong usage or no room, 130 stopped",
+        description="Re-encode a data set for fast reading of clips.",
+        epilog="exit status: 0 all done, 1 files failed, 2 wrong usage or disk full, "
+        "130 interrupted",
     )
     parser.add_argument("source", metavar="SRC", help="folder of videos, or an annotation list")
     parser.add_argument("destination", metavar="DST", help="output folder")
@@ -63,10 +64,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--extensions",
         default=",".join(VIDEO_EXTENSIONS),
-        help="endings of videos in a folder, with commas between (default: %(default)s)",
+        help="extensions of videos in a folder, separated by commas (default: %(default)s)",
     )
-    _add_settings(parser.add_argument_group("what the outputs are like"))
-    _add_options(parser.add_argument_group("how the run goes"))
+    _add_settings(parser.add_argument_group("settings of the outputs"))
+    _add_options(parser.add_argument_group("options of the run"))
     return parser.parse_args(argv)
 
 
@@ -75,23 +76,21 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         "--short-side",
         default=str(_SETTINGS.short_side),
         metavar="PIXELS",
-        help="of the shorter side, even; 'none' keeps the size (default: %(default)s)",
+        help="length of the shorter side, even; 'none' keeps the size (default: %(default)s)",
     )
-    group.add_argument(
-        "--enlarge", action="store_true", help="bring smaller videos to that size too"
-    )
+    group.add_argument("--enlarge", action="store_true", help="also scale up smaller videos")
     group.add_argument(
         "--keyint",
         type=int,
         default=_SETTINGS.keyint,
         metavar="N",
-        help="every N-th frame is a key frame; more saves disk but reads slower (default: "
+        help="every N-th frame is a key frame; a larger N saves disk but reads slower (default: "
         "%(default)s)",
     )
     group.add_argument(
         "--crf",
         default="auto",
-        help="x264's quality, 0 to 51, lower is better; 'auto' takes for each file the highest "
+        help="x264's quality, 0 to 51, lower is better; 'auto' uses for each file the highest "
         f"from {CRF_RANGE[0]:g} to {CRF_RANGE[1]:g} that reaches --psnr (default: %(default)s)",
     )
     group.add_argument(
@@ -99,7 +98,7 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
         type=float,
         default=_SETTINGS.psnr,
         metavar="DB",
-        help="aim of --crf auto, of luma and of all planes (default: %(default)g)",
+        help="PSNR of luma and all planes that --crf auto reaches (default: %(default)g)",
     )
     group.add_argument(
         "--preset", default=_SETTINGS.preset, help=f"{', '.join(PRESETS)} (default: %(default)s)"
@@ -107,27 +106,27 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
     group.add_argument(
         "--tune",
         default=_SETTINGS.tune,
-        help="x264's tunings, with commas between; '' for none (default: %(default)s)",
+        help="x264's tunings, separated by commas; '' for none (default: %(default)s)",
     )
 
 
 def _add_options(group: argparse._ArgumentGroup) -> None:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     group.add_argument(
-        "--workers", type=int, default=cores or 1, help="processes (default: one a core)"
+        "--workers", type=int, default=cores or 1, help="processes (default: one per core)"
     )
     group.add_argument(
         "--threads",
         type=int,
         default=_OPTIONS.threads,
-        help="of the encoder in each process (default: %(default)s)",
+        help="threads of the encoder in each process (default: %(default)s)",
     )
     group.add_argument(
         "--min-psnr",
         type=float,
         default=_OPTIONS.min_psnr,
         metavar="DB",
-        help="an output below this fails (default: %(default)g)",
+        help="an output with a lower PSNR fails (default: %(default)g)",
     )
     group.add_argument(
         "--timeout",
@@ -138,17 +137,17 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
     )
     group.add_argument("--shard", default="1/1", metavar="I/N", help="part I of N of the files")
     group.add_argument(
-        "--merge", action="store_true", help="only write list and report of all shards"
+        "--merge", action="store_true", help="only write the list and report of all shards"
     )
     group.add_argument(
         "--force",
         action="store_true",
-        help="make all files again, also where another file, list or report has their name",
+        help="repack all files again, and replace other files, lists or reports at their paths",
     )
 
 
 class ProgressBar:
-    """How far the run is, with rate and time left, on stderr."""
+    """Prints the number of files to repack, then the progress, to stderr."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
@@ -166,7 +165,7 @@ class ProgressBar:
 
 
 def read_settings(args: argparse.Namespace) -> Settings:
-    """The settings of a command line; ValueError for a value that cannot be."""
+    """The settings of a command line; ValueError for an invalid value."""
     try:
         short_side = None if args.short_side == "none" else int(args.short_side)
     except ValueError:
@@ -191,28 +190,28 @@ def read_settings(args: argparse.Namespace) -> Settings:
 def read_plan(args: argparse.Namespace) -> Plan:
     """The files of a command line."""
     if os.path.exists(args.destination) and not os.path.isdir(args.destination):
-        raise ValueError(f"DST {args.destination!r} is there and is no folder")
+        raise ValueError(f"DST {args.destination!r} exists and is not a folder")
     if os.path.isdir(args.source):
         if args.data_root is not None:
             raise ValueError(f"{args.source} is a folder: --data-root goes with an annotation list")
         extensions = tuple(
-            ending if ending.startswith(".") else f".{ending}"
-            for ending in args.extensions.lower().split(",")
-            if ending
+            extension if extension.startswith(".") else f".{extension}"
+            for extension in args.extensions.lower().split(",")
+            if extension
         )
         return make_plan(args.source, args.destination, extensions=extensions)
     videos, root, _ = read_videos(args.source, args.data_root)
     return make_plan(args.source, args.destination, data_root=root, read_list=videos)
 
 
-def say(text: str) -> None:
-    """Print to stdout; what it cannot show, such as a name that is no UTF-8, becomes ``?``."""
+def print_text(text: str) -> None:
+    """Print to stdout; characters that it cannot encode become ``?``."""
     encoding = sys.stdout.encoding or "utf-8"
     print(text.encode(encoding, "replace").decode(encoding))
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Repack; returns the exit status."""
+    """Repack and return the exit status."""
     args = parse_args(argv)
     try:
         settings = read_settings(args)
@@ -235,19 +234,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         else:
             result = repack(plan, args.destination, settings, options, on_progress=ProgressBar())
     except StorageError as error:
-        print(f"\nrepack: {error}; the same command goes on from here", file=sys.stderr)
+        print(f"\nrepack: {error}; the same command resumes from here", file=sys.stderr)
         return 2
     except (ValueError, OSError, RuntimeError) as error:
         print(f"repack: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nrepack: stopped; the same command goes on from here", file=sys.stderr)
+        print("\nrepack: interrupted; the same command resumes from here", file=sys.stderr)
         return 130
-    say(summarize(result.report))
+    print_text(summarize(result.report))
     if not result.complete:
-        say(f"{result.missing} files of other shards are still to do")
+        print_text(f"{result.missing} files of other shards are still to do")
     for path in result.written:
-        say(f"written: {path}")
+        print_text(f"written: {path}")
     return 1 if result.failed else 0
 
 

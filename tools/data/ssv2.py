@@ -19,7 +19,7 @@ from sce_video.data_tools.preparation.ssv2 import LAYOUT, locate_ssv2, read_ssv2
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         description="Prepare Something-Something V2: annotation lists."
     )
@@ -28,7 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare; returns the exit status."""
+    """Prepare and return the exit status."""
     args = parse_args(argv)
 
     def read() -> tuple[OfficialLists, dict[str, Located]]:

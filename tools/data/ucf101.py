@@ -19,14 +19,14 @@ from sce_video.data_tools.preparation.ucf101 import LAYOUT, locate_ucf101, read_
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description="Prepare UCF101: annotation lists of its splits.")
     add_common_options(parser, LAYOUT)
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare; returns the exit status."""
+    """Prepare and return the exit status."""
     args = parse_args(argv)
 
     def read() -> tuple[OfficialLists, dict[str, Located]]:

@@ -1,23 +1,23 @@
-"""Decode every file of a data set and list what is not sound.
+"""Decode every file of a data set completely and list those with problems.
 
     python tools/data/verify.py data/ucf101/train_split1.txt --workers 16
     python tools/data/verify.py data/ucf101/test_split1.txt --classes data/ucf101/classes.txt
     python tools/data/verify.py my_videos --out report/videos.md
 
-LIST is an annotation list or a folder of videos. The table says which files
+LIST is an annotation list or a folder of videos. The table names the files with these problems:
 
-    missing    are not there
-    bad        cannot be opened, break off or are damaged, take too long, or crash the decoder
-    short      have too few frames or seconds
-    container  are in another container than their ending says
-    header     have a header that disagrees with what decodes
-    duplicate  are listed more than once
-    label      have a label out of range (with --classes)
+    missing    there is no such file
+    bad        cannot be opened, is truncated or damaged, takes too long, or crashes the decoder
+    short      has too few frames or seconds
+    container  the container does not match the file extension
+    header     the header disagrees with the decoded frames
+    duplicate  is listed more than once
+    label      has a label that is missing or out of range (with --classes)
 
-It is written beside LIST, as train_split1.verify.tsv, and what was found of every file to
-train_split1.verify.jsonl. From that a run that was broken off goes on; changed files are decoded
-again, and other limits need no decoding.
-Exit status: 0 all sound, 1 something is not, 2 wrong usage, 130 stopped.
+The table is written beside LIST, as train_split1.verify.tsv, and the facts about every file to the
+journal train_split1.verify.jsonl. The same command resumes an interrupted run from the journal;
+changed files are decoded again, other limits need no decoding.
+Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -28,67 +28,69 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.utils.progress import Progress
 from sce_video.data_tools.verification import (
-    Journal,
     Limits,
     find_problems,
+    open_journal,
     read_videos,
     summarize,
     verify_videos,
     write_table,
 )
+from sce_video.utils.progress import Progress
 
 _LIMITS = Limits()
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
-    """The command line."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
-        description="Decode every file of a data set and list what is not sound.",
-        epilog="exit status: 0 all sound, 1 something is not, 2 wrong usage, 130 stopped",
+        description="Decode every file of a data set completely and list those with problems.",
+        epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
-    parser.add_argument("list", help="annotation list ('path label' a line), or a folder of videos")
+    parser.add_argument(
+        "list", help="annotation list ('path label' per line), or a folder of videos"
+    )
     parser.add_argument(
         "--data-root",
         help="folder the paths are relative to (default: the list's folder or the current one)",
     )
-    parser.add_argument("--classes", help="file of class names, one a line: checks the labels")
+    parser.add_argument("--classes", help="file of class names, one per line: checks the labels")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)"
     )
     parser.add_argument(
-        "--timeout", type=float, default=120.0, help="seconds a file may take (default: 120)"
+        "--timeout", type=float, default=120.0, help="seconds per file (default: 120)"
     )
     parser.add_argument(
         "--min-frames",
         type=int,
         default=_LIMITS.min_frames,
-        help=f"a file with fewer is short (default: {_LIMITS.min_frames})",
+        help=f"a file with fewer frames is short (default: {_LIMITS.min_frames})",
     )
     parser.add_argument(
         "--min-duration",
         type=float,
         default=_LIMITS.min_duration,
-        help=f"a file of fewer seconds is short (default: {_LIMITS.min_duration:g})",
+        help=f"a file with fewer seconds is short (default: {_LIMITS.min_duration:g})",
     )
     parser.add_argument(
-        "--out", type=Path, help="the table, .tsv or .md (default: beside the list)"
+        "--out", type=Path, help="path of the table, .tsv or .md (default: beside the list)"
     )
     parser.add_argument(
-        "--restart", action="store_true", help="decode everything again, also what is known"
+        "--restart", action="store_true", help="discard the journal and decode all files again"
     )
     return parser.parse_args(argv)
 
 
 class ProgressBar:
-    """Says what is to be done, then how far it is, on stderr."""
+    """Prints the number of files to decode, then the progress, to stderr."""
 
     def __init__(self) -> None:
         self._progress: Progress | None = None
 
     def __call__(self, done: int, total: int, known: int) -> None:
-        """``done`` of ``total`` files are decoded; ``known`` others needed no decoding."""
+        """Show that ``done`` of ``total`` files are decoded; ``known`` others need no decoding."""
         if done == 0:
             words = f", {known} known or missing" if known else ""
             print(f"verify: {total} files to decode{words}", file=sys.stderr)
@@ -100,14 +102,15 @@ class ProgressBar:
 
 
 def default_table(source: str) -> Path:
-    """Where the table goes: ``train.txt`` -> ``train.verify.tsv``, ``videos/`` beside it."""
+    """Path of the table: ``train.verify.tsv`` for ``train.txt``, ``videos.verify.tsv`` for
+    ``videos/``."""
     path = Path(os.path.abspath(source))
     name = path.name if path.is_dir() else path.stem
     return path.with_name(f"{name}.verify.tsv")
 
 
 def count_classes(path: str | None) -> int | None:
-    """Lines of a file of class names; None without one."""
+    """Number of class names in a file; None without a file."""
     if path is None:
         return None
     if not os.path.isfile(path):
@@ -120,7 +123,7 @@ def count_classes(path: str | None) -> int | None:
 
 
 def check_args(args: argparse.Namespace) -> None:
-    """Raise ValueError for a number out of range or a table that would replace the list."""
+    """Raise ValueError for a number out of range or an unknown table format."""
     if args.workers < 1:
         raise ValueError(f"--workers must be at least 1, got {args.workers}")
     if not args.timeout > 0:
@@ -134,7 +137,7 @@ def check_args(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Verify; returns the exit status."""
+    """Verify and return the exit status."""
     args = parse_args(argv)
     try:
         check_args(args)
@@ -142,7 +145,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         videos, root, lines = read_videos(args.list, args.data_root)
         table = args.out or default_table(args.list)
         paths = [videos.path(index) for index in range(len(videos))]
-        with Journal(table.with_suffix(".jsonl"), restart=args.restart) as journal:
+        with open_journal(table.with_suffix(".jsonl"), restart=args.restart) as journal:
             facts = verify_videos(
                 paths,
                 root,
@@ -158,7 +161,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"verify: {error}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("\nverify: stopped; the same command goes on from here", file=sys.stderr)
+        print("\nverify: interrupted; the same command resumes from here", file=sys.stderr)
         return 130
     print(summarize(problems, len(videos)))
     print(f"table: {table}")

@@ -1,8 +1,8 @@
-"""From official downloads to annotation lists: UCF101, HMDB51, Kinetics, SSv2, AVA.
+"""Make annotation lists from the official downloads: UCF101, HMDB51, Kinetics, SSv2, AVA.
 
-``ucf101``, ``hmdb51``, ``kinetics`` and ``ssv2`` read the official files and find the videos;
-``prepare`` checks them against the disk and the published counts, and writes the lists. ``ava``
-does all of it for AVA, whose lists hold key frames with boxes. The commands are
+``ucf101``, ``hmdb51``, ``kinetics`` and ``ssv2`` read the official files and locate the videos;
+``prepare`` compares them with the disk and the published counts, and writes the lists. ``ava`` does
+the same for AVA, whose lists hold key frames with boxes. The commands are
 tools/data/{ucf101,hmdb51,kinetics,ssv2,ava}.py.
 """
 

@@ -1,4 +1,4 @@
-"""AVA's official files and person detections, read line by line and checked."""
+"""Read and check AVA's official files and person detections, line by line."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
 FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
-OVERSHOOT = 0.005  # shares of the frame that a box may stick out, and is cut by
+OVERSHOOT = 0.005  # of the frame; boxes outside of it by at most this are clipped
 
 Key = tuple[str, int]
 Corners = tuple[float, float, float, float]
@@ -32,7 +32,7 @@ class KeyFrame:
     """Ground truth of a key frame.
 
     Attributes:
-        line: Where the csv file speaks of it first.
+        line: First line of the csv file about it.
         boxes: Action ids in the order of the file, by corners and person.
     """
 
@@ -42,12 +42,12 @@ class KeyFrame:
 
 @dataclass
 class Annotations:
-    """What ``ava_{train,val}_v2.2.csv`` says.
+    """Content of ``ava_{train,val}_v2.2.csv``.
 
     Attributes:
         path: The file.
-        frames: By video and second.
-        remarks: How often something unusual was met, by what it is.
+        frames: Key frames by video and second.
+        remarks: How often something unusual occurs, by its description.
     """
 
     path: Path
@@ -55,7 +55,7 @@ class Annotations:
     remarks: Counter[str] = field(default_factory=Counter)
 
     def videos(self) -> dict[str, int]:
-        """The videos and the line of each one's first key frame, in the order of the file."""
+        """Line of the first key frame by video, in the order of the file."""
         lines: dict[str, int] = {}
         for (video, _), frame in self.frames.items():
             lines.setdefault(video, frame.line)
@@ -63,14 +63,14 @@ class Annotations:
 
 
 def read_action_list(path: Path) -> dict[int, str]:
-    """Ids and names of an action list.
+    """Names by id of an action list.
 
     ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
     ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
 
     Raises:
-        ValueError: No such blocks, one without name or id, an id twice or not of 1 to 80; names
-            file and line.
+        ValueError: No such blocks, one without name or id, an id twice or outside 1 to 80; the
+            message names file and line.
     """
     text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     names: dict[int, str] = {}
@@ -81,20 +81,20 @@ def read_action_list(path: Path) -> dict[int, str]:
         if not name.startswith('"') or not number.isdecimal():
             raise ValueError(f'{place}: the block has no name: "..." with id: or label_id: NUMBER')
         if not 1 <= int(number) <= NUM_ACTIONS:
-            raise ValueError(f"{place}: id {number} is not one of 1 to {NUM_ACTIONS}")
+            raise ValueError(f"{place}: id {number} is not in 1 to {NUM_ACTIONS}")
         if int(number) in names:
-            raise ValueError(f"{place}: id {number} is there twice")
+            raise ValueError(f"{place}: id {number} is listed twice")
         names[int(number)] = re.sub(r"\\(.)", r"\1", name[1:-1])
     if not names:
         raise ValueError(
-            f'{path} is no action list: no block item {{ name: "..." id: 1 }} and no '
+            f'{path} is not an action list: no block item {{ name: "..." id: 1 }} and no '
             'label { name: "..." label_id: 1 }'
         )
     return names
 
 
 def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
-    """All actions by id; without a full list those that are not scored are called by their id.
+    """All actions by id; without the full list, actions that are not scored are named by id.
 
     Raises:
         ValueError: A scored action is not in the full list.
@@ -105,26 +105,26 @@ def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) ->
     if missing:
         raise ValueError(
             f"action {missing[0]} ({scored[missing[0]]}) is in the list of scored actions, but not "
-            "in the list of all: take both from the official download"
+            "in the list of all: use both of the official download"
         )
     return [Action(number, every[number], number in scored) for number in sorted(every)]
 
 
 def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
-    """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, a row an action.
+    """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, one action per row.
 
-    Rows of one box of one person are joined. A row that ends after the time stamp, or is empty
+    Rows of the same box and person are merged. A row that ends after the time stamp, or is empty
     from there on, is a key frame without a person, as in the official evaluation. The person may
-    be left out.
+    be omitted.
 
     Args:
         path: The csv file.
         actions: Names by id.
 
     Raises:
-        ValueError: Another number of cells, no number where one should be, a time stamp outside
-            902 to 1798, a box outside the frame or with inverted corners, an unknown action; names
-            file and line.
+        ValueError: Wrong number of cells, a cell that is not a number, a time stamp outside 902
+            to 1798, a box outside the frame or with inverted corners, an unknown action; the
+            message names file and line.
     """
     found = Annotations(path)
     for line, cells in _rows(path):
@@ -154,7 +154,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
             continue
         own = frame.boxes.setdefault((corners, person), [])
         if action in own:
-            found.remarks["rows that say again what a row before said"] += 1
+            found.remarks["rows that repeat an earlier row"] += 1
         else:
             own.append(action)
     if not found.frames:
@@ -163,24 +163,26 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
 
 
 def check_box(numbers: list[float], place: str, remarks: Counter[str]) -> Corners | None:
-    """Corners within the frame; None, counted, for a box of no width or height.
+    """Corners clipped to the frame; None for a box without width or height. Both are counted.
 
     Raises:
-        ValueError: Corners outside the frame by more than a trifle, or inverted.
+        ValueError: Corners outside the frame by more than :data:`OVERSHOOT`, or inverted.
     """
     x1, y1, x2, y2 = numbers
     shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
     if not all(math.isfinite(number) for number in numbers):
-        raise ValueError(f"{place}: {shown} has a coordinate that is no number")
+        raise ValueError(f"{place}: {shown} has a coordinate that is not a number")
     if min(numbers) < -OVERSHOOT or max(numbers) > 1 + OVERSHOOT:
         raise ValueError(
-            f"{place}: {shown} is outside the frame: coordinates are shares of width and height, "
-            "0 to 1 (pixels would have to be divided by them)"
+            f"{place}: {shown} is outside the frame: coordinates must be relative to width and "
+            "height, 0 to 1 (divide pixels by them)"
         )
     if x1 > x2 or y1 > y2:
-        raise ValueError(f"{place}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 must hold")
+        raise ValueError(
+            f"{place}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 are required"
+        )
     if min(numbers) < 0 or max(numbers) > 1:
-        remarks[f"boxes that stuck out of the frame by up to {OVERSHOOT:g}, cut to it"] += 1
+        remarks[f"boxes outside the frame by up to {OVERSHOOT:g}, clipped to it"] += 1
         x1, y1, x2, y2 = (min(max(number, 0.0), 1.0) for number in numbers)
     if x1 == x2 or y1 == y2:
         remarks["boxes without width or height, left out"] += 1
@@ -189,10 +191,10 @@ def check_box(numbers: list[float], place: str, remarks: Counter[str]) -> Corner
 
 
 def read_excluded(path: Path) -> set[Key]:
-    """Read ``video_id,timestamp``: key frames that are used neither in training nor in testing.
+    """Read ``video_id,timestamp``: key frames that neither training nor testing uses.
 
     Raises:
-        ValueError: A row of another form; names file and line.
+        ValueError: A malformed row; the message names file and line.
     """
     excluded = set()
     for line, cells in _rows(path):
@@ -204,13 +206,13 @@ def read_excluded(path: Path) -> set[Key]:
 
 @dataclass
 class Detections:
-    """Person detections of some files.
+    """Person detections of several files.
 
     Attributes:
-        boxes: Best score by corners, by video and second.
-        remarks: As of :class:`Annotations`.
-        low: Detections with too low a score.
-        files: How many rows each file has.
+        boxes: Highest score by corners, by video and second.
+        remarks: As in :class:`Annotations`.
+        low: Number of detections with too low a score.
+        files: Number of rows by file.
     """
 
     boxes: dict[Key, dict[Corners, float]] = field(default_factory=dict)
@@ -219,15 +221,15 @@ class Detections:
     files: Counter[Path] = field(default_factory=Counter)
 
     def add_file(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
-        """Read a file: SlowFast's csv, or mmaction2's pickle where the name ends in ``.pkl``.
+        """Read a file: SlowFast's csv, or mmaction2's pickle if the name ends in ``.pkl``.
 
         Args:
             path: The file.
-            videos: The known ones.
+            videos: Known videos.
             min_score: Detections with a lower score are left out.
 
         Raises:
-            ValueError: An unknown video, a box or score that can be none, another kind of file;
+            ValueError: An unknown video, an invalid box or score, another kind of file; the message
                 names file and line or key.
         """
         if path.suffix.lower() in (".pkl", ".pickle"):
@@ -248,8 +250,8 @@ class Detections:
             score = _number(cells[7], place)
             if not 0 <= score <= 1:
                 raise ValueError(
-                    f"{place}: score {cells[7]} is not from 0 to 1: is this a file of detections? "
-                    "(the annotations end in person_id, detections in a score)"
+                    f"{place}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
+                    "(the last column of annotations is person_id, that of detections a score)"
                 )
             corners = check_box([_number(cell, place) for cell in cells[2:6]], place, self.remarks)
             self._add(key, corners, score, min_score)
@@ -277,7 +279,7 @@ class Detections:
     def _key(self, video: str, second: str, place: str, videos: Mapping[str, object]) -> Key:
         if video not in videos:
             raise ValueError(
-                f"{place}: video {video!r} is in no annotation file; {nearest(video, videos)}"
+                f"{place}: video {video!r} is not in the annotation files; {nearest(video, videos)}"
             )
         return video, _second(second, place)
 
@@ -293,7 +295,7 @@ def _proposals(value: Any, place: str) -> np.ndarray:
     """(n, 5) float64 of one key frame."""
     try:
         table = np.asarray(value, dtype=np.float64)
-    except (ValueError, TypeError):  # rows of several lengths, text
+    except (ValueError, TypeError):  # rows of different lengths, text
         table = np.array(math.nan)
     if isinstance(value, np.ndarray | list) and table.size == 0:
         return np.zeros((0, 5))
@@ -303,12 +305,12 @@ def _proposals(value: Any, place: str) -> np.ndarray:
     wrong = ~((table[:, 4] >= 0) & (table[:, 4] <= 1))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"{place}, row {row}: score {table[row, 4]:g} is not from 0 to 1")
+        raise ValueError(f"{place}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
     return table
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
-    """Line number from 1 and cells, without blanks around them; empty lines are passed over."""
+    """Line numbers from 1 and stripped cells; empty lines are skipped."""
     with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
         reader = csv.reader(file)
         try:
@@ -317,14 +319,14 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
                 if any(cells):
                     yield reader.line_num, cells
         except csv.Error as error:
-            raise ValueError(f"{path}, line {reader.line_num}: no csv file: {error}") from error
+            raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 
 
 def _second(text: str, place: str) -> int:
     second = _whole(text, place, "time stamp")
     if not FIRST_SECOND <= second <= LAST_SECOND:
         raise ValueError(
-            f"{place}: time stamp {second} is not one of the annotated seconds "
+            f"{place}: time stamp {second} is not in the annotated seconds "
             f"{FIRST_SECOND} to {LAST_SECOND}"
         )
     return second
@@ -332,7 +334,7 @@ def _second(text: str, place: str) -> int:
 
 def _whole(text: str, place: str, what: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"{place}: {what} {text!r} is no whole number")
+        raise ValueError(f"{place}: {what} {text!r} is not a whole number")
     return int(text)
 
 
@@ -340,4 +342,4 @@ def _number(text: str, place: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{place}: {text!r} is no number") from None
+        raise ValueError(f"{place}: {text!r} is not a number") from None

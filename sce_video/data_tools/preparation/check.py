@@ -1,4 +1,4 @@
-"""Whether files can be read: each is opened and its first frame decoded, in several processes."""
+"""Check that files can be read: open each and decode its first frame, in several processes."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from contextlib import closing
 
 import numpy as np
 
-from sce_video.data_tools.process_pool import GuardedPool, Outcome
+from sce_video.data_tools.process_pool import Outcome, process_items
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers import open_reader
 
 
 def first_frame_error(path: str) -> str | None:
-    """Why the first frame of a file cannot be decoded, None when it can."""
+    """Why the first frame of a file cannot be decoded; None if it can."""
     try:
         with open_reader(path) as reader:
             reader.read(np.zeros(1, dtype=np.int64))
@@ -32,26 +32,30 @@ def check_files(
     check: Callable[[str], str | None] = first_frame_error,
     advance: Callable[[], None] = lambda: None,
 ) -> dict[str, str]:
-    """Check files in parallel; one that hangs or crashes its process costs only itself.
+    """Check files in parallel; a file that hangs or crashes its process affects no other file.
 
     Args:
         paths: The files.
-        workers: Processes.
+        workers: Number of processes.
         time_limit: Seconds a file may take.
-        check: Says what is wrong with a file, None for nothing. Importable from its module.
-        advance: Called once a file.
+        check: Returns the problem of a file or None; defined at the top level of a module.
+        advance: Called after each file.
 
     Returns:
-        What is wrong, by path, in the order of ``paths``; good files are not in it.
+        Problems by path, in the order of ``paths``; good files are left out.
 
     Raises:
-        ValueError: ``workers`` below 1, or a time limit that is not above 0.
+        ValueError: ``workers`` is below 1 or ``time_limit`` not above 0.
     """
-    pool = GuardedPool(
-        check, workers=workers, timeout=time_limit, preload=("sce_video.datasets.readers",)
-    )
     found: dict[str, str] = {}
-    with closing(pool.run((path, path) for path in paths)) as outcomes:  # type: ignore[type-var]
+    outcomes = process_items(
+        check,
+        ((path, path) for path in paths),
+        workers=workers,
+        timeout=time_limit,
+        preload=("sce_video.datasets.readers",),
+    )
+    with closing(outcomes):
         for path, outcome in outcomes:
             reason = _reason(outcome)
             if reason is not None:

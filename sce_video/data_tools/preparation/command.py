@@ -1,4 +1,4 @@
-"""What the commands tools/data/{kinetics,ucf101,hmdb51,ssv2}.py have in common."""
+"""Options and main function shared by tools/data/{kinetics,ucf101,hmdb51,ssv2,ava}.py."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Read = Callable[[], tuple[OfficialLists, dict[str, Located]]]
 
 
 def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
-    """Add the folder of the data set and the options that all data sets share."""
+    """Add the options that all data sets share."""
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
-    parser.epilog = f"ROOT holds the official downloads as they unpack:\n{layout}"
+    parser.epilog = f"ROOT holds the unpacked official downloads:\n{layout}"
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder of the data set")
     parser.add_argument("--videos", type=Path, metavar="DIR", help="folder of the videos")
     parser.add_argument(
@@ -28,13 +28,13 @@ def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
         "--out",
         type=Path,
         metavar="DIR",
-        help="write the lists here and not to ROOT; paths in them stay relative to ROOT",
+        help="write the lists here instead of ROOT; paths in them stay relative to ROOT",
     )
     parser.add_argument(
         "--workers",
         type=int,
         default=usable_cores(),
-        help="processes that check files (default: one a core, here %(default)s)",
+        help="processes that check files (default: one per core, here %(default)s)",
     )
     parser.add_argument(
         "--time-limit",
@@ -46,7 +46,7 @@ def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="only look whether files exist, do not decode their first frame",
+        help="only check that files exist, do not decode their first frame",
     )
     parser.add_argument(
         "--keep-missing",
@@ -56,21 +56,22 @@ def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
     parser.add_argument(
         "--strict",
         action="store_true",
-        help="exit status 1 when a count differs from the published one",
+        help="exit status 1 if a count differs from the published one",
     )
     parser.add_argument("--force", action="store_true", help="replace existing lists that differ")
 
 
 def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
-    """Read, prepare, and turn errors of the user's making into messages.
+    """Read, prepare, and print errors in the input as messages.
 
     Args:
         tool: Name of the command, for messages.
         args: Of a parser with :func:`add_common_options`.
-        read: Gives the official lists and where the videos are.
+        read: Returns the official lists and the locations of the videos.
 
     Returns:
-        The exit status: 0, or 1 after an error or, with ``--strict``, when a count differs.
+        The exit status: 0; 1 after an error or, with ``--strict``, if a count differs; 130 after
+        an interrupt.
     """
     try:
         official, located = read()
@@ -103,7 +104,7 @@ def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
 
 
 def usable_cores() -> int:
-    """Cores this process may use."""
+    """Number of cores this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

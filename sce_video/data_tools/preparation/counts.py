@@ -1,4 +1,4 @@
-"""The table that compares what was found with what is published."""
+"""Table that compares the counts found with the published ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HEADER = ("", "in the list", "found on disk", "missing", "unreadable", "publishe
 
 @dataclass(frozen=True)
 class Row:
-    """A line of the table, as text; ``agrees`` is None where nothing is published."""
+    """A row of the table, as text; ``agrees`` is None where no count is published."""
 
     title: str
     listed: str
@@ -38,14 +38,14 @@ def count_rows(
 ) -> list[Row]:
     """Rows for the classes, for all videos and for each split.
 
-    A split agrees with the published number when its list has as many videos, and as many as can
-    be had at all are on disk and readable.
+    A split agrees with the published number if its list has that many videos, and as many as can
+    still be downloaded are on disk and readable.
 
     Args:
-        official: The lists.
+        official: The official lists.
         missing: Names of missing videos.
         unreadable: Names of unreadable videos.
-        checked: Whether readability was looked at.
+        checked: Whether the files were opened.
     """
     rows = [
         Row(
@@ -80,17 +80,17 @@ def _row(
     unreadable: Container[str],
     checked: bool,
 ) -> Row:
-    lost = sum(name in missing for name in names)
+    absent = sum(name in missing for name in names)
     bad = sum(name in unreadable for name in names)
     agrees, text = None, ""
     if published is not None and wanted is not None:
-        agrees = len(names) == published and len(names) - lost - bad >= wanted
+        agrees = len(names) == published and len(names) - absent - bad >= wanted
         text = f"{published:,}" if wanted == published else f"{published:,} ({wanted:,})"
     return Row(
         title=title,
         listed=f"{len(names):,}",
-        found=f"{len(names) - lost:,}",
-        missing=f"{lost:,}",
+        found=f"{len(names) - absent:,}",
+        missing=f"{absent:,}",
         unreadable=f"{bad:,}" if checked else "not checked",
         published=text,
         agrees=agrees,
@@ -101,7 +101,7 @@ def _per_class_row(split: Split) -> Row:
     counts = sorted(Counter(entry.label for entry in split.entries).values())
     low, high = counts[0], counts[-1]
     return Row(
-        title=f"{split.title}, a class",
+        title=f"{split.title}, per class",
         listed=f"{low:,}" if low == high else f"{low:,} to {high:,}",
         published=f"{split.per_class:,}",
         agrees=low == high == split.per_class,
@@ -109,7 +109,7 @@ def _per_class_row(split: Split) -> Row:
 
 
 def format_table(rows: Sequence[Row]) -> str:
-    """The table as text: first column to the left, the others to the right."""
+    """The table as text, first column aligned left, the others right."""
     cells = [HEADER, *(row.cells() for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(HEADER))]
     return "\n".join(

@@ -1,4 +1,4 @@
-"""From the names of official lists to files on disk."""
+"""Find the files of the names in official lists."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from pathlib import Path
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 
-RESPELLED = "spelled otherwise (upper and lower case) than in the official list"
+RESPELLED = "with other upper and lower case than in the official list"
 
 
 @dataclass(frozen=True)
 class Located:
-    """Where a video is, or should be.
+    """Where a video is, or is expected.
 
     Attributes:
-        path: Relative to the data set's folder (absolute when it is not below), ``/`` between its
-            parts. The expected place when the file is missing.
-        missing: Why it counts as missing, None when it is there.
-        remark: What is unusual about where it was found; the user is told how often that was.
+        path: Relative to the data set's folder (absolute if it is not below), with ``/``. The
+            expected path if the file is missing.
+        missing: Why it counts as missing; None if it exists.
+        remark: What is unusual about its path; the user is told how often that occurs.
     """
 
     path: str
@@ -31,7 +31,7 @@ class Located:
 def list_videos(folder: Path) -> list[str]:
     """All video files below a folder at any depth, sorted, relative to it.
 
-    Hidden files and folders are left out; links to folders are followed.
+    Hidden files and folders are left out. Links to folders are followed.
     """
     paths: list[str] = []
     seen: set[str] = set()
@@ -53,7 +53,7 @@ def list_videos(folder: Path) -> list[str]:
 
 
 def relative_to_root(path: Path, root: Path) -> str:
-    """``path`` as lists hold it: relative to ``root``, absolute when it is not below."""
+    """``path`` as written in lists: relative to ``root``, absolute if it is not below."""
     inside = os.path.relpath(path, root)
     if inside == os.pardir or inside.startswith(os.pardir + os.sep):
         return os.path.abspath(path).replace(os.sep, "/")
@@ -63,9 +63,9 @@ def relative_to_root(path: Path, root: Path) -> str:
 def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, Located]:
     """Find files whose names in the lists are their paths below ``folder``.
 
-    A name that is not there as it stands is looked for without regard to case, and taken when
-    exactly one file fits: UCF101 has v_HandStandPushups_... in the folder HandstandPushups, and
-    copies differ in which spelling they use where.
+    A name without an exact match is compared without regard to case, and matches if exactly one
+    file fits: UCF101 has v_HandStandPushups_... in the folder HandstandPushups, and copies of the
+    data set differ in the spelling.
     """
     prefix = relative_to_root(folder, root)
     prefix = "" if prefix == "." else prefix + "/"

@@ -17,11 +17,11 @@ from sce_video.data_tools.preparation.official import (
 )
 
 LAYOUT = """\
-  hmdb51_org/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi   (hmdb51_org.rar, and then the
-                                                     archive of every class in it, in hmdb51_org/)
+  hmdb51_org/brush_hair/April_09_brush_hair_u_nm_np1_ba_goo_0.avi   (hmdb51_org.rar, and the
+                                                     archives of all classes in it, in hmdb51_org/)
   testTrainMulti_7030_splits/brush_hair_test_split{1,2,3}.txt       (test_train_splits.rar)"""
 
-# Kuehne et al. 2011: 70 videos of every class and split to train on, 30 to test on.
+# Kuehne et al. 2011: 70 training and 30 test videos per class and split.
 PUBLISHED_VIDEOS = 6766
 PUBLISHED_CLASSES = 51
 PER_CLASS = {"train": 70, "test": 30}
@@ -30,15 +30,16 @@ _FILE_NAME = re.compile(r"(.+)_test_split([123])\.txt")
 
 
 def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Read all ``CLASS_test_split{1,2,3}.txt``; labels number the sorted classes.
+    """Read all ``CLASS_test_split{1,2,3}.txt``; labels number the sorted class names.
 
     Args:
         root: Folder of the data set.
         annotations: Folder of the splits, ``root/testTrainMulti_7030_splits`` unless given.
 
     Raises:
-        FileNotFoundError: No split files, or a class lacks one of its three.
-        ValueError: A malformed line, an unknown mark, a video listed twice; names file and line.
+        FileNotFoundError: There are no split files, or a class lacks one of its three.
+        ValueError: A malformed line, an unknown mark, a video listed twice; the message names file
+            and line.
     """
     folder = annotations or root / "testTrainMulti_7030_splits"
     first_existing([folder], root, LAYOUT, "folder of splits")
@@ -47,7 +48,7 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
     if not classes:
         raise FileNotFoundError(
             f"no CLASS_test_split1.txt in {folder}\n"
-            f"{root} must hold the official downloads as they unpack:\n{LAYOUT}"
+            f"{root} must hold the unpacked official downloads:\n{LAYOUT}"
         )
     splits, unused = [], []
     for number in (1, 2, 3):
@@ -78,10 +79,11 @@ def read_hmdb51(root: Path, annotations: Path | None = None) -> OfficialLists:
 def read_class_split(path: Path) -> dict[str, str | None]:
     """File name -> "train", "test" or None (not used), from lines ``NAME.avi MARK``.
 
-    Mark 1 is train, 2 is test, 0 is neither. Names hold characters such as ``# & ( ; [ !``.
+    Mark 1 is train, 2 is test, 0 is neither. Names contain characters such as ``# & ( ; [ !``.
 
     Raises:
-        ValueError: A malformed line, another mark, a name listed twice; names file and line.
+        ValueError: A malformed line, an unknown mark, a name listed twice; the message names file
+            and line.
     """
     parts: dict[str, str | None] = {}
     for number, line in read_lines(path):
@@ -90,8 +92,8 @@ def read_class_split(path: Path) -> dict[str, str | None]:
         place = f"{path}, line {number}"
         if not name or "/" in name or mark not in _MARKS:
             raise ValueError(
-                f"{place}: {line!r} should be 'NAME.avi MARK', mark 0 (not used), 1 (train) or "
-                "2 (test)"
+                f"{place}: {line!r} must be 'NAME.avi MARK' with mark 0 (not used), 1 (train) "
+                "or 2 (test)"
             )
         if name in parts:
             raise ValueError(f"{place}: {name!r} is listed twice")
@@ -102,10 +104,10 @@ def read_class_split(path: Path) -> dict[str, str | None]:
 def locate_hmdb51(
     root: Path, official: OfficialLists, videos: Path | None = None
 ) -> dict[str, Located]:
-    """Where the videos are, by name; ``videos`` is ``root/hmdb51_org`` unless given.
+    """Locations of the videos, by name; ``videos`` is ``root/hmdb51_org`` unless given.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder does not exist.
     """
     folder = first_existing([videos or root / "hmdb51_org"], root, LAYOUT, "folder of videos")
     return locate_by_name(root, folder, official.names())

@@ -2,8 +2,8 @@
 
 Source: the id lists train_ytid_list.txt and val_ytid_list.txt that the authors (Xie et al. 2018,
 "Rethinking Spatiotemporal Feature Learning", S3D) give in github.com/s9xie/Mini-Kinetics-200. They
-hold no names: these are the labels that the official Kinetics-400 train.csv and val.csv give to the
-ids. All 80,000 + 5,000 ids are in the csv files, and every class has exactly 400 + 25 of them.
+hold no names: these are the labels of the ids in the official Kinetics-400 train.csv and val.csv.
+All 80,000 + 5,000 ids are in the csv files, exactly 400 + 25 per class.
 """
 
 from __future__ import annotations

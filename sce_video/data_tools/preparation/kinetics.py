@@ -28,11 +28,11 @@ REPLACEMENT = "replacement/replacement_for_corrupted_k400"
 REPLACED = "taken from the folder of replacements for damaged videos"
 
 PUBLISHED_CLASSES = 400
-# Rows of the csv files and videos in the tars, both as counted in arrange_by_classes.py of
-# github.com/cvdfoundation/kinetics-dataset: some videos had gone before they were collected.
+# Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
+# github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.
 PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
 PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
-# K200: Xie et al. 2018, 400 videos of every class to train on, 25 to validate on.
+# K200: Xie et al. 2018, 400 training and 25 validation videos per class.
 K200_PUBLISHED_CLASSES = 200
 K200_PER_CLASS = {"train": 400, "val": 25}
 
@@ -50,17 +50,17 @@ _YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
 def read_kinetics400(
     root: Path, annotations: Path | None = None, parts: Sequence[str] = ("train", "val")
 ) -> OfficialLists:
-    """Read train.csv, val.csv and, if asked for, test.csv; labels number the sorted classes.
+    """Read train.csv, val.csv and, if wanted, test.csv; labels number the sorted class names.
 
     Args:
         root: Folder of the data set.
         annotations: Folder of the csv files; ``root/annotations`` or ``root`` unless given.
-        parts: Of ``train``, ``val``, ``test``.
+        parts: Some of ``train``, ``val``, ``test``.
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A malformed line, a class that the training list does not have, a video listed
-            twice; names file and line.
+        ValueError: A malformed line, a class that is not in the training list, a video listed
+            twice; the message names file and line.
     """
     folders = [annotations] if annotations else [root / "annotations", root]
     rows, paths = {}, {}
@@ -87,7 +87,7 @@ def read_kinetics400(
         class_maps=(ClassMap("k400_classes.txt", classes, PUBLISHED_CLASSES),),
         notes=(
             "published: rows of the CVD Foundation's csv files and, in brackets, videos in its "
-            "tars: the rest had been taken down",
+            "tars: the others were removed from YouTube",
         ),
     )
 
@@ -105,11 +105,11 @@ class CsvRow:
 def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
     """Rows of ``label,youtube_id,time_start,time_end,split`` by name, ``PART/ID_START_END.mp4``.
 
-    More columns may follow (``is_cc``). Start and end are whole seconds, with six digits in the
-    name.
+    There may be more columns (``is_cc``). Start and end are whole seconds, six digits in the name.
 
     Raises:
-        ValueError: No such header, a malformed row, a clip listed twice; names file and line.
+        ValueError: Wrong header, a malformed row, a clip listed twice; the message names file and
+            line.
     """
     rows: dict[str, CsvRow] = {}
     with open(path, encoding="utf-8-sig", newline="") as file:
@@ -117,14 +117,14 @@ def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
         try:
             header = [column.strip() for column in next(reader, [])]
             if not set(_COLUMNS) <= set(header):
-                raise ValueError(f"{path}, line 1: the header should be {','.join(_COLUMNS)}")
+                raise ValueError(f"{path}, line 1: the header must be {','.join(_COLUMNS)}")
             for cells in reader:
                 if not cells:
                     continue
                 place = f"{path}, line {reader.line_num}"
                 if len(cells) != len(header):
                     raise ValueError(
-                        f"{place}: {len(cells)} columns instead of the header's {len(header)}"
+                        f"{place}: {len(cells)} columns, but the header has {len(header)}"
                     )
                 class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, place)
                 if name in rows:
@@ -146,8 +146,8 @@ def _parse_row(row: Mapping[str, str], part: str, place: str) -> tuple[str, str]
         raise ValueError(f"{place}: youtube_id {video!r} does not have 11 letters, digits, - or _")
     if not (start.isdecimal() and end.isdecimal() and int(start) < int(end)):
         raise ValueError(
-            f"{place}: time_start {start!r} and time_end {end!r} should be whole seconds, the "
-            "first smaller than the second"
+            f"{place}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
+            "smaller than the second"
         )
     if split not in _SPLIT_MARKS[part]:
         raise ValueError(f"{place}: split {split!r} in the file of split {part!r}")
@@ -160,7 +160,7 @@ def _clip(name: str) -> str:
 
 
 def _check_parts_disjoint(splits: Sequence[Split], what: str) -> None:
-    """No clip may be in two parts; names begin with the part, so the rest is compared."""
+    """Refuse clips in two parts; names begin with the part, so the rest is compared."""
     bare = [
         Split(s.list_name, tuple(Entry(_clip(e.name), e.label) for e in s.entries)) for s in splits
     ]
@@ -172,18 +172,19 @@ def _check_parts_disjoint(splits: Sequence[Split], what: str) -> None:
 def locate_kinetics(
     root: Path, official: OfficialLists, videos: Path | None = None
 ) -> dict[str, Located]:
-    """Where the clips are, by name.
+    """Locations of the clips, by name.
 
-    A clip is looked for below ``videos/PART`` at any depth. One in the folder of replacements goes
-    before it, found by its YouTube id alone, as in arrange_by_classes.py of the CVD Foundation.
+    Clips are searched below ``videos/PART`` at any depth. A clip in the folder of replacements
+    takes precedence; it is found by its YouTube id alone, as in arrange_by_classes.py of the CVD
+    Foundation.
 
     Args:
         root: Folder of the data set.
-        official: Of :func:`read_kinetics400`.
-        videos: Folder of train/ and val/; ``root`` or, where that has no train/, ``root/videos``.
+        official: From :func:`read_kinetics400`.
+        videos: Folder of train/ and val/; ``root`` or, if that has no train/, ``root/videos``.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder does not exist.
     """
     names = official.names()
     parts = list(dict.fromkeys(name.partition("/")[0] for name in names))
@@ -212,17 +213,18 @@ def locate_kinetics(
                 located[name] = Located(f"{prefix}/{by_clip[clip]}")
             else:
                 other = by_id.get(clip[:11])
-                reason = f"only {prefix}/{other}, other seconds" if other else "no such file"
+                reason = f"only {prefix}/{other}, at other seconds" if other else "no such file"
                 located[name] = Located(f"{prefix}/{clip}.mp4", reason)
     return located
 
 
 def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
-    """Class names, one a line; lines that begin with # are comments.
+    """Class names, one per line; lines that begin with # are comments.
 
     Raises:
-        FileNotFoundError: No such file.
-        ValueError: A name twice, or one that is not known; names file, line and the nearest name.
+        FileNotFoundError: The file does not exist.
+        ValueError: A name is listed twice or unknown; the message names file, line and the most
+            similar name.
     """
     if not path.is_file():
         raise FileNotFoundError(f"no class list {path}")
@@ -233,7 +235,7 @@ def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
             continue
         if line not in known:
             raise ValueError(
-                f"{path}, line {number}: {line!r} is no class of Kinetics-400; "
+                f"{path}, line {number}: {line!r} is not a class of Kinetics-400; "
                 f"{nearest(line, known)}"
             )
         if line in names:
@@ -249,27 +251,27 @@ def add_k200(
     class_names: Sequence[str],
     ids: Mapping[str, Path] | None = None,
 ) -> OfficialLists:
-    """The lists of Kinetics-400 and, behind them, those of K200.
+    """The lists of Kinetics-400, followed by those of K200.
 
     Labels number the sorted class names. Without ``ids`` K200 has **all** videos of its classes;
-    Mini-Kinetics-200 as published has 400 + 25 of every class, which ``ids`` lists.
+    Mini-Kinetics-200 as published has 400 + 25 videos per class, which ``ids`` lists.
 
     Args:
-        official: Of :func:`read_kinetics400`.
+        official: From :func:`read_kinetics400`.
         class_names: The classes of K200, by their names in Kinetics-400.
-        ids: Files with one YouTube id a line, by part (``train``, ``val``).
+        ids: Files with one YouTube id per line, by part (``train``, ``val``).
 
     Raises:
-        FileNotFoundError: No such file of ids.
-        ValueError: A class that Kinetics-400 does not have; a malformed or unknown id, or one of
+        FileNotFoundError: A file of ids does not exist.
+        ValueError: A class that is not in Kinetics-400; an id that is malformed, unknown or of
             another class.
     """
     k400 = official.class_maps[0].names
     for name in class_names:
         if name not in k400:
             raise ValueError(
-                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. A part "
-                "of Kinetics-400 needs a class list of its own (--k200-classes FILE)"
+                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. For a "
+                "part of Kinetics-400 give its own class list (--k200-classes FILE)"
             )
     classes = tuple(sorted(class_names))
     new_label = {k400.index(name): label for label, name in enumerate(classes)}
@@ -287,8 +289,8 @@ def add_k200(
     note = (
         "K200 by the given lists of ids"
         if ids is not None
-        else "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 of "
-        "every class, which --k200-ids picks"
+        else "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
+        "class, which --k200-ids selects"
     )
     return OfficialLists(
         name=official.name,
@@ -302,9 +304,9 @@ def add_k200(
 
 
 def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entry]:
-    """The entries whose ids a file lists, in the order of the csv file."""
+    """The entries whose ids are listed in a file, in the order of the csv file."""
     if not path.is_file():
-        raise FileNotFoundError(f"no list of ids {path}")
+        raise FileNotFoundError(f"there is no list of ids {path}")
     known = {_clip(entry.name)[:11] for entry in entries}
     everywhere = {_clip(entry.name)[:11] for entry in whole.entries}
     wanted: set[str] = set()
@@ -313,7 +315,7 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entr
         if not _YOUTUBE_ID.fullmatch(line):
             raise ValueError(f"{place}: {line!r} does not have 11 letters, digits, - or _")
         if line not in known:
-            why = "is of a class that K200 does not have" if line in everywhere else "is unknown"
+            why = "is of a class that is not in K200" if line in everywhere else "is unknown"
             raise ValueError(f"{place}: id {line!r} {why} ({whole.title})")
         if line in wanted:
             raise ValueError(f"{place}: id {line!r} is listed twice")

@@ -1,4 +1,4 @@
-"""What an official list says, as plain data: classes, splits, videos, published counts."""
+"""Content of official lists: classes, splits, videos, published counts."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ class Entry:
     """One line of an official list.
 
     Attributes:
-        name: Of the video, unique in its data set: the same name in two splits is the same video.
-        label: From 0.
+        name: Name of the video; the same name in two splits is the same video.
+        label: Counted from 0.
     """
 
     name: str
@@ -23,14 +23,14 @@ class Entry:
 
 @dataclass(frozen=True)
 class Split:
-    """One list to be written.
+    """One list to write.
 
     Attributes:
         list_name: File name of the list, for example ``train_split1.txt``.
         entries: In the order of the official list.
-        published: Number of videos that the authors publish, None where there is no such number.
-        published_files: How many of these can be had at all, where it is fewer (Kinetics).
-        per_class: Published number of videos of every class, where it is one number (HMDB51).
+        published: Published number of videos, None without one.
+        published_files: Number of these that can still be downloaded, if it is lower (Kinetics).
+        per_class: Published number of videos per class, if all classes have the same (HMDB51).
     """
 
     list_name: str
@@ -41,13 +41,13 @@ class Split:
 
     @property
     def title(self) -> str:
-        """Its name in tables."""
+        """Name of the split in tables."""
         return self.list_name.removesuffix(".txt")
 
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A file with one class name a line: line i, counted from 0, is the name of label i."""
+    """A file with one class name per line: line i, counted from 0, is the name of label i."""
 
     file_name: str
     names: tuple[str, ...]
@@ -56,15 +56,15 @@ class ClassMap:
 
 @dataclass(frozen=True)
 class OfficialLists:
-    """All that the official files of a data set say.
+    """Content of the official files of a data set.
 
     Attributes:
         name: Short name of the data set, for file names and messages.
-        splits: The lists to be written.
-        class_maps: The class maps to be written.
-        published_videos: Number of different videos, None where it is not published.
-        unused: Names of videos that the lists name but put in no split (HMDB51).
-        notes: Sentences for the user.
+        splits: The lists to write.
+        class_maps: The class maps to write.
+        published_videos: Published number of different videos, None without one.
+        unused: Names of videos that are listed but in no split (HMDB51).
+        notes: Notes to print.
     """
 
     name: str
@@ -81,15 +81,15 @@ class OfficialLists:
 
 
 def read_lines(path: Path) -> list[tuple[int, str]]:
-    """(line number from 1, text without surrounding blanks) of the lines that hold something.
+    """(line number from 1, stripped text) of the lines that are not blank.
 
     Raises:
-        ValueError: The file is empty, or a folder.
+        ValueError: The file is empty or a folder.
     """
     try:
         text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     except IsADirectoryError:
-        raise ValueError(f"{path} is a folder, but should be a text file") from None
+        raise ValueError(f"{path} is a folder, but must be a text file") from None
     lines = [(number, line.strip()) for number, line in enumerate(text.split("\n"), 1)]
     lines = [(number, line) for number, line in lines if line]
     if not lines:
@@ -101,7 +101,7 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
     """The first of the paths that exists.
 
     Raises:
-        FileNotFoundError: None does; the message shows what was looked for, and the layout.
+        FileNotFoundError: None exists; the message lists the paths and the expected layout.
     """
     for path in candidates:
         if path.exists():
@@ -109,22 +109,22 @@ def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: st
     looked = ", ".join(str(path) for path in candidates)
     raise FileNotFoundError(
         f"no {what}: looked for {looked}\n"
-        f"{root} must hold the official downloads as they unpack:\n{layout}"
+        f"{root} must hold the unpacked official downloads:\n{layout}"
     )
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A phrase that names the nearest known name; case does not count."""
+    """A phrase with the most similar known name, compared without regard to case."""
     by_lower = {other.lower(): other for other in known}
     close = difflib.get_close_matches(name.lower(), by_lower, n=1, cutoff=0)
-    return f"the nearest known name is {by_lower[close[0]]!r}" if close else "there are no names"
+    return f"the nearest known name is {by_lower[close[0]]!r}" if close else "no names are known"
 
 
 def check_disjoint(what: str, first: Split, second: Split) -> None:
-    """Raise ValueError when a video is in both splits; ``what`` says whose they are."""
+    """Raise ValueError if a video is in both splits; ``what`` names their source."""
     common = {entry.name for entry in first.entries} & {entry.name for entry in second.entries}
     if common:
         raise ValueError(
             f"{len(common)} videos are in {first.title} and in {second.title} of {what}, for "
-            f"example {min(common)}: take the official files as they are"
+            f"example {min(common)}: use the official files unchanged"
         )

@@ -1,4 +1,4 @@
-"""Writing lists: whole or not at all, and never over other content unless told to."""
+"""Write lists atomically, and replace other content only on demand."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from sce_video.utils.atomic_file import write_text
 def write_outputs(
     folder: Path, contents: Mapping[str, str | None], *, force: bool = False
 ) -> dict[str, str]:
-    """Bring the files of a folder to the given contents.
+    """Write, replace or remove files of a folder so that they have the given contents.
 
-    Nothing is written before all files have been compared, and each is replaced in one step.
+    All files are compared before the first is written, and each is replaced atomically.
 
     Args:
-        folder: Made if need be.
-        contents: Text by file name; None for a file that should not be there.
+        folder: Made if needed.
+        contents: Text by file name; None for a file that should not exist.
         force: Replace or remove files whose content differs.
 
     Returns:
-        What was done, by file name: ``written``, ``unchanged``, ``replaced`` or ``removed``. A
-        file that should not be there and is not, is left out.
+        By file name ``written``, ``unchanged``, ``replaced`` or ``removed``. Files that should not
+        exist and do not are left out.
 
     Raises:
-        ValueError: Files differ and ``force`` is not given; names them.
+        ValueError: Files differ and ``force`` is False; the message names them.
     """
     actions: dict[str, str] = {}
     for name, text in contents.items():

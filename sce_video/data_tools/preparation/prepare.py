@@ -1,4 +1,4 @@
-"""From official lists and files on disk to annotation lists: the part all data sets share."""
+"""Make annotation lists from official lists and files on disk, for any data set."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _SHOWN = 5  # examples of missing and unreadable files on the screen
 
 @dataclass(frozen=True)
 class Options:
-    """How to prepare.
+    """Options of a preparation.
 
     Attributes:
         root: Folder of the data set; paths in the lists are relative to it.
-        out: Folder of the lists, ``root`` when None.
-        workers: Processes that look whether files can be read.
+        out: Folder of the lists, ``root`` if None.
+        workers: Processes that check whether files can be read.
         time_limit: Seconds a file may take.
-        check: Decode the first frame of every file; else only look whether it exists.
+        check: Decode the first frame of every file; otherwise only check that it exists.
         keep_missing: Keep missing and unreadable files in the lists.
         force: Replace lists that differ.
     """
@@ -48,28 +48,28 @@ def prepare(
     options: Options,
     stream: TextIO | None = None,
 ) -> bool:
-    """Check the files, show the counts, write lists, class maps and reports.
+    """Check the files, print the counts, write lists, class maps and reports.
 
     Args:
-        official: What the official lists say.
-        located: Where its videos are, by name.
-        options: How.
-        stream: Where the counts go, stdout unless given.
+        official: Content of the official lists.
+        located: Locations of the videos, by name.
+        options: Options.
+        stream: Stream for the counts, stdout by default.
 
     Returns:
         Whether all counts agree with the published ones.
 
     Raises:
-        ValueError: Two names are one file, a split is left with no video, or existing lists differ.
+        ValueError: Two names are the same file, a split has no video, or existing lists differ.
     """
     stream = stream if stream is not None else sys.stdout
     _check_distinct(located)
     missing = {name: place.missing for name, place in located.items() if place.missing}
     unreadable = _unreadable(located, options, missing)
     rows = count_rows(official, missing, unreadable, options.check)
-    _say(format_table(rows), stream)
+    _print(format_table(rows), stream)
     for note in _notes(official, located, missing, unreadable, options):
-        _say(note, stream)
+        _print(note, stream)
     left_out = set() if options.keep_missing else {*missing, *unreadable}
     contents = _lists(official, located, left_out)
     contents |= {
@@ -78,29 +78,29 @@ def prepare(
     }
     folder = options.out or options.root
     for name, action in write_outputs(folder, contents, force=options.force).items():
-        _say(f"{folder / name}: {action}", stream)
+        _print(f"{folder / name}: {action}", stream)
     return all(row.agrees is not False for row in rows)
 
 
-def _say(text: str, stream: TextIO) -> None:
-    """Print; what the stream cannot show of a file name is shown as its code."""
+def _print(text: str, stream: TextIO) -> None:
+    """Print; characters that the stream cannot encode are escaped."""
     encoding = stream.encoding or "utf-8"
     print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
 
 
 def _check_distinct(located: Mapping[str, Located]) -> None:
-    """Two names may not lead to one file, or a video could be in train and test."""
+    """Refuse two names for one file: a video could be in train and test."""
     name_of: dict[str, str] = {}
     for name, place in located.items():
         other = name_of.setdefault(place.path, name)
         if other != name:
-            raise ValueError(f"{other!r} and {name!r} of the lists are one file, {place.path}")
+            raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")
 
 
 def _unreadable(
     located: Mapping[str, Located], options: Options, missing: dict[str, str]
 ) -> dict[str, str]:
-    """What is wrong with the files that are there; links to nothing are added to ``missing``."""
+    """Problems of the existing files by name; broken links are added to ``missing``."""
     full = {
         os.path.join(options.root, place.path): name
         for name, place in located.items()
@@ -127,7 +127,7 @@ def _notes(
     unreadable: Mapping[str, str],
     options: Options,
 ) -> list[str]:
-    """Sentences for the user, below the table."""
+    """Notes that are printed below the table."""
     notes = [f"note: {note}" for note in official.notes]
     remarks: dict[str, list[str]] = {}
     for name, place in located.items():
@@ -136,11 +136,13 @@ def _notes(
     for remark, names in remarks.items():
         example = f"{names[0]}: {located[names[0]].path}"
         notes.append(f"note: {len(names):,} files {remark}, for example {example}")
-    fate = "kept in the lists (--keep-missing)" if options.keep_missing else "left out of the lists"
+    treatment = (
+        "kept in the lists (--keep-missing)" if options.keep_missing else "left out of the lists"
+    )
     for what, reasons in (("missing", missing), ("unreadable", unreadable)):
         if reasons:
             report = f"{what}_{official.name}.txt"
-            notes.append(f"{what} ({report}): {len(reasons):,} files, {fate}")
+            notes.append(f"{what} ({report}): {len(reasons):,} files, {treatment}")
             for name in sorted(reasons)[:_SHOWN]:
                 notes.append(f"  {located[name].path}: {reasons[name]}")
             if len(reasons) > _SHOWN:
@@ -171,12 +173,12 @@ def _lists(
 
 
 def _line(path: str, label: int) -> str:
-    """A line of an annotation list; a path with a tab in it is set off by a tab."""
+    """A line of an annotation list; the separator is a tab if the path contains one."""
     return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 
 def _report(located: Mapping[str, Located], reasons: Mapping[str, str]) -> str | None:
-    """``path<TAB>reason`` a line, sorted; None when there is nothing to report."""
+    """Sorted lines ``path<TAB>reason``; None without any."""
     lines = sorted(
         f"{located[name].path}\t{' '.join(reason.split())}\n" for name, reason in reasons.items()
     )

@@ -20,7 +20,7 @@ from sce_video.data_tools.preparation.official import (
 
 LAYOUT = """\
   20bn-something-something-v2/78687.webm              (the parts of the download, joined, unpacked)
-  labels/something-something-v2-train.json            (the labels; also directly in the folder, and
+  labels/something-something-v2-train.json            (the labels; or directly in the folder, or
   labels/something-something-v2-validation.json        without the prefix: labels/train.json, ...)
   labels/something-something-v2-labels.json"""
 
@@ -32,7 +32,7 @@ _PREFIXES = ("something-something-v2-", "")
 
 
 def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
-    """Read the JSON files of labels, train and validation. Labels are the ids of the first.
+    """Read the JSON files of labels, train and validation; labels are the ids in the first.
 
     Args:
         root: Folder of the data set.
@@ -40,8 +40,8 @@ def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: No JSON, a malformed entry, an unknown template, a video listed twice; names
-            file and entry.
+        ValueError: Not JSON, a malformed entry, an unknown template, a video listed twice; the
+            message names file and entry.
     """
     folders = [annotations] if annotations else [root / "labels", root]
 
@@ -61,7 +61,7 @@ def read_ssv2(root: Path, annotations: Path | None = None) -> OfficialLists:
         splits=tuple(splits),
         class_maps=(ClassMap("classes.txt", classes, PUBLISHED_CLASSES),),
         published_videos=sum(PUBLISHED.values()),
-        notes=("the videos of the test set have no labels: they are in no list",),
+        notes=("the videos of the test set have no labels and are not listed",),
     )
 
 
@@ -69,7 +69,7 @@ def read_labels(path: Path) -> tuple[str, ...]:
     """The templates of the label file, ``{"Holding something": "0", ...}``, by their ids.
 
     Raises:
-        ValueError: No such object, ids that are not 0, 1, 2, ... each once.
+        ValueError: Not such an object, or ids that are not 0, 1, 2, ... without gaps.
     """
     labels = _load(path, dict, '{"TEMPLATE": "ID", ...}')
     by_id: dict[int, str] = {}
@@ -88,11 +88,11 @@ def read_labels(path: Path) -> tuple[str, ...]:
 def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
     """The videos of a list, ``[{"id": "78687", "template": "Holding [something]", ...}, ...]``.
 
-    A template is looked up without its brackets.
+    Templates are looked up without their brackets.
 
     Raises:
-        ValueError: No such list, a malformed entry, an unknown template, an id listed twice; names
-            file and entry (counted from 1).
+        ValueError: Not such a list, a malformed entry, an unknown template, an id listed twice;
+            the message names file and entry, counted from 1.
     """
     label_of = {name: label for label, name in enumerate(classes)}
     entries: dict[str, Entry] = {}
@@ -102,9 +102,9 @@ def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
             raise ValueError(f"{place}: {_short(item)} has no 'id' and 'template'")
         video, template = item["id"], item["template"]
         if not isinstance(video, str | int) or not str(video).isdecimal():
-            raise ValueError(f"{place}: id {video!r} is no number")
+            raise ValueError(f"{place}: id {video!r} is not a number")
         if not isinstance(template, str):
-            raise ValueError(f"{place} (id {video}): template {template!r} is no text")
+            raise ValueError(f"{place} (id {video}): template {template!r} is not a string")
         name = re.sub(r"[\[\]]", "", template)
         if name not in label_of:
             raise ValueError(
@@ -121,9 +121,9 @@ def _load(path: Path, kind: type, form: str) -> Any:
     try:
         data = json.loads(path.read_text(encoding="utf-8-sig"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from error
+        raise ValueError(f"{path} is not a JSON file: {error}") from error
     if not isinstance(data, kind) or not data:
-        raise ValueError(f"{path} should hold {form}")
+        raise ValueError(f"{path} must hold {form}")
     return data
 
 
@@ -135,10 +135,12 @@ def _short(item: object) -> str:
 def locate_ssv2(
     root: Path, official: OfficialLists, videos: Path | None = None
 ) -> dict[str, Located]:
-    """Where the videos are, by name; ``videos`` is ``root/20bn-something-something-v2`` by default.
+    """Locations of the videos, by name.
+
+    ``videos`` is ``root/20bn-something-something-v2`` unless given.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder does not exist.
     """
     folder = first_existing(
         [videos or root / "20bn-something-something-v2"], root, LAYOUT, "folder of videos"

@@ -21,7 +21,7 @@ LAYOUT = """\
   ucfTrainTestlist/classInd.txt                         (UCF101TrainTestSplits-RecognitionTask.zip)
   ucfTrainTestlist/{trainlist,testlist}{01,02,03}.txt"""
 
-# Soomro et al. 2012; the numbers of lines of the official lists.
+# Soomro et al. 2012; numbers of lines in the official lists.
 PUBLISHED_VIDEOS = 13320
 PUBLISHED_CLASSES = 101
 PUBLISHED = {1: (9537, 3783), 2: (9586, 3734), 3: (9624, 3696)}
@@ -36,7 +36,8 @@ def read_ucf101(root: Path, annotations: Path | None = None) -> OfficialLists:
 
     Raises:
         FileNotFoundError: A file is missing.
-        ValueError: A malformed line, an unknown class, a video listed twice; names file and line.
+        ValueError: A malformed line, an unknown class, a video listed twice; the message names file
+            and line.
     """
     folder = annotations or root / "ucfTrainTestlist"
     classes = read_class_index(
@@ -65,7 +66,7 @@ def read_class_index(path: Path) -> tuple[str, ...]:
     """The names of classInd.txt (lines such as ``1 ApplyEyeMakeup``), in order of their numbers.
 
     Raises:
-        ValueError: A malformed line, a name given twice, numbers that are not 1, 2, 3, ...
+        ValueError: A malformed line, a name listed twice, numbers that are not 1, 2, 3, ...
     """
     names: list[str] = []
     for number, line in read_lines(path):
@@ -73,8 +74,8 @@ def read_class_index(path: Path) -> tuple[str, ...]:
         place = f"{path}, line {number}"
         if index != str(len(names) + 1) or not name.strip():
             raise ValueError(
-                f"{place}: {line!r} should be '{len(names) + 1} CLASS': classes are numbered from "
-                "1 without a gap"
+                f"{place}: {line!r} must be '{len(names) + 1} CLASS': classes are numbered from 1 "
+                "without gaps"
             )
         if name.strip() in names:
             raise ValueError(f"{place}: class {name.strip()!r} is listed twice")
@@ -85,12 +86,12 @@ def read_class_index(path: Path) -> tuple[str, ...]:
 def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tuple[Entry, ...]:
     """The videos of a list with lines ``CLASS/FILE.avi NUMBER`` (labelled) or ``CLASS/FILE.avi``.
 
-    Labels are the numbers minus one. Class names are compared without regard to case: copies of
-    the lists are about that spell HandstandPushups as HandStandPushups.
+    Labels are the numbers minus one. Class names are compared without regard to case: there are
+    copies of the lists that spell HandstandPushups as HandStandPushups.
 
     Raises:
-        ValueError: A malformed line, an unknown class, a number of another class, a video listed
-            twice; names file and line.
+        ValueError: A malformed line, an unknown class, the number of another class, a video listed
+            twice; the message names file and line.
     """
     label_of = {name.lower(): label for label, name in enumerate(classes)}
     entries: dict[str, Entry] = {}
@@ -100,7 +101,7 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
         folder, _, name = words[0].partition("/")
         if len(words) != (2 if labelled else 1) or not folder or not name or "/" in name:
             expected = "CLASS/FILE.avi NUMBER" if labelled else "CLASS/FILE.avi"
-            raise ValueError(f"{place}: {line!r} should be '{expected}'")
+            raise ValueError(f"{place}: {line!r} must be '{expected}'")
         label = label_of.get(folder.lower())
         if label is None:
             raise ValueError(
@@ -120,10 +121,10 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
 def locate_ucf101(
     root: Path, official: OfficialLists, videos: Path | None = None
 ) -> dict[str, Located]:
-    """Where the videos are, by name; ``videos`` is ``root/UCF-101`` unless given.
+    """Locations of the videos, by name; ``videos`` is ``root/UCF-101`` unless given.
 
     Raises:
-        FileNotFoundError: There is no such folder.
+        FileNotFoundError: The folder does not exist.
     """
     folder = first_existing([videos or root / "UCF-101"], root, LAYOUT, "folder of videos")
     return locate_by_name(root, folder, official.names())

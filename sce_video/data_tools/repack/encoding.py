@@ -1,4 +1,4 @@
-"""Prepared frames to h264, and how far the result is from them."""
+"""Encode prepared frames to h264, choose the quality, and measure the PSNR."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import numpy as np
 
 from sce_video.data_tools.repack.settings import CRF_RANGE, Settings
 
-_HIGHEST_PSNR = 100.0  # of frames that are equal
+_HIGHEST_PSNR = 100.0  # reported for equal frames
 _PILOT_FRAMES = 16
-_SLOPE = 0.65  # dB that one step of crf costs, usually
+_SLOPE = 0.65  # dB that one step of crf costs on average
 _STEP = 0.25  # of crf
 
 
 class Psnr:
-    """Peak signal-to-noise ratio over many frames, from the mean of the squared differences."""
+    """Peak signal-to-noise ratio over many frames, from their overall mean squared error."""
 
     def __init__(self) -> None:
         self._errors = np.zeros(2)
@@ -28,18 +28,18 @@ class Psnr:
     def add(self, one: np.ndarray, other: np.ndarray) -> None:
         """Compare two frames, (3 H / 2, W) uint8 each: Y, U, V."""
         luma = one.shape[0] * 2 // 3
-        for place, rows in enumerate((slice(0, luma), slice(0, None))):
-            self._errors[place] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
-            self._samples[place] += one[rows].size
+        for index, rows in enumerate((slice(0, luma), slice(0, None))):
+            self._errors[index] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
+            self._samples[index] += one[rows].size
 
     @property
     def luma(self) -> float:
-        """dB of the brightness alone, at most 100."""
+        """dB of the luma plane, at most 100."""
         return self._decibel(0)
 
     @property
     def all_planes(self) -> float:
-        """dB of all three planes, each sample counting alike, at most 100."""
+        """dB over the samples of all three planes, at most 100."""
         return self._decibel(1)
 
     @property
@@ -47,8 +47,8 @@ class Psnr:
         """The lower of the two."""
         return min(self.luma, self.all_planes)
 
-    def _decibel(self, place: int) -> float:
-        error = self._errors[place] / max(self._samples[place], 1)
+    def _decibel(self, index: int) -> float:
+        error = self._errors[index] / max(self._samples[index], 1)
         if error <= 255**2 / 10 ** (_HIGHEST_PSNR / 10):
             return _HIGHEST_PSNR
         return float(10 * np.log10(255**2 / error))
@@ -57,10 +57,10 @@ class Psnr:
 def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
     """Options of libx264.
 
-    Key frames stand at fixed places (no scene cuts), each closes what is before it, and there are
-    no B frames: frames are stored in the order they are shown and the first is shown at 0. Key
-    frames are no better than others (ipratio), since each frame may be wanted: a twentieth fewer
-    bytes.
+    Key frames are at fixed distances (no scene cuts) and there are no B-frames, so frames are
+    stored in the order of presentation and the first is shown at time 0. Key frames get no better
+    quality than other frames (ipratio=1), since any frame may be read: this saves a twentieth of
+    the bytes.
     """
     keyint = settings.keyint
     options = {
@@ -84,20 +84,20 @@ def encode(
     comment: str = "",
     threads: int = 1,
 ) -> None:
-    """Write an mp4 with one video stream and its index at the beginning.
+    """Write an mp4 with one video stream and the index at the beginning.
 
     Args:
         frames: (3 H / 2, W) uint8 each: Y, U, V.
-        path: Written over.
+        path: The file; overwritten.
         size: (H, W).
-        rate: Frames a second.
-        options: Of the encoder.
-        tags: Attributes of the encoder, see ``colour_tags``.
-        comment: Kept in the file.
-        threads: Of the encoder.
+        rate: Frames per second.
+        options: Options of the encoder.
+        tags: Attributes of the encoder, from ``colour_tags``.
+        comment: Comment in the file's metadata.
+        threads: Threads of the encoder.
 
     Raises:
-        OSError or av.FFmpegError: It cannot be written, with the ``errno``.
+        OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
     """
     with av.open(path, "w", format="mp4", options={"movflags": "+faststart"}) as container:
         container.metadata["comment"] = comment
@@ -131,16 +131,16 @@ def _packets(codec: Any, frames: Iterable[np.ndarray], rate: Fraction) -> Iterat
 def choose_crf(
     held: dict[int, np.ndarray], size: tuple[int, int], rate: Fraction, settings: Settings
 ) -> float:
-    """The highest crf, in quarters, at which some frames of the video reach the wanted PSNR.
+    """The highest crf, in quarters, at which sample frames of the video reach ``settings.psnr``.
 
     Args:
-        held: Prepared frames by number, for each run of them the whole run.
+        held: Prepared frames by number; of each run between key frames all or none.
         size: (H, W).
-        rate: Frames a second.
-        settings: ``psnr`` is the aim; what else the encoder is told.
+        rate: Frames per second.
+        settings: The PSNR to reach, and the options of the encoder.
     """
     frames = _pilot(held, settings.keyint)
-    goal = settings.psnr + 0.1  # the others may be a little worse
+    goal = settings.psnr + 0.1  # the other frames may be a little worse
     found: dict[float, float] = {}
     crf = 24.0
     for _ in range(4):
@@ -151,11 +151,11 @@ def choose_crf(
     reached = [tried for tried, psnr in found.items() if psnr >= goal]
     if len(reached) in (0, len(found)):
         return max(reached, default=CRF_RANGE[0])
-    return crf  # between the last two tries the curve is straight enough
+    return crf  # the curve is nearly linear between the last two values tried
 
 
 def _next_guess(found: dict[float, float], goal: float) -> float:
-    """Where a straight line through the two tries next to the goal meets it, rounded down."""
+    """Where the line through the two values nearest to the goal meets it, rounded down."""
     above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
     below = min(((c, p) for c, p in found.items() if p < goal), default=None)
     if above and below and below[0] > above[0]:
@@ -170,7 +170,7 @@ def _next_guess(found: dict[float, float], goal: float) -> float:
 
 
 def lower_crf(crf: float, missing: float) -> float | None:
-    """A crf that should win ``missing`` dB more; None when that would be too low."""
+    """A crf that should gain ``missing`` dB; None if the lowest has been reached."""
     if crf <= CRF_RANGE[0]:
         return None
     steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
@@ -178,18 +178,18 @@ def lower_crf(crf: float, missing: float) -> float | None:
 
 
 def _pilot(held: dict[int, np.ndarray], run: int) -> list[np.ndarray]:
-    """Whole runs of about 16 frames together, evenly spread."""
+    """Whole runs between key frames, evenly spread, about 16 frames in total."""
     numbers = sorted(held)
     runs: list[Sequence[int]] = [numbers[i : i + run] for i in range(0, len(numbers), run)]
     wanted = max(1, round(_PILOT_FRAMES / run))
     picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
-    return [held[number] for place in picked for number in runs[place]]
+    return [held[number] for index in picked for number in runs[index]]
 
 
 def _try_quality(
     frames: list[np.ndarray], size: tuple[int, int], rate: Fraction, options: dict[str, str]
 ) -> float:
-    """PSNR of frames after encoding and decoding, in memory."""
+    """PSNR of frames after encoding and decoding in memory."""
     encoder: Any = av.CodecContext.create("libx264", "w")
     _set_up(encoder, size, rate, {}, 1)
     encoder.options = options

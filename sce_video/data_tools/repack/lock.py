@@ -1,4 +1,9 @@
-"""Who may write to an output folder at the same time."""
+"""Which runs may write to an output folder at the same time.
+
+Shards of one plan share the folder, so they need a lock that several runs hold together. filelock
+has shared locks only on top of SQLite, which must not lie on a network file system, so this module
+uses ``flock`` itself.
+"""
 
 from __future__ import annotations
 
@@ -14,28 +19,28 @@ _RUNS = "*run-of-*.lock"
 
 @contextlib.contextmanager
 def run_lock(parts: Path, base: str, count: int) -> Iterator[None]:
-    """Hold an output folder for one plan, together with the other shards of that plan.
+    """Lock an output folder for one plan, shared with the other shards of that plan.
 
-    Every run removes temporary files and failed outputs, so two that make the same files would
-    destroy each other's. Shards of one plan make different files, whatever their order; each
-    shard's journal has a lock of its own. A file system without locks lets everybody in.
+    Every run removes temporary files and failed outputs, so two runs that make the same files
+    would destroy each other's. Shards of one plan make different files; each shard's journal has a
+    lock of its own. A file system without locks admits every run.
 
     Args:
         parts: Folder of the journals; made if needed.
-        base: Of the names of the plan's results.
-        count: Of the shards.
+        base: Prefix of the names of the plan's results.
+        count: Number of shards.
 
     Raises:
-        ValueError: A run of another plan is under way.
+        ValueError: A run of another plan is writing to the folder.
         OSError: The folder cannot be written.
     """
     parts.mkdir(parents=True, exist_ok=True)
-    mine = parts / f"{base}run-of-{count}.lock"
-    with _open(mine) as held:
-        with _open(parts / _MASTER) as master:  # so that two do not look at the same time
+    own = parts / f"{base}run-of-{count}.lock"
+    with _open(own) as held:
+        with _open(parts / _MASTER) as master:  # two runs must not check at the same time
             _lock(master, fcntl.LOCK_EX)
             for other in sorted(parts.glob(_RUNS)):
-                if other != mine:
+                if other != own:
                     _check_free(other, parts.parent)
             _lock(held, fcntl.LOCK_SH)
         yield
@@ -48,7 +53,7 @@ def _check_free(path: Path, folder: Path) -> None:
         except BlockingIOError:
             raise ValueError(
                 f"another run ({path.name.removesuffix('.lock')}) is writing to {folder}: wait for "
-                "it; only shards of one list, all with the same I/N's N, may run at once"
+                "it; only shards of one list, all with the same N in --shard I/N, may run at once"
             ) from None
 
 
@@ -56,12 +61,12 @@ def _open(path: Path) -> TextIO:
     try:
         return open(path, "a+")
     except PermissionError:
-        return open(path)  # another user's, which is enough to see its lock
+        return open(path)  # another user's lock file; reading suffices to see whether it is locked
 
 
-def _lock(file: TextIO, how: int) -> None:
+def _lock(file: TextIO, mode: int) -> None:
     try:
-        fcntl.flock(file, how)
+        fcntl.flock(file, mode)
     except BlockingIOError:
         raise
     except OSError:

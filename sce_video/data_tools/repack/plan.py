@@ -1,4 +1,4 @@
-"""Which files a run repacks, and what they are called afterwards."""
+"""Which files a run repacks, and the paths of their outputs."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _SHARD = re.compile(r"(\d+)/(\d+)")
 
 @dataclass(frozen=True)
 class Shard:
-    """The part of the files that one of several machines takes.
+    """The part of the files that one of several machines repacks.
 
-    A file belongs to the part that its output's path alone gives, so all machines agree.
+    The output's path alone decides which part a file belongs to, so all machines agree.
 
     Attributes:
         number: From 1.
-        count: Machines.
+        count: Number of parts.
     """
 
     number: int = 1
@@ -31,19 +31,19 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """From ``i/n`` with 1 <= i <= n; ValueError for anything else."""
+        """Parse ``i/n`` with 1 <= i <= n; ValueError for anything else."""
         match = _SHARD.fullmatch(text)
         if match is None or not 1 <= int(match[1]) <= int(match[2]):
             raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {text!r}")
         return cls(int(match[1]), int(match[2]))
 
     def holds(self, path: str) -> bool:
-        """Whether a file (its path in the output folder) is of this part."""
+        """Whether a file, by its path in the output folder, belongs to this part."""
         return zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
 
     @property
     def suffix(self) -> str:
-        """For names of files; empty for the only part."""
+        """Suffix of file names; empty if there is one part only."""
         return f".shard-{self.number}-of-{self.count}" if self.count > 1 else ""
 
 
@@ -52,7 +52,7 @@ class Item:
     """A file to repack.
 
     Attributes:
-        path: Relative to the root of the sources, ``/`` between its parts.
+        path: Relative to the root of the sources.
         output: Relative to the output folder.
     """
 
@@ -66,11 +66,11 @@ class Plan:
 
     Attributes:
         source: The folder or list, as given.
-        root: Folder that the items' paths are relative to.
+        root: Folder that the paths of the items are relative to.
         items: Every file once, sorted by path.
-        listed: What the lines of the annotation list name, in its order; None for a folder.
-        labels: Of these lines, -1 where there is none.
-        name: Of the list without its ending; empty for a folder.
+        listed: Paths of the annotation list in its order; None for a folder.
+        labels: Labels of these paths, -1 without one.
+        name: Name of the list without its extension; empty for a folder.
         list_name: File name of the list; empty for a folder.
     """
 
@@ -84,12 +84,12 @@ class Plan:
 
     @property
     def base(self) -> str:
-        """Begins the names of report, failures and journals."""
+        """Prefix of the names of report, failures and journals."""
         return f"{self.name}." if self.name else ""
 
     @property
     def digest(self) -> str:
-        """Of the files' relative paths and labels: equal for the same list in another place."""
+        """Hash of the relative paths and labels: equal for the same list at another path."""
         entries = hashlib.blake2b(digest_size=16)
         paths = [item.path for item in self.items] if self.listed is None else self.listed
         for path in [self.list_name, *paths, *map(str, self.labels or [])]:
@@ -105,18 +105,19 @@ def make_plan(
     extensions: Sequence[str] = VIDEO_EXTENSIONS,
     read_list: VideoList | None = None,
 ) -> Plan:
-    """Lay out what is to be done.
+    """Collect the files of a data set and the paths of their outputs.
 
     Args:
         source: Folder of videos, or the path of an annotation list.
         destination: Output folder.
         data_root: Folder the paths of a list are relative to.
-        extensions: What makes a file of a folder a video.
+        extensions: Extensions of videos, for a folder.
         read_list: The content of a list.
 
     Raises:
-        ValueError: Source and destination lie in each other, a path of the list lies outside of
-            its root, two files would get the same name, or one that must be a folder's.
+        ValueError: One of source and destination contains the other, a path of the list lies
+            outside of its root, two outputs would have the same path, or an output the path of a
+            folder.
     """
     if read_list is None:
         videos, root = scan_folder(source, extensions), source
@@ -124,7 +125,7 @@ def make_plan(
     else:
         videos, root = read_list, data_root or "."
         if os.path.realpath(root) == os.path.realpath(destination):
-            raise ValueError(f"{destination!r} holds the sources: choose another folder")
+            raise ValueError(f"{destination!r} is the folder of the sources: choose another folder")
     paths = [_inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
@@ -134,7 +135,7 @@ def make_plan(
     if read_list is None:
         return Plan(source, root, items)
     if os.path.realpath(source) == os.path.realpath(os.path.join(destination, list_name)):
-        raise ValueError(f"the new list would be written over {source!r}: choose another folder")
+        raise ValueError(f"the new list would overwrite {source!r}: choose another folder")
     name = os.path.splitext(list_name)[0]
     return Plan(
         source, root, items, paths, [int(label) for label in videos.labels], name, list_name
@@ -142,19 +143,19 @@ def make_plan(
 
 
 def name_outputs(paths: Sequence[str]) -> dict[str, str]:
-    """The output's path for each source: the ending becomes .mp4.
+    """The output's path for each source: the extension becomes .mp4.
 
-    Where several sources differ in their ending only, the one that ends in .mp4 keeps its name and
-    the others get .mp4 behind the whole: ``a.avi`` beside ``a.mp4`` becomes ``a.avi.mp4``.
+    If several sources differ in their extension only, the one with .mp4 keeps its name and .mp4 is
+    appended to the others: ``a.avi`` beside ``a.mp4`` becomes ``a.avi.mp4``.
 
     Raises:
-        ValueError: Even so two would have the same name.
+        ValueError: Two outputs would still have the same path.
     """
     stems = Counter(os.path.splitext(path)[0] for path in paths)
     names = {}
     for path in paths:
-        stem, ending = os.path.splitext(path)
-        alone = stems[stem] == 1 or ending == ".mp4"
+        stem, extension = os.path.splitext(path)
+        alone = stems[stem] == 1 or extension == ".mp4"
         names[path] = f"{stem if alone else path}.mp4"
     first: dict[str, str] = {}
     for path, name in names.items():
@@ -170,14 +171,14 @@ def _inside(path: str, root: str) -> str:
     path = os.path.normpath(path)
     if path == os.pardir or path.startswith(os.pardir + os.sep):
         raise ValueError(
-            f"{path!r} of the list lies outside of {root!r}, so it has no place in the output "
-            "folder: give a --data-root above all files"
+            f"{path!r} of the list lies outside of {root!r}, so it has no path in the output "
+            "folder: give a --data-root that contains all files"
         )
     return path
 
 
 def _check_folders(outputs: dict[str, str], list_name: str) -> None:
-    """``v.avi`` cannot become ``v.mp4`` where there is a folder ``v.mp4`` with videos."""
+    """Refuse outputs with the path of a folder: ``v.avi`` beside a folder ``v.mp4`` of videos."""
     folders: set[str] = set()
     for output in outputs.values():
         parent = os.path.dirname(output)
@@ -198,6 +199,6 @@ def _check_apart(source: str, destination: str) -> None:
     inner, outer = os.path.realpath(destination), os.path.realpath(source)
     if inner == outer or inner.startswith(outer + os.sep) or outer.startswith(inner + os.sep):
         raise ValueError(
-            f"{source!r} and {destination!r} lie in each other: choose a folder apart, or outputs "
-            "would be taken for sources"
+            f"one of {source!r} and {destination!r} contains the other: choose a separate output "
+            "folder, or outputs would be taken for sources"
         )

@@ -1,4 +1,4 @@
-"""What a run made, for people and for programs."""
+"""Results of a run: lists and reports in files, and a summary for the terminal."""
 
 from __future__ import annotations
 
@@ -11,40 +11,43 @@ from typing import Any
 from sce_video.data_tools.repack.plan import Item, Plan
 from sce_video.utils.atomic_file import write_text
 
-#: Why a file failed, with the words of a summary.
+#: Kinds of failures, with their descriptions in the summary.
 KINDS = {
-    "missing": "not there",
+    "missing": "do not exist",
     "denied": "may not be read",
     "bad": "cannot be decoded",
     "encode": "cannot be encoded",
-    "quality": "below the wanted PSNR",
-    "check": "whose output was wrong",
+    "quality": "are below the minimum PSNR",
+    "check": "have a wrong output",
     "timeout": "took too long",
     "crash": "crashed the decoder or encoder",
-    "name": "whose output's name is too long",
+    "name": "have an output with too long a name",
 }
 
 
 def build_report(
     plan: Plan, items: list[Item], entries: dict[str, dict[str, Any]], facts: dict[str, Any]
 ) -> dict[str, Any]:
-    """Figures over some files.
+    """Totals over some files.
 
     Args:
         plan: The data set.
-        items: The files that the report is about, each with an entry.
-        entries: Of the journal.
-        facts: Of the run; come first. ``away``: finished files whose source is not there now.
+        items: The files of the report, each with an entry.
+        entries: Entries of the journal by path.
+        facts: Facts about the run, which come first. ``away``: number of finished files whose
+            source does not exist now.
 
     Returns:
-        ``facts`` and: ``files``, ``done``, ``failed``; ``bytes`` with ``source``, ``output``,
-        ``source_video``, ``output_video`` (streams without sound and container) and
-        ``unscaled_ratio`` (of the streams whose size was kept; None without any); ``seconds`` of
-        video; ``cpu_seconds``; ``psnr`` in dB with ``mean``, ``mean_luma``, ``worst`` (the lower of
-        luma and all planes) and ``worst_path``; ``crf`` lowest and highest; ``resampled``: files
-        of variable rate, now constant; ``frames_not_shown``: of the sources, at no time of their
-        outputs; ``damaged``: files of which not all frames decode; ``failures``: list of ``path``,
-        ``kind``, ``reason``.
+        ``facts``, and:
+
+        - ``files``, ``done``, ``failed``, ``seconds`` of video, ``cpu_seconds``.
+        - ``bytes``: ``source``, ``output``, ``source_video``, ``output_video`` (video streams
+          alone), ``unscaled_ratio`` (of the streams that were not scaled; None without any).
+        - ``psnr`` in dB: ``mean``, ``mean_luma``, ``worst`` (the lower of luma and all planes),
+          ``worst_path``; ``crf``: lowest and highest.
+        - ``resampled``: files of variable rate, now constant; ``frames_not_shown``: frames of the
+          sources that no output frame shows; ``damaged``: files of which not all frames decode.
+        - ``failures``: list of ``path``, ``kind``, ``reason``.
     """
     done = [entries[item.path] for item in items if entries[item.path]["status"] == "done"]
     failed = [entries[item.path] for item in items if entries[item.path]["status"] == "failed"]
@@ -75,7 +78,7 @@ def build_report(
         },
         "crf": [_of(min, done), _of(max, done)],
         "resampled": sum(not entry["constant"] for entry in done),
-        "frames_not_shown": sum(entry.get("frames_not_shown", 0) for entry in done),
+        "frames_not_shown": sum(entry["frames_not_shown"] for entry in done),
         "damaged": sorted(
             entry["path"] for entry in done if entry["source_frames"] < entry["source_promised"]
         ),
@@ -99,12 +102,12 @@ def _of(choose: Any, done: list[dict[str, Any]]) -> float | None:
 
 
 def result_paths(folder: Path, plan: Plan, suffix: str = "") -> list[Path]:
-    """Where the report, the failures and, for a list, the new list are written.
+    """Paths of the report, the failures and, for a list, the new list.
 
     Args:
-        folder: Where to.
+        folder: Their folder.
         plan: The data set.
-        suffix: Behind the names, for a part of the files.
+        suffix: Appended to the names, for a shard.
     """
     paths = [folder / f"{plan.base}repack{suffix}.json", folder / f"{plan.base}failed{suffix}.txt"]
     if plan.listed is not None:
@@ -119,14 +122,14 @@ def write_results(
     """Write the report, the failures (``path<TAB>reason``) and, for a list, the new list.
 
     Args:
-        folder: Where to.
+        folder: Folder to write to.
         plan: The data set.
-        items: The files that the report is about.
-        report: Of these.
-        suffix: Behind the names, for a part of the files.
+        items: The files of the report.
+        report: From :func:`build_report`.
+        suffix: Appended to the names, for a shard.
 
     Returns:
-        What was written.
+        The paths of the files written.
     """
     written = result_paths(folder, plan, suffix)
     write_text(written[0], json.dumps(report, indent=2) + "\n")
@@ -161,7 +164,7 @@ def _line(text: str) -> str:
 
 
 def summarize(report: dict[str, Any], examples: int = 5) -> str:
-    """A few lines for the terminal."""
+    """Lines for the terminal."""
     size, psnr = report["bytes"], report["psnr"]
     lines = [f"{report['files']:,} files: {report['done']:,} done, {report['failed']:,} failed"]
     if report["done"]:
@@ -169,7 +172,7 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
             f"  size: {_mega(size['source'])} -> {_mega(size['output'])}; video streams alone "
             f"{_mega(size['source_video'])} -> {_mega(size['output_video'])}"
             + (
-                f", {size['unscaled_ratio']:.2f} x where the size was kept"
+                f", {size['unscaled_ratio']:.2f} x for those not scaled"
                 if size["unscaled_ratio"] is not None
                 else ""
             )
@@ -184,7 +187,7 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
             "core's time"
         )
     if report["away"]:
-        lines.append(f"  {report['away']} of the done whose source is not there now")
+        lines.append(f"  {report['away']} of the done whose source does not exist now")
     if report["resampled"]:
         hidden = report["frames_not_shown"]
         lines.append(
@@ -193,7 +196,9 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
         )
     if report["damaged"]:
         first = _printable(report["damaged"][0])
-        lines.append(f"  {len(report['damaged'])} with frames that do not decode, such as {first}")
+        lines.append(
+            f"  {len(report['damaged'])} with frames that do not decode, for example {first}"
+        )
     counts = Counter(failure["kind"] for failure in report["failures"])
     for kind, words in KINDS.items():
         if not counts[kind]:

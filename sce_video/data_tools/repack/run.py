@@ -1,4 +1,4 @@
-"""A whole data set, over processes and machines, to be broken off and gone on with."""
+"""Repack a whole data set over processes and machines; an interrupted run can be resumed."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import errno
 import os
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.process_pool import GuardedPool, Outcome
-from sce_video.data_tools.repack.journal import Journal
+from sce_video.data_tools.journal import Journal
+from sce_video.data_tools.process_pool import Outcome, process_items
+from sce_video.data_tools.repack.file_status import FileStatus, open_journal
 from sce_video.data_tools.repack.lock import run_lock
-from sce_video.data_tools.repack.owners import (
-    check_foreign,
-    check_owners,
+from sce_video.data_tools.repack.overwrite_checks import (
+    check_origins,
+    check_outputs,
     check_results,
     check_sources,
     is_ours,
@@ -23,30 +25,29 @@ from sce_video.data_tools.repack.owners import (
 from sce_video.data_tools.repack.plan import Item, Plan, Shard
 from sce_video.data_tools.repack.report import build_report, write_results
 from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.standing import Standing
 from sce_video.data_tools.repack.temporaries import new_token, remove_temporaries, temporary_path
 from sce_video.data_tools.repack.work import Job, repack_file
 
-PARTS = ".repack"  # folder of the journals, and of the reports of shards
-_LONGEST = 1e6  # seconds that the operating system can wait for
+PARTS = ".repack"  # folder of the journals, locks, and reports of shards
+_MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _Progress = Callable[[int, int, bool], None]
 
 
 class StorageError(RuntimeError):
-    """Outputs cannot be written; no fault of the videos."""
+    """Outputs cannot be written, because of the disk and not because of a video."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a run goes about it; none of this changes what a good output is like.
+    """How a run works; none of this changes the content of a good output.
 
     Attributes:
-        workers: Processes.
-        threads: Of the encoder in each.
+        workers: Number of processes.
+        threads: Threads of the encoder in each process.
         timeout: Seconds a file may take.
-        min_psnr: dB below which an output is refused.
-        shard: Which part of the files.
-        force: Make all files again, also where something else has their name.
+        min_psnr: An output with fewer dB fails.
+        shard: Part of the files to repack.
+        force: Repack all files again and replace other files at their paths.
     """
 
     workers: int = 1
@@ -61,9 +62,9 @@ class Options:
             raise ValueError(f"threads must be at least 1, got {self.threads}")
         if self.workers < 1:
             raise ValueError(f"workers must be at least 1, got {self.workers}")
-        if not 0 < self.timeout <= _LONGEST:
+        if not 0 < self.timeout <= _MAX_TIMEOUT:
             raise ValueError(
-                f"timeout must be seconds above 0, at most {_LONGEST:,.0f}, got {self.timeout}"
+                f"timeout must be seconds above 0, at most {_MAX_TIMEOUT:,.0f}, got {self.timeout}"
             )
         if not 0 <= self.min_psnr <= 100:
             raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
@@ -71,15 +72,15 @@ class Options:
 
 @dataclass(frozen=True)
 class Result:
-    """What came of a run.
+    """Result of a run.
 
     Attributes:
-        report: Figures, see :func:`~sce_video.data_tools.repack.report.build_report`; of all files
-            if ``complete``, else of the shard.
-        written: Lists and reports.
-        complete: All files of the data set are done or have failed.
-        missing: Files that no shard has come to yet.
-        failed: Of the files of this run.
+        report: From :func:`~sce_video.data_tools.repack.report.build_report`, about all files if
+            ``complete``, else about the shard.
+        written: Paths of lists and reports.
+        complete: Whether all files of the data set are done or have failed.
+        missing: Number of files that no shard has processed yet.
+        failed: Number of files of this run that failed.
     """
 
     report: dict[str, Any]
@@ -100,22 +101,22 @@ def repack(
 ) -> Result:
     """Repack all files that are not done yet, and write the lists.
 
-    An output is made under a hidden name, verified, and then renamed; what became of it goes to a
-    journal. It is done if the journal says so for these settings and the source's present size and
-    time of change, and it still has the size it had; a source that is away for now has not changed.
-    Files that failed are tried again.
+    An output is written to a hidden path, verified, renamed, and recorded in the journal. A file
+    is done if the journal says so for these settings and for the present size and modification
+    time of the source, and the output has the recorded size. A source that does not exist now
+    counts as unchanged. Files that failed are repacked again.
 
     Args:
         plan: The data set.
         destination: Output folder.
-        settings: What the outputs are to be like.
-        options: Of the run.
-        on_progress: Called with (files done, files in all, the last one has failed).
-        work: What a process does; for tests.
+        settings: Settings of the outputs.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+        work: Function that a process calls; for tests.
 
     Raises:
-        ValueError: Something would be written over that is no result of this source, or another
-            run is writing to the folder.
+        ValueError: A file that was not made from this source would be overwritten, or another run
+            is writing to the folder.
         StorageError: Outputs cannot be written.
     """
     options = options or Options()
@@ -124,58 +125,56 @@ def repack(
     check_sources(plan, folder)
     with run_lock(folder / PARTS, plan.base, shard.count):
         name = f"{plan.base}journal{shard.suffix}.jsonl"
-        with Journal(folder / PARTS, name) as journal:
+        with open_journal(folder / PARTS, name) as journal:
             run = _Run(plan, folder, settings, options, journal)
-            report = run.all_files(on_progress, work)
+            report = run.repack_all(on_progress, work)
             if shard.count == 1:
-                written = write_results(folder, plan, run.mine, report)
+                written = write_results(folder, plan, run.items, report)
                 return Result(report, written, True, 0, report["failed"])
             report = {"shard": f"{shard.number}/{shard.count}", **report}
-            written = write_results(folder / PARTS, plan, run.mine, report, shard.suffix)
-        whole = merge(plan, destination, settings, options)
-    if whole.complete:
-        return Result(whole.report, written + whole.written, True, 0, report["failed"])
-    return Result(report, written, False, whole.missing, report["failed"])
+            written = write_results(folder / PARTS, plan, run.items, report, shard.suffix)
+        merged = merge(plan, destination, settings, options)
+    if merged.complete:
+        return Result(merged.report, written + merged.written, True, 0, report["failed"])
+    return Result(report, written, False, merged.missing, report["failed"])
 
 
 def merge(plan: Plan, destination: str, settings: Settings, options: Options) -> Result:
-    """Write list and report of all files, if all shards are through.
+    """Write list and report of all files, if all shards have finished.
 
     Returns:
-        The result; not ``complete``, and nothing written, while files are missing.
+        The result; while files are missing it is not ``complete`` and nothing is written.
 
     Raises:
-        ValueError: A list or report of something else would be written over.
+        ValueError: A list or report of another source would be overwritten.
     """
     folder = Path(destination)
     check_results(plan, folder, options.force)
-    with Journal(folder / PARTS, None) as journal:
-        standing = Standing(plan, folder, journal, settings, options.min_psnr)
+    with open_journal(folder / PARTS, None) as journal:
+        status = FileStatus(plan, folder, journal, settings, options.min_psnr)
         missing = [
-            item
-            for item in plan.items
-            if not standing.is_done(item) and not standing.has_failed(item)
+            item for item in plan.items if not status.is_done(item) and not status.has_failed(item)
         ]
         if missing:
             return Result({}, [], False, len(missing), 0)
-        report = build_report(plan, plan.items, journal.entries, _facts(standing))
+        report = build_report(plan, plan.items, journal.entries, _run_facts(status))
         written = write_results(folder, plan, plan.items, report)
         return Result(report, written, True, 0, report["failed"])
 
 
-def _facts(standing: Standing) -> dict[str, Any]:
+def _run_facts(status: FileStatus) -> dict[str, Any]:
     return {
-        "source": standing.plan.source,
-        "source_path": os.path.realpath(standing.plan.source),
-        "entries": standing.plan.digest,
-        "destination": str(standing.folder),
-        "settings": standing.settings.as_dict(),
-        "away": len(standing.away),
+        "source": status.plan.source,
+        "source_path": os.path.realpath(status.plan.source),
+        "entries": status.plan.digest,
+        "destination": str(status.folder),
+        "settings": status.settings.as_dict(),
+        "away": len(status.away),
     }
 
 
 class _Run:
-    """What the steps of a run share."""
+    """State that the steps of a run share."""
 
     def __init__(
         self, plan: Plan, folder: Path, settings: Settings, options: Options, journal: Journal
@@ -185,46 +184,46 @@ class _Run:
         self.settings = settings
         self.options = options
         self.journal = journal
-        self.mine = [item for item in plan.items if options.shard.holds(item.output)]
-        self.standing = Standing(plan, folder, journal, settings, options.min_psnr)
-        self.states: dict[str, dict[str, Any]] = {}
+        self.items = [item for item in plan.items if options.shard.holds(item.output)]
+        self.status = FileStatus(plan, folder, journal, settings, options.min_psnr)
+        self.source_states: dict[str, dict[str, Any]] = {}
         self._token = new_token()
 
-    def all_files(
+    def repack_all(
         self, on_progress: _Progress | None, work: Callable[[Job], dict[str, Any]]
     ) -> dict[str, Any]:
-        """Repack what is not done of this part of the files; returns the report about them."""
+        """Repack the files of this shard that are not done; the report about the shard."""
         begin = time.monotonic()
         force = self.options.force
-        check_owners(self.plan, self.mine, self.standing, force)
-        remove_temporaries(self.folder / item.output for item in self.mine)
-        todo = [item for item in self.mine if force or not self.standing.is_done(item)]
-        check_foreign(todo, self.folder, self.journal, force)
+        check_origins(self.plan, self.items, self.status, force)
+        remove_temporaries(self.folder / item.output for item in self.items)
+        todo = [item for item in self.items if force or not self.status.is_done(item)]
+        check_outputs(todo, self.folder, self.journal, force)
         try:
             self._process(todo, on_progress or (lambda done, total, failed: None), work)
         finally:
             remove_temporaries(self.folder / item.output for item in todo)
         facts = {
-            **_facts(self.standing),
+            **_run_facts(self.status),
             "elapsed_seconds": round(time.monotonic() - begin, 3),
-            "done_before": len(self.mine) - len(todo),
+            "done_before": len(self.items) - len(todo),
         }
-        return build_report(self.plan, self.mine, self.journal.entries, facts)
+        return build_report(self.plan, self.items, self.journal.entries, facts)
 
     def _process(
-        self, todo: list[Item], tell: _Progress, work: Callable[[Job], dict[str, Any]]
+        self, todo: list[Item], on_progress: _Progress, work: Callable[[Job], dict[str, Any]]
     ) -> None:
-        """Repack files and note what becomes of them."""
-        total = len(self.mine)
+        """Repack files and record the results."""
+        total = len(self.items)
         done = total - len(todo)
-        tell(done, total, False)
+        on_progress(done, total, False)
         present = []
         for item in todo:
             if self._can_begin(item):
                 present.append(item)
                 continue
             done += 1
-            tell(done, total, self.journal.entries[item.path]["status"] != "done")
+            on_progress(done, total, self.journal.entries[item.path]["status"] != "done")
         if not present:
             return
         try:
@@ -232,27 +231,29 @@ class _Run:
                 parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise StorageError(f"cannot make a folder: {error}") from error
-        pool = GuardedPool(
+        outcomes = process_items(
             work,
+            ((item, self._job(item)) for item in present),
             workers=min(self.options.workers, len(present)),
             timeout=self.options.timeout,
             preload=("sce_video.data_tools.repack.work",),
         )
-        for item, outcome in pool.run((item, self._job(item)) for item in present):
-            done += 1
-            tell(done, total, self._finish(item, outcome))
+        with closing(outcomes):  # all workers have ended before temporary files are removed
+            for item, outcome in outcomes:
+                done += 1
+                on_progress(done, total, self._finish(item, outcome))
 
     def _can_begin(self, item: Item) -> bool:
-        """Whether there is a source to read and a name to write to; else it is noted."""
-        state = self.standing.source(item)
+        """Whether the source exists and the output's name is valid; if not, it is recorded."""
+        state = self.status.source(item)
         if state is None:
-            if not self.standing.is_away(item):  # with --force
-                self._note(item, {}, {"status": "failed", "kind": "missing", "reason": _GONE})
+            if not self.status.is_away(item):  # with --force
+                self._record(item, {}, {"status": "failed", "kind": "missing", "reason": _NO_FILE})
             return False
         if _name_too_long(self.folder / item.output):
-            self._note(item, state, {"status": "failed", "kind": "name", "reason": _TOO_LONG})
+            self._record(item, state, {"status": "failed", "kind": "name", "reason": _TOO_LONG})
             return False
-        self.states[item.path] = state
+        self.source_states[item.path] = state
         return True
 
     def _job(self, item: Item) -> Job:
@@ -268,30 +269,30 @@ class _Run:
         return temporary_path(self.folder / item.output, self._token)
 
     def _finish(self, item: Item, outcome: Outcome) -> bool:
-        """Rename the output and note it; True if there is none."""
-        state = self.states[item.path]
+        """Rename the output and record the result; True if the file failed."""
+        state = self.source_states[item.path]
         final = self.folder / item.output
         facts = _facts_of(outcome)
         if facts["status"] == "storage":
             raise StorageError(facts["reason"])
-        if facts["status"] == "done" and self.standing.source(item) != state:
-            facts = {"status": "failed", "kind": "bad", "reason": "changed while it was read"}
+        if facts["status"] == "done" and self.status.source(item) != state:
+            facts = {"status": "failed", "kind": "bad", "reason": "changed while it was being read"}
         try:
             if facts["status"] == "done":
                 os.replace(self._temporary(item), final)
             else:
                 self._temporary(item).unlink(missing_ok=True)
-                if self.standing.is_away(item):  # with --force, and gone since the run began
+                if self.status.is_away(item):  # with --force; the source vanished during the run
                     return False
                 if os.path.lexists(final) and is_ours(item, self.folder, self.journal):
-                    final.unlink(missing_ok=True)  # of an earlier run
+                    final.unlink(missing_ok=True)  # the output of an earlier run
         except OSError as error:
             raise StorageError(f"cannot write {final}: {error.strerror}") from error
-        self._note(item, state, facts)
+        self._record(item, state, facts)
         return facts["status"] != "done"
 
-    def _note(self, item: Item, state: dict[str, Any], facts: dict[str, Any]) -> None:
-        entry = {"path": item.path, "output": item.output, "root": self.standing.root, **state}
+    def _record(self, item: Item, state: dict[str, Any], facts: dict[str, Any]) -> None:
+        entry = {"path": item.path, "output": item.output, "root": self.status.root, **state}
         entry["settings"] = self.settings.as_dict()
         try:
             self.journal.add({**entry, **facts})
@@ -299,7 +300,7 @@ class _Run:
             raise StorageError(f"cannot write the journal: {error}") from error
 
 
-_GONE = "there is no such file"
+_NO_FILE = "there is no such file"
 _TOO_LONG = "the name of its output is too long for the file system"
 
 

@@ -1,4 +1,4 @@
-"""What a repacked file is like."""
+"""Settings that determine the content of a repacked file."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from typing import Any
 PRESETS = (
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
 )  # fmt: skip
-#: Names that x264 knows; psnr (no psychovisual tricks, no adaptive quantisation) saves a seventh of
-#: the bytes at the same PSNR, fastdecode (no CABAC, no deblocking) halves the time of decoding.
+#: Tunings of x264. psnr (no psychovisual optimisation, no adaptive quantisation) saves a seventh of
+#: the bytes at the same PSNR; fastdecode (no CABAC, no deblocking) halves the decoding time.
 TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode")
-#: Where ``crf=None`` looks for the quality. Below 18 nothing is gained that a crop would show.
+#: Range that ``crf=None`` searches. Below 18 no gain is visible in a training crop.
 CRF_RANGE = (18.0, 34.0)
-#: x264 takes one of these; of several it would drop all but one with a mere warning.
+#: x264 accepts one of these; of several it drops all but one with a warning only.
 _ONE_TUNE = frozenset(TUNES) - {"fastdecode"}
-_VERSION = 1  # of the way files are made; another one makes all files again
+_VERSION = 1  # of the way files are encoded; a new version repacks all files again
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What decides the content of an output, together with its source.
+    """Settings that, together with the source, determine an output.
 
     Attributes:
         short_side: Pixels of the shorter side; None keeps the size. Even.
-        enlarge: Also bring smaller videos to that size.
-        keyint: Every ``keyint``-th frame is a key frame, the first one first.
-        crf: x264's quality from 0 (best) to 51. None: for every file the highest of
-            :data:`CRF_RANGE`, in quarters, that reaches ``psnr``.
-        psnr: dB, the aim where ``crf`` is None; of luma and of all planes.
-        preset: x264's preset: its speed against its bytes.
-        tune: x264's tunings with commas between; empty for none.
+        enlarge: Also scale up smaller videos.
+        keyint: Every ``keyint``-th frame is a key frame, beginning with the first.
+        crf: x264's quality from 0 (best) to 51. None: for each file the highest in
+            :data:`CRF_RANGE`, in steps of a quarter, that reaches ``psnr``.
+        psnr: dB that luma and all planes should reach if ``crf`` is None.
+        preset: x264's preset: encoding speed against file size.
+        tune: x264's tunings, separated by commas; empty for none.
     """
 
     short_side: int | None = 256
@@ -64,10 +64,10 @@ class Settings:
             )
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values that tell whether an output was made in the same way."""
+        """The settings as JSON values; outputs with equal ones need not be repacked again."""
         values = asdict(self)
         if self.crf is not None:
-            del values["psnr"]  # has no say then
+            del values["psnr"]  # has no effect then
         return {"version": _VERSION, **values}
 
     def target_size(self, height: int, width: int) -> tuple[int, int]:

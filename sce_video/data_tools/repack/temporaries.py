@@ -1,4 +1,4 @@
-"""Names of outputs that are being made, and the removal of those that a killed run left."""
+"""Names of unfinished outputs, and the removal of those that a killed run left."""
 
 from __future__ import annotations
 
@@ -13,26 +13,25 @@ _SUFFIX = ".repack-tmp"
 
 
 def new_token() -> str:
-    """What tells one run's temporary files from those of another one, on this or another machine.
+    """Part of the names of one run's temporary files, different for every run on every machine.
 
-    A run that was killed may leave a worker behind that still writes, so no run takes up the names
-    of an earlier one, which a process number alone would not prevent.
+    A killed run may leave a worker that is still writing, so no run may use the names of an
+    earlier one. A process number alone could repeat.
     """
     return f"{_digest(socket.gethostname())[:8]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def temporary_path(output: Path, token: str) -> Path:
-    """Hidden, beside the output; short, since the output's name may be as long as names can be."""
+    """A hidden path beside the output; a digest, since the output's name may have full length."""
     return output.with_name(f".{_digest(output.name)}.{token}{_SUFFIX}")
 
 
 def remove_temporaries(outputs: Iterable[Path]) -> None:
-    """Remove what this or a killed run left of some outputs."""
-    names: dict[Path, set[str]] = {}
+    """Remove the temporary files of some outputs, whichever run they are of."""
+    digests: dict[Path, set[str]] = {}
     for output in outputs:
-        # Earlier versions put the whole name where the digest is now.
-        names.setdefault(output.parent, set()).update((_digest(output.name), output.name))
-    for parent, known in names.items():
+        digests.setdefault(output.parent, set()).add(_digest(output.name))
+    for parent, known in digests.items():
         if not os.path.isdir(parent):
             continue
         with os.scandir(parent) as entries:

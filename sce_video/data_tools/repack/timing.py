@@ -1,4 +1,4 @@
-"""At which constant rate a video is written, and which of its frames is shown when."""
+"""The constant rate of an output, and which source frame each of its frames shows."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import numpy as np
 _COMMON = tuple(
     rate for whole in range(1, 241) for rate in (Fraction(whole), Fraction(whole * 1000, 1001))
 )
-#: Output frames for each of the source's, at most: what a still at a high rate may cost.
+#: Limit on output frames per source frame, for a long still after a burst at a high rate.
 MOST_REPEATS = 8
-_JITTER = 0.1  # of a frame: time stamps that are off by less still are a constant rate
+_JITTER = 0.1  # of a frame: deviations of time stamps that a constant rate may have
 
 
 @dataclass(frozen=True)
 class Schedule:
-    """Frames of constant rate.
+    """Constant rate and source frames of an output of N frames.
 
     Attributes:
-        rate: Frames a second.
-        shown: (N,) int64, ascending: the source's frame that is output frame 0, 1, ...
-        constant: The source has this rate: ``shown`` is 0, 1, ..., N - 1.
+        rate: Frames per second.
+        shown: (N,) int64, ascending: source frame of output frame 0, 1, ...
+        constant: Whether the source has this rate, so that ``shown`` is 0, 1, ..., N - 1.
     """
 
     rate: Fraction
@@ -37,29 +37,29 @@ class Schedule:
         return float(len(self.shown) / self.rate)
 
     def never_shown(self, count: int) -> int:
-        """How many of the source's ``count`` frames no output frame shows."""
+        """Number of the source's ``count`` frames that no output frame shows."""
         return count - len(np.unique(self.shown))
 
 
 def make_schedule(
     timestamps: np.ndarray, duration: float, stated: Sequence[Fraction], tick: float
 ) -> Schedule:
-    """Lay out a video at a constant rate.
+    """Choose a constant rate and the source frame for each output frame.
 
     A source of constant rate, up to the rounding of its time stamps and a tenth of a frame, keeps
-    its rate and all its frames. Otherwise the rate is the one most of its frames follow each other
-    at, or where that would make more than 8 times the source's frames, the highest that does not;
-    and at every output time stands the frame the source shows. Frames that follow each other faster
-    than the output's may be shown at no output time. ::
+    its rate and all its frames. Otherwise the rate is the median rate of its frames or, where that
+    gives more than 8 times the source's frames, the highest rate that does not; each output frame
+    is the frame that the source shows at its time. Source frames closer together than the output's
+    may not be shown at all. ::
 
         source   |--0--|--1--|--------2--------|--3--|      (0.1 s, 0.1 s, 0.3 s, 0.1 s)
-        output   |--0--|--1--|--2--|--2--|--2--|--3--|      10 a second
+        output   |--0--|--1--|--2--|--2--|--2--|--3--|      10 per second
 
     Args:
-        timestamps: (F,) seconds, ascending, the first is 0.
+        timestamps: (F,) seconds of the source's frames, ascending from 0.
         duration: Seconds to the end of the last frame.
-        stated: Rates the container speaks of, the most trusted first.
-        tick: Seconds, the step in which the container counts time.
+        stated: Rates that the container states, the most reliable first.
+        tick: Seconds of one unit of the container's time base.
     """
     count = len(timestamps)
     rate = _constant_rate(timestamps, stated, tick)
@@ -70,14 +70,14 @@ def make_schedule(
     nominal = min(nominal, _rounded_down(MOST_REPEATS * count / duration))
     number = max(1, round(duration * nominal))
     times = np.arange(number) * nominal.denominator / nominal.numerator
-    # The source's time stamps are rounded to its ticks, ours are exact.
+    # The source's time stamps are rounded to ticks, those of the output are exact.
     slack = min(tick, float(_JITTER / nominal)) + 1e-9
     shown = np.searchsorted(timestamps, times + slack, side="right") - 1
     return Schedule(nominal, np.maximum(shown, 0), False)
 
 
 def _rounded_down(rate: float) -> Fraction:
-    """A fraction of few digits, not above a positive rate."""
+    """The largest fraction with a small denominator that is at most a positive rate."""
     if rate >= 1:
         return Fraction(math.floor(rate * 1000), 1000)
     return Fraction(1, math.ceil(1 / rate))
@@ -86,7 +86,7 @@ def _rounded_down(rate: float) -> Fraction:
 def _constant_rate(
     timestamps: np.ndarray, stated: Sequence[Fraction], tick: float
 ) -> Fraction | None:
-    """The rate whose grid all time stamps lie on, if there is one."""
+    """The rate whose grid all time stamps lie on; None without one."""
     count = len(timestamps)
     candidates = list(stated)
     if count > 1 and timestamps[-1] > 0:
@@ -96,14 +96,14 @@ def _constant_rate(
     for rate in [rate for rate in candidates if rate > 0]:
         frame = rate.denominator / rate.numerator
         error = np.abs(timestamps - np.arange(count) * frame).max()
-        # A tick may be as long as a frame (AVI): then a gap of one frame is no rounding.
+        # A tick may be as long as a frame (AVI); a gap of one frame is not rounding then.
         if error <= max(_JITTER * frame, min(tick, 0.4 * frame)) + 1e-9:
             return rate
     return None
 
 
 def _usual_rate(timestamps: np.ndarray, stated: Sequence[Fraction], tick: float) -> Fraction | None:
-    """The rate of most frames: the known one that their median distance is a rounding of."""
+    """The median rate of the frames, snapped to a stated or common rate within rounding."""
     gaps = np.diff(timestamps)
     gaps = gaps[gaps > 0]
     if not gaps.size:

@@ -1,4 +1,4 @@
-"""One file: read, encode, verify."""
+"""Repack one file: read, encode, verify."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sce_video.data_tools.repack.source import Source, read_source
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_regular_file
 
-#: Begins the comment in every output, so that nothing else is ever written over.
+#: Prefix of the comment in every output, by which outputs are told from other files.
 COMMENT = "sce_video repack"
 _STORAGE = {
     errno.ENOSPC: "the disk is full",
@@ -43,14 +43,14 @@ _STORAGE = {
 
 @dataclass(frozen=True)
 class Job:
-    """What a process gets.
+    """What one process is to do.
 
     Attributes:
-        source: The file to read.
-        temporary: The file to write.
-        settings: What it is to be like.
-        min_psnr: dB that it must have, of luma and of all planes.
-        threads: Of the encoder.
+        source: File to read.
+        temporary: File to write.
+        settings: Settings of the output.
+        min_psnr: dB that the output must have, of luma and of all planes.
+        threads: Threads of the encoder.
     """
 
     source: str
@@ -61,7 +61,7 @@ class Job:
 
 
 class RefusedError(Exception):
-    """The output is not what it should be; ``kind`` as in :data:`report.KINDS`."""
+    """The output is wrong; ``kind`` is a key of :data:`report.KINDS`."""
 
     def __init__(self, kind: str, reason: str) -> None:
         super().__init__(reason)
@@ -69,20 +69,23 @@ class RefusedError(Exception):
 
 
 class CannotWriteError(Exception):
-    """It is not the video's fault."""
+    """The output cannot be written, because of the disk and not because of the video."""
 
 
 def repack_file(job: Job) -> dict[str, Any]:
-    """Make one output under its temporary name and verify it.
+    """Write one output to its temporary path and verify it.
 
     Returns:
-        Plain facts. ``status``: ``done``, ``failed`` (with ``kind`` and ``reason``; nothing is left
-        behind) or ``storage`` (with ``reason``: the run should stop). Of a done file: ``frames``,
-        ``seconds``, ``rate``, ``constant`` (the source's rate and frames are kept), ``crf``,
-        ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames, ``height``,
-        ``width``, ``scaled``, ``bytes`` and ``video_bytes``, of the source ``source_frames``,
-        ``frames_not_shown`` (of these, at no time of the output), ``source_promised`` (frames by
-        its packets), ``source_seconds`` and ``source_video_bytes``, ``cpu_seconds``.
+        Facts that JSON can hold. ``status``: ``done``, ``failed`` (with ``kind`` and ``reason``;
+        the temporary file is removed) or ``storage`` (with ``reason``; the run should stop). With
+        ``done`` also:
+
+        - ``frames``, ``seconds``, ``rate``, ``height``, ``width``, ``scaled``, ``bytes``,
+          ``video_bytes``; ``constant``: rate and frames of the source are kept.
+        - ``crf``; ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames.
+        - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
+          ``source_promised``: frames by the packets; ``source_seconds``, ``source_video_bytes``.
+        - ``cpu_seconds``.
     """
     av.logging.set_libav_level(av.logging.FATAL)
     start = time.process_time()
@@ -124,7 +127,7 @@ def _repack(job: Job) -> dict[str, Any]:
     if psnr.worse < job.min_psnr:
         raise RefusedError(
             "quality",
-            f"PSNR {psnr.worse:.2f} dB at crf {crf:g}, wanted are {job.min_psnr:g} (--min-psnr)",
+            f"PSNR {psnr.worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
         )
     height, width = source.size
     return {
@@ -147,10 +150,10 @@ def _repack(job: Job) -> dict[str, Any]:
 
 
 def _write(job: Job, source: Source, crf: float) -> None:
-    """Encode to the temporary file, and see it on the disk."""
+    """Encode to the temporary file and flush it to the disk."""
     with _storage_errors(job.temporary):
         encode(
-            _kept(source),
+            _output_frames(source),
             job.temporary,
             size=source.size,
             rate=source.schedule.rate,
@@ -166,10 +169,10 @@ def _write(job: Job, source: Source, crf: float) -> None:
             os.close(descriptor)
 
 
-def _kept(source: Source) -> Iterator[np.ndarray]:
+def _output_frames(source: Source) -> Iterator[np.ndarray]:
     try:
         yield from source.prepared_frames()
-    except av.FFmpegError as error:  # of the source, not of what is written
+    except av.FFmpegError as error:  # of reading the source, not of writing the output
         raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
 
 
@@ -185,19 +188,19 @@ def _storage_errors(path: str) -> Iterator[None]:
 
 
 def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any], Psnr]:
-    """Decode an output and hold it against its source.
+    """Decode an output completely and compare it with its source.
 
     Args:
         path: The output.
-        source: What it was made from.
+        source: Its source.
         keyint: Every ``keyint``-th frame must be a key frame.
 
     Returns:
-        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and the PSNR over the frames
-        that are held of the source, which are all of them unless it is long.
+        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and the PSNR over the source's
+        frames that are kept in memory: all of them, unless the video is long.
 
     Raises:
-        RefusedError: Number, size, time stamps, duration or key frames are not as they should be.
+        RefusedError: Number, size, time stamps, duration or key frames are wrong.
     """
     psnr = Psnr()
     shown, rate = source.schedule.shown, source.schedule.rate
@@ -225,7 +228,7 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
         raise RefusedError("check", f"the output cannot be decoded: {error}") from error
     _require(streams == 1, "the number of streams")
     _require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
-    # The schedule keeps the source's seconds within a frame, the file those of the schedule.
+    # The schedule has the source's duration within a frame; the file must have the schedule's.
     _require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
     _require(compared > 0, "the number of frames to compare")
     facts = {

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.preparation.ava import AvaOptions, look_at_video
 from sce_video.data_tools.preparation.ava_files import (
     Detections,
     check_box,
@@ -20,6 +19,8 @@ from sce_video.data_tools.preparation.ava_files import (
     read_annotations,
     read_excluded,
 )
+from sce_video.data_tools.preparation.ava_images import probe_video
+from sce_video.data_tools.preparation.ava_options import AvaOptions
 from sce_video.datasets.ava_actions import Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
@@ -80,14 +81,14 @@ def test_key_frames_without_persons_and_odd_rows(tmp_path):
         ("film,0902,10,20,30,40,12,0", "is outside the frame.*pixels"),
         ("film,0902,0.3,0.2,0.1,0.4,12,0", r"box 0\.3,0\.2,0\.1,0\.4 has inverted corners"),
         ("film,0902,0.1,0.4,0.3,0.2,12,0", "has inverted corners"),
-        ("film,0902,0.1,nan,0.3,0.2,12,0", "a coordinate that is no number"),
-        ("film,0902,0.1,x,0.3,0.2,12,0", "'x' is no number"),
-        ("film,0901,0.1,0.2,0.3,0.4,12,0", "time stamp 901 is not one of .* 902 to 1798"),
-        ("film,1799,0.1,0.2,0.3,0.4,12,0", "time stamp 1799 is not one of"),
-        ("film,902.5,0.1,0.2,0.3,0.4,12,0", r"time stamp '902\.5' is no whole number"),
+        ("film,0902,0.1,nan,0.3,0.2,12,0", "a coordinate that is not a number"),
+        ("film,0902,0.1,x,0.3,0.2,12,0", "'x' is not a number"),
+        ("film,0901,0.1,0.2,0.3,0.4,12,0", "time stamp 901 is not in .* 902 to 1798"),
+        ("film,1799,0.1,0.2,0.3,0.4,12,0", "time stamp 1799 is not in"),
+        ("film,902.5,0.1,0.2,0.3,0.4,12,0", r"time stamp '902\.5' is not a whole number"),
         ("film,0902,0.1,0.2,0.3,0.4,13,0", r"action 13 is not in the action list, ids 1 to 80"),
-        ("film,0902,0.1,0.2,0.3,0.4,stand,0", "action_id 'stand' is no whole number"),
-        ("film,0902,0.1,0.2,0.3,0.4,12,-1", "person_id '-1' is no whole number"),
+        ("film,0902,0.1,0.2,0.3,0.4,stand,0", "action_id 'stand' is not a whole number"),
+        ("film,0902,0.1,0.2,0.3,0.4,12,-1", "person_id '-1' is not a whole number"),
         ("film,0902,0.1,0.2,0.3,0.4", "6 cells, not 8"),
         ("film,0902,0.1,0.2,0.3,0.4,12,0,0.9", "9 cells, not 8"),
         ("film", "does not begin with VIDEO,TIMESTAMP"),
@@ -149,11 +150,11 @@ def test_both_forms_of_action_lists(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", r"l is no action list: no block item"),
+        ("", r"l is not an action list: no block item"),
         ('item {\n name: "a"\n}', r"l, line 2: the block has no name"),
         ("item {\n id: 1\n}", r"l, line 2: the block has no name"),
-        ('item {\n name: "a"\n id: 81\n}', r"l, line 2: id 81 is not one of 1 to 80"),
-        ('item { name: "a" id: 5 } item { name: "b" id: 5 }', r"l, line 2: id 5 is there twice"),
+        ('item {\n name: "a"\n id: 81\n}', r"l, line 2: id 81 is not in 1 to 80"),
+        ('item { name: "a" id: 5 } item { name: "b" id: 5 }', r"l, line 2: id 5 is listed twice"),
     ],
 )
 def test_faulty_action_lists_are_named(tmp_path, text, message):
@@ -234,14 +235,14 @@ def test_mmaction2_proposals(tmp_path):
 @pytest.mark.parametrize(
     ("row", "message"),
     [
-        ("film,0902,0.1,0.2,0.3,0.4,,1.5", r"score 1\.5 is not from 0 to 1.*detections\?"),
-        ("film,0902,0.1,0.2,0.3,0.4,,nan", "score nan is not from 0 to 1"),
-        ("film,0902,0.1,0.2,0.3,0.4,,", "'' is no number"),
+        ("film,0902,0.1,0.2,0.3,0.4,,1.5", r"score 1\.5 is not in 0 to 1.*detections\?"),
+        ("film,0902,0.1,0.2,0.3,0.4,,nan", "score nan is not in 0 to 1"),
+        ("film,0902,0.1,0.2,0.3,0.4,,", "'' is not a number"),
         ("film,0902,0.1,0.2,0.3,0.4,0.9", "7 cells, not 8"),
         ("film,0902,0.3,0.2,0.1,0.4,,0.1", "inverted corners"),
         ("film,0902,3,2,4,4,,0.9", "outside the frame"),
         ("film,0901,0.1,0.2,0.3,0.4,,0.9", "time stamp 901"),
-        ("flim,0902,0.1,0.2,0.3,0.4,,0.9", "'flim' is in no annotation file.*'film'"),
+        ("flim,0902,0.1,0.2,0.3,0.4,,0.9", "'flim' is not in the annotation files.*'film'"),
     ],
 )
 def test_faulty_detections_are_named(tmp_path, row, message):
@@ -257,7 +258,7 @@ def test_faulty_detections_are_named(tmp_path, row, message):
         ({}, "holds a dict, not a dict of proposals"),
         ({1: np.zeros((1, 5))}, "key 1 is not VIDEO,TIMESTAMP"),
         ({"film": np.zeros((1, 5))}, "key 'film' is not VIDEO,TIMESTAMP"),
-        ({"flim,0902": np.zeros((1, 5))}, "key 'flim,0902': video 'flim' is in no annotation"),
+        ({"flim,0902": np.zeros((1, 5))}, "key 'flim,0902': video 'flim' is not in the annotation"),
         ({"film,1799": np.zeros((1, 5))}, "key 'film,1799': time stamp 1799"),
         ({"film,0902": np.zeros((1, 4))}, r"key 'film,0902': \(1, 4\), not an array \(n, 5\)"),
         ({"film,0902": np.zeros(5)}, r"key 'film,0902': \(5,\), not an array"),
@@ -266,7 +267,7 @@ def test_faulty_detections_are_named(tmp_path, row, message):
         ({"film,0902": [[0, 0, 1, 1, "x"]]}, "key 'film,0902': list, not an array"),
         (
             {"film,0902": np.array([[0, 0, 1, 1, 0.9], [0, 0, 1, 1, 1.25]])},
-            r"key 'film,0902', row 1: score 1\.25 is not from 0 to 1",
+            r"key 'film,0902', row 1: score 1\.25 is not in 0 to 1",
         ),
         ({"film,0902": [[0, 0, 1, 1, np.nan]]}, "row 0: score nan is not"),
         ({"film,0902": [[0, 0, 200, 100, 0.9]]}, "row 0: .* outside the frame"),
@@ -437,11 +438,11 @@ def test_a_pickle_that_is_not_there(tmp_path):
 def test_how_long_a_video_lasts(tmp_path):
     for name in ("v.mp4", "v.mkv"):
         path = write_video(tmp_path / name, numbered_frames(45), fps=30)
-        assert look_at_video(str(path)) == pytest.approx(1.5, abs=0.05)
+        assert probe_video(str(path)) == pytest.approx(1.5, abs=0.05)
     damaged = tmp_path / "d.mp4"
     damaged.write_bytes((tmp_path / "v.mp4").read_bytes()[:100])
-    assert "cannot be opened or decoded" in look_at_video(str(damaged))
-    assert "cannot be opened" in look_at_video(str(tmp_path / "none.mp4"))
+    assert "cannot be opened or decoded" in probe_video(str(damaged))
+    assert "cannot be opened" in probe_video(str(tmp_path / "none.mp4"))
 
 
 def test_options_that_cannot_be(tmp_path):

@@ -29,10 +29,10 @@ def test_crashes_and_hangs_cost_one_file_only(workers):
     assert time.monotonic() - start < 20
     assert found == {
         "bad": "bad",
-        "crash1": "the decoder crashed: the process died of SIGKILL",
+        "crash1": "the decoder crashed: the process was killed by SIGKILL",
         "hang": "not done after 1 s",
-        "crash2": "the decoder crashed: the process died of SIGKILL",
-        "exit": "the decoder crashed: the process ended with status 3",
+        "crash2": "the decoder crashed: the process was killed by SIGKILL",
+        "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",
     }
     assert list(found) == paths[3:9]  # in the order of the files

@@ -71,10 +71,10 @@ def test_class_folders_elsewhere(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("a.avi 1\nb.avi 3\n", "line 2: 'b.avi 3' should be 'NAME.avi MARK'"),
-        ("a.avi\n", "line 1: 'a.avi' should be"),
-        ("1\n", "line 1: '1' should be"),
-        ("wave/a.avi 1\n", "line 1: .*should be"),
+        ("a.avi 1\nb.avi 3\n", "line 2: 'b.avi 3' must be 'NAME.avi MARK'"),
+        ("a.avi\n", "line 1: 'a.avi' must be"),
+        ("1\n", "line 1: '1' must be"),
+        ("wave/a.avi 1\n", "line 1: .*must be"),
         ("a.avi 1\na.avi 2\n", "line 2: 'a.avi' is listed twice"),
         ("", "is empty"),
     ],
@@ -119,5 +119,5 @@ def test_full_size_agrees_and_one_video_less_does_not(tmp_path):
     rows = count_rows(read_hmdb51(tmp_path), set(), set())
     assert {row.title: row.listed for row in rows if not row.agrees} == {
         "train_split2": "3,569",
-        "train_split2, a class": "69 to 70",
+        "train_split2, per class": "69 to 70",
     }

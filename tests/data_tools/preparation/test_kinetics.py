@@ -131,7 +131,7 @@ def test_a_clip_of_other_seconds_is_missing(tree):
     (tree / B).unlink()
     (tree / E).rename(tree / E.replace("val/", "train/"))  # in the wrong folder
     located = locate_kinetics(tree, read_kinetics400(tree))
-    assert located[A].missing == "only train/aaaaaaaaaaa_000004_000014.mp4, other seconds"
+    assert located[A].missing == "only train/aaaaaaaaaaa_000004_000014.mp4, at other seconds"
     assert located[A].path == A
     assert located[B].missing == located[E].missing == "no such file"
 
@@ -139,10 +139,10 @@ def test_a_clip_of_other_seconds_is_missing(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("youtube_id,time_start\nx,1\n", f"line 1: the header should be {HEADER}"),
-        ("", "line 1: the header should be"),
+        ("youtube_id,time_start\nx,1\n", f"line 1: the header must be {HEADER}"),
+        ("", "line 1: the header must be"),
         (f"{HEADER}\n", "lists no video"),
-        (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2: 4 columns instead of the header's 5"),
+        (f"{HEADER}\nzumba,aaaaaaaaaaa,3,13\n", "line 2: 4 columns, but the header has 5"),
         (f"{HEADER}\n,aaaaaaaaaaa,3,13,train\n", "line 2: no label"),
         (f"{HEADER}\nzumba,#NAME?,3,13,train\n", "line 2: youtube_id '#NAME[?]' does not have 11"),
         (f"{HEADER}\nzumba,aaaaaaaaaaa,3.5,13,train\n", "line 2: time_start '3.5'"),
@@ -218,7 +218,7 @@ def test_k200_by_ids(tree):
         ("ddddddddddd\nshort\n", "line 2: 'short' does not have 11"),
         ("ddddddddddd\nddddddddddd\n", "line 2: id 'ddddddddddd' is listed twice"),
         ("xxxxxxxxxxx\n", "line 1: id 'xxxxxxxxxxx' is unknown"),
-        ("-b_bbbbbbbb\n", "line 1: id '-b_bbbbbbbb' is of a class that K200 does not have"),
+        ("-b_bbbbbbbb\n", "line 1: id '-b_bbbbbbbb' is of a class that is not in K200"),
         (None, "no list of ids"),
     ],
 )
@@ -238,7 +238,7 @@ def test_a_class_list(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("zumba\nAbseilings\n", r"k.txt, line 2: 'Abseilings' is no class .*'abseiling'"),
+        ("zumba\nAbseilings\n", r"k.txt, line 2: 'Abseilings' is not a class .*'abseiling'"),
         ("zumba\nzumba\n", "k.txt, line 2: 'zumba' is listed twice"),
         ("# nothing\n", "k.txt lists no class"),
     ],

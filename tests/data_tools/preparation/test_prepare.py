@@ -71,7 +71,9 @@ def test_a_split_with_nothing_left(tmp_path):
 
 def test_two_names_of_one_file(tmp_path):
     located = {"a.avi": Located("x/a.avi"), "A.avi": Located("x/a.avi")}
-    with pytest.raises(ValueError, match=r"'a\.avi' and 'A\.avi' of the lists are one file, x/a"):
+    with pytest.raises(
+        ValueError, match=r"'a\.avi' and 'A\.avi' of the lists are the same file, x/a"
+    ):
         _prepare(tmp_path, ["a.avi", "A.avi"], located)
 
 

@@ -60,17 +60,17 @@ def test_the_official_files(tmp_path, prefix, place):
     [
         ([TRAIN[0], {"id": "5"}], "entry 2: .* has no 'id' and 'template'"),
         ([["5", "x"]], "entry 1: .* has no 'id' and 'template'"),
-        ([{"id": "a5", "template": "x"}], "entry 1: id 'a5' is no number"),
-        ([{"id": None, "template": "x"}], "entry 1: id None is no number"),
-        ([{"id": "5", "template": 3}], r"entry 1 \(id 5\): template 3 is no text"),
+        ([{"id": "a5", "template": "x"}], "entry 1: id 'a5' is not a number"),
+        ([{"id": None, "template": "x"}], "entry 1: id None is not a number"),
+        ([{"id": "5", "template": 3}], r"entry 1 \(id 5\): template 3 is not a string"),
         (
             [TRAIN[0], {"id": "5", "template": "Approaching [things] with your camera"}],
             r"entry 2 \(id 5\): unknown template 'Approaching \[things\].*nearest known name is "
             "'Approaching something with your camera'",
         ),
         ([TRAIN[0], TRAIN[1], TRAIN[0]], "entry 3: id 78687 is listed twice"),
-        ([], r"should hold \[\{"),
-        ({"id": "5"}, r"should hold \[\{"),
+        ([], r"must hold \[\{"),
+        ({"id": "5"}, r"must hold \[\{"),
     ],
 )
 def test_bad_entries(tmp_path, entries, message):
@@ -87,8 +87,8 @@ def test_bad_entries(tmp_path, entries, message):
         ({"a": "0", "b": "0"}, "entries 'a' and 'b' share 0"),
         ({"a": "zero"}, "entry 'a' has id 'zero', not a whole number"),
         ({"a": -1}, "entry 'a' has id -1"),
-        ({}, "should hold"),
-        (["a"], "should hold"),
+        ({}, "must hold"),
+        (["a"], "must hold"),
     ],
 )
 def test_bad_labels(tmp_path, labels, message):
@@ -100,7 +100,7 @@ def test_bad_labels(tmp_path, labels, message):
 
 def test_no_json(tmp_path):
     (tmp_path / "train.json").write_text('[{"id": "5",')
-    with pytest.raises(ValueError, match=r"train.json is no JSON file: .*line 1"):
+    with pytest.raises(ValueError, match=r"train.json is not a JSON file: .*line 1"):
         read_entries(tmp_path / "train.json", CLASSES)
 
 

@@ -70,10 +70,10 @@ def test_the_official_files(tree):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ApplyEyeMakeup/v_a.avi\n", r"line 1: 'ApplyEyeMakeup/v_a.avi' should be 'CLASS/FILE"),
-        ("ApplyEyeMakeup/v_a.avi 1 2\n", "line 1: .*should be 'CLASS/FILE.avi NUMBER'"),
-        ("v_a.avi 1\n", "line 1: .*should be 'CLASS/FILE.avi NUMBER'"),
-        ("UCF-101/YoYo/v_a.avi 3\n", "line 1: .*should be"),
+        ("ApplyEyeMakeup/v_a.avi\n", r"line 1: 'ApplyEyeMakeup/v_a.avi' must be 'CLASS/FILE"),
+        ("ApplyEyeMakeup/v_a.avi 1 2\n", "line 1: .*must be 'CLASS/FILE.avi NUMBER'"),
+        ("v_a.avi 1\n", "line 1: .*must be 'CLASS/FILE.avi NUMBER'"),
+        ("UCF-101/YoYo/v_a.avi 3\n", "line 1: .*must be"),
         ("YoYo/v_a.avi 3\nYoyos/v_b.avi 3\n", "line 2: unknown class 'Yoyos'; .*'YoYo'"),
         ("YoYo/v_a.avi 2\n", "line 1: .*gives number 2, but classInd.txt numbers YoYo 3"),
         ("YoYo/v_a.avi x\n", "line 1: .*gives number x"),
@@ -89,16 +89,16 @@ def test_bad_lines(tmp_path, text, message):
 
 def test_a_number_in_a_test_list_is_malformed(tmp_path):
     path = _write(tmp_path / "testlist01.txt", "YoYo/v_a.avi 3\n")
-    with pytest.raises(ValueError, match="line 1: .*should be 'CLASS/FILE.avi'$"):
+    with pytest.raises(ValueError, match="line 1: .*must be 'CLASS/FILE.avi'$"):
         read_split_list(path, CLASSES, labelled=False)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("0 A\n1 B\n", "line 1: '0 A' should be '1 CLASS'"),
-        ("1 A\n3 B\n", "line 2: '3 B' should be '2 CLASS'"),
-        ("1 A\n2\n", "line 2: '2' should be '2 CLASS'"),
+        ("0 A\n1 B\n", "line 1: '0 A' must be '1 CLASS'"),
+        ("1 A\n3 B\n", "line 2: '3 B' must be '2 CLASS'"),
+        ("1 A\n2\n", "line 2: '2' must be '2 CLASS'"),
         ("1 A\n2 A\n", "line 2: class 'A' is listed twice"),
     ],
 )
@@ -129,7 +129,7 @@ def test_upper_and_lower_case_of_handstand_pushups(tree, spelled):
     assert entry.label == 1
     place = locate_ucf101(tree, official)[entry.name]
     assert place.missing is None
-    assert "spelled otherwise" in place.remark
+    assert "with other upper and lower case" in place.remark
     assert (tree / place.path).is_file()
 
 

@@ -1,4 +1,4 @@
-"""What the journal, the sources and the outputs together say of a file."""
+"""Whether a file is done or has failed, by the journal, its source and its output."""
 
 from __future__ import annotations
 
@@ -6,33 +6,41 @@ import os
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.repack.journal import Journal
+from sce_video.data_tools.journal import Journal, JournalFormat, file_state
 from sce_video.data_tools.repack.plan import Item, Plan
 from sce_video.data_tools.repack.settings import Settings
 
-
-def source_state(path: str) -> dict[str, Any] | None:
-    """Size and time of change of a file, None if it is not there."""
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return {"size": status.st_size, "mtime_ns": status.st_mtime_ns}
+_FORMAT = JournalFormat(
+    tool="repack",
+    header={"journal": "sce_video repack", "version": 1},
+    if_other_file="move it away",
+    if_locked="wait for it, or give each run a part of the files with --shard",
+)
 
 
-class Standing:
-    """Tells what is done and what has failed, with given settings.
+def open_journal(folder: Path, name: str | None) -> Journal:
+    """The journals of all shards in a folder; ``name`` is the one to append to, None for none.
+
+    Raises:
+        ValueError: A file is not a journal of repack, or another run writes this one.
+        OSError: The journal cannot be written.
+    """
+    return Journal(None if name is None else folder / name, _FORMAT, folder=folder)
+
+
+class FileStatus:
+    """Tells which files are done and which have failed, with given settings.
 
     Args:
         plan: The data set.
-        folder: Of the outputs.
-        journal: Its entries count as they are when asked.
-        settings: What the outputs are to be like.
+        folder: Folder of the outputs.
+        journal: Asked for its current entries at each call.
+        settings: Settings of the outputs.
         min_psnr: dB that a finished output must have.
 
     Attributes:
         root: Real path of the plan's root.
-        away: Paths of files found done though their source is not there now.
+        away: Paths of files found to be done although their source does not exist now.
     """
 
     def __init__(
@@ -47,31 +55,31 @@ class Standing:
         self.away: set[str] = set()
 
     def source(self, item: Item) -> dict[str, Any] | None:
-        """Present state of a file's source."""
-        return source_state(os.path.join(self.plan.root, item.path))
+        """Size and modification time of a file's source; None if it does not exist."""
+        return file_state(os.path.join(self.plan.root, item.path))
 
     def is_done(self, item: Item) -> bool:
-        """Whether the output is there and good, and its source has not changed.
+        """Whether the output exists and is good, and its source has not changed.
 
-        A source that is not there has not changed: a disk may be away for a while.
+        A source that does not exist counts as unchanged: its disk may not be mounted now.
         """
         if not self._is_intact(item):
             return False
         entry = self.journal.entries[item.path]
         state = self.source(item)
         if state is None:
-            if entry.get("root", self.root) != self.root:
-                return False  # perhaps of another data set
+            if entry["root"] != self.root:
+                return False  # perhaps the file of another data set
             self.away.add(item.path)
             return True
         return all(entry.get(name) == value for name, value in state.items())
 
     def is_away(self, item: Item) -> bool:
-        """Whether the file is done and its source is not there."""
+        """Whether the file is done and its source does not exist now."""
         return self.is_done(item) and item.path in self.away
 
     def has_failed(self, item: Item) -> bool:
-        """Whether the source as it is now has failed."""
+        """Whether the source in its present state has failed."""
         entry = self.journal.entries.get(item.path)
         if entry is None or entry["status"] != "failed" or not self._same_settings(entry):
             return False
@@ -84,7 +92,7 @@ class Standing:
             return False
         if entry["output"] != item.output or min(entry["psnr"], entry["psnr_luma"]) < self.min_psnr:
             return False
-        output = source_state(str(self.folder / item.output))
+        output = file_state(self.folder / item.output)
         return output is not None and output["size"] == entry["bytes"]
 
     def _same_settings(self, entry: dict[str, Any]) -> bool:
