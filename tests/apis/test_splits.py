@@ -1,4 +1,4 @@
-"""All splits in one go: lists per split, resuming, the mean."""
+"""Running all splits: lists per split, resuming, the mean."""
 
 import json
 import signal
@@ -68,19 +68,19 @@ def prepare(videos, folder, **changes):
     return training, testing
 
 
-def test_a_broken_run_goes_on_and_finished_splits_are_kept(videos, tmp_path, monkeypatch):
+def test_an_interrupted_run_resumes_and_finished_splits_are_kept(videos, tmp_path, monkeypatch):
     training, testing = prepare(videos, tmp_path)
     trained, tested = [], []
     monkeypatch.setattr(launch, "train", _counted(launch.train, trained))
 
-    def break_off(cfg):
+    def interrupt(cfg):
         tested.append(cfg.split)
         if len(tested) == 2:
             raise KeyboardInterrupt
         return real_test(cfg)
 
     real_test = launch.test
-    monkeypatch.setattr(launch, "test", break_off)
+    monkeypatch.setattr(launch, "test", interrupt)
     with pytest.raises(KeyboardInterrupt):
         splits.run_splits(training, testing, [1, 2])
     assert (tmp_path / "split1/results.json").is_file()
@@ -89,7 +89,7 @@ def test_a_broken_run_goes_on_and_finished_splits_are_kept(videos, tmp_path, mon
     weights = (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns
     summary = splits.run_splits(training, testing, [1, 2])
     assert trained == [1, 2, 2] and tested == [1, 2, 2], "split 1 was not run again"
-    assert (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns == weights, "nor trained anew"
+    assert (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns == weights, "nor trained again"
     assert (tmp_path / "split1/results.json").read_bytes() == before
     assert json.loads((tmp_path / "splits.json").read_text()) == summary
     lists = [
@@ -124,7 +124,7 @@ def test_bad_splits_are_refused_before_anything_is_trained(videos, tmp_path):
 
 
 def test_a_signal_stops_all_splits(videos, tmp_path, monkeypatch):
-    """Not only the one at hand, whose unfinished training must not be tested."""
+    """Not only the current one, whose unfinished training must not be tested."""
     trained = []
 
     def stopped(cfg):

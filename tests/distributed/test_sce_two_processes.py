@@ -1,4 +1,4 @@
-"""Two gloo processes give what one process gives with the joint batch."""
+"""SCE on two gloo processes equals one process with the joint batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmengine.model import MMDistributedDataParallel
 
 from sce_video.models import SCE
 
-pytestmark = pytest.mark.distributed
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 STEPS = 6
 LATER_STEPS = 60  # of the two processes only
 BATCH = 8  # of all processes together
@@ -31,7 +31,7 @@ def build() -> SCE:
         momentum=0.9,
     )
     model.init_weights()
-    # On CPUs there is no SyncBN: with BN evaluated both sides compute the same function.
+    # On CPUs there is no SyncBN: with BN in eval mode both sides compute the same function.
     return model.eval()
 
 
@@ -41,7 +41,7 @@ def joint_views(step: int) -> list[torch.Tensor]:
 
 
 def run(rank: int, world: int) -> dict:
-    """Steps of plain SGD; what is compared at the end."""
+    """Steps of plain SGD; returns what is compared."""
     algorithm = build()
     model = algorithm
     if world > 1:
@@ -53,7 +53,7 @@ def run(rank: int, world: int) -> dict:
     for step in range(STEPS + LATER_STEPS if world > 1 else STEPS):
         if step == STEPS:
             early = snapshot(algorithm)
-        # Rank r holds the samples r, r + world, ... as ResumableSampler deals them out.
+        # Rank r has the samples r, r + world, ... as with ResumableSampler.
         views = [view[rank::world] for view in joint_views(step)]
         optimizer.zero_grad()
         loss = model(views, mode="loss")["loss"]
@@ -75,7 +75,7 @@ def run(rank: int, world: int) -> dict:
 
 
 def snapshot(algorithm: SCE) -> dict:
-    """What the step has moved."""
+    """State that the steps change."""
     return {
         "queue": algorithm.queue.keys.clone(),
         "pointer": algorithm.queue.pointer.clone(),
@@ -91,7 +91,7 @@ def worker(rank: int, world: int, port: int, folder: str) -> None:
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
     torch.save(run(rank, world), Path(folder) / f"{rank}.pt")
     torch.distributed.barrier()
-    os._exit(0)  # gloo's threads now and then abort a process that ends in the usual way
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +109,7 @@ def test_loss(results):
     torch.testing.assert_close(
         (first["losses"] + second["losses"]) / 2, one["losses"], rtol=1e-5, atol=1e-5
     )
-    assert not torch.equal(first["losses"], second["losses"])  # they did see different samples
+    assert not torch.equal(first["losses"], second["losses"])  # they saw different samples
 
 
 def test_gradients(results):

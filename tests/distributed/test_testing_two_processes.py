@@ -1,7 +1,8 @@
-"""Two gloo processes test, embed and run splits as one does: every video once, same results."""
+"""Two gloo processes test, embed and run splits like one: every video once, same results."""
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -24,11 +25,18 @@ def videos(tmp_path_factory):
 
 
 def run(repo, processes, tool, *arguments):
-    start = [sys.executable]
-    if processes > 1:
-        start += ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={processes}"]
-        arguments = (*arguments, "--launcher", "pytorch")
-    command = [*start, str(repo / "tools" / tool), *map(str, arguments)]
+    """Run a tool: in this process, or with torchrun in several; returns the output of these."""
+    arguments = [str(argument) for argument in arguments]
+    path = repo / "tools" / tool
+    if processes == 1:
+        spec = importlib.util.spec_from_file_location(f"{path.stem}_tool", path)
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        assert module.main(arguments) == 0
+        return ""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    start.append(f"--nproc_per_node={processes}")
+    command = [*start, str(path), *arguments, "--launcher", "pytorch"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]

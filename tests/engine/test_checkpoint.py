@@ -45,7 +45,7 @@ def test_code_in_a_checkpoint_is_refused_and_not_run(tmp_path):
 
 
 def test_mmengines_own_checkpoint_is_read(tmp_path):
-    """What mmengine 0.10.7 writes: a HistoryBuffer, which torch >= 2.6 refuses by itself."""
+    """mmengine 0.10.7 writes a HistoryBuffer, which torch >= 2.6 alone refuses."""
     buffer = HistoryBuffer([1.0, 2.0], [1, 1])
     buffer.update(np.float64(3.5))
     file = tmp_path / "mmengine.pth"
@@ -64,16 +64,16 @@ class Escape:
         return getattr, (HistoryBuffer, "__init__")
 
 
-def test_getattr_serves_history_buffers_only(tmp_path):
+def test_getattr_works_for_history_buffers_only(tmp_path):
     torch.save({"state_dict": Escape()}, tmp_path / "escape.pth")
     with pytest.raises(ValueError, match="__init__"):
         load_checkpoint_file(tmp_path / "escape.pth")
 
 
 class FakeObjects:
-    """An object array over bytes of the file's choosing: each word a pointer to a "Python object".
+    """An object array over bytes that the file chooses: each word points to a "Python object".
 
-    With the real ``numpy.ndarray`` allow-listed this ends the process or runs code.
+    With the real ``numpy.ndarray`` allow-listed this crashes the process or runs code.
     """
 
     def __reduce__(self):
@@ -86,7 +86,7 @@ class ObjectDtype:
 
 
 class OverHistory:
-    """The same inside what a HistoryBuffer is made of."""
+    """The same inside the arrays of a HistoryBuffer."""
 
     def __reduce__(self):
         return HistoryBuffer, (FakeObjects(), FakeObjects())
@@ -100,25 +100,43 @@ class ByReconstruct:
         return np._core.multiarray._reconstruct, (np.ndarray, (0,), b"b"), state
 
 
-@pytest.mark.parametrize("attack", [FakeObjects, OverHistory, ByReconstruct])
-@pytest.mark.parametrize("place", ["state_dict", "message_hub"])
-def test_no_array_of_objects_is_built_over_the_bytes_of_a_file(tmp_path, attack, place):
-    """In a process of its own: where the file has its way, that process dies."""
-    torch.save({place: {"log_scalars": {"train/loss": attack()}}}, tmp_path / "fake.pth")
+ATTACKS = [
+    (attack, key)
+    for key in ("state_dict", "message_hub")
+    for attack in (FakeObjects, OverHistory, ByReconstruct)
+]
+
+
+@pytest.fixture(scope="module")
+def refusals(tmp_path_factory):
+    """Exit status and output of a process that loads all attacks; a successful one crashes it."""
+    folder = tmp_path_factory.mktemp("attacks")
+    for attack, key in ATTACKS:
+        content = {key: {"log_scalars": {"train/loss": attack()}}}
+        torch.save(content, folder / f"{attack.__name__}-{key}.pth")
     script = (
         "import sys; from sce_video.engine.checkpoint import load_checkpoint_file\n"
-        "try: print(repr(load_checkpoint_file(sys.argv[1])))\n"
-        "except ValueError as error: print('refused:', error)\n"
+        "for path in sys.argv[1:]:\n"
+        "    try: print('read:', repr(load_checkpoint_file(path)), flush=True)\n"
+        "    except ValueError as error: print('refused:', error, flush=True)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "fake.pth")], capture_output=True, text=True
-    )
-    assert done.returncode == 0, done.stderr
-    assert "refused:" in done.stdout and "fake.pth" in done.stdout
+    paths = [str(folder / f"{attack.__name__}-{key}.pth") for attack, key in ATTACKS]
+    done = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True)
+    return done.returncode, done.stdout.splitlines(), done.stderr
+
+
+@pytest.mark.parametrize("number", range(len(ATTACKS)))
+def test_no_array_of_objects_is_built_over_the_bytes_of_a_file(refusals, number):
+    """In a separate process, which a successful attack would end."""
+    status, lines, errors = refusals
+    attack, key = ATTACKS[number]
+    assert len(lines) > number, errors
+    assert lines[number].startswith("refused:") and f"{attack.__name__}-{key}.pth" in lines[number]
+    assert status == 0 and len(lines) == len(ATTACKS), errors
 
 
 @pytest.mark.parametrize("value", [np.ndarray, np.dtype, HistoryBuffer, getattr, (np.ndarray,)])
-def test_no_stand_in_stays_behind(tmp_path, value):
+def test_no_stand_in_is_left_in_the_data(tmp_path, value):
     torch.save({"state_dict": {"x": value}}, tmp_path / "names.pth")
     with pytest.raises(ValueError, match=r"names\.pth"):
         load_checkpoint_file(tmp_path / "names.pth")
@@ -154,7 +172,7 @@ def test_damaged_pickles_inside_a_checkpoint_never_do_more_than_raise(tmp_path):
     assert 0 < read < 300
 
 
-def test_our_message_hub_is_plain_and_comes_back(tmp_path):
+def test_our_message_hub_is_plain_and_is_restored(tmp_path):
     hub = MessageHub.get_instance("test_checkpoint_hub")
     for value in (1.0, 2.0, 4.0):
         hub.update_scalar("train/loss", value)
@@ -206,9 +224,9 @@ def test_newest_first_and_no_other_files(tmp_path):
     ]
 
 
-def test_random_states_come_back(tmp_path):
+def test_random_states_are_restored(tmp_path):
     random.seed(1), np.random.seed(2), torch.manual_seed(3)
-    np.random.standard_normal()  # leaves a cached Gaussian behind
+    np.random.standard_normal()  # leaves a cached Gaussian
     save_checkpoint_file({"r": random_states()}, tmp_path / "r.pth")
 
     def draws():

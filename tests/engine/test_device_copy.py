@@ -1,4 +1,4 @@
-"""Batches on their way to the device."""
+"""Copies of batches to the device."""
 
 import pytest
 import torch
@@ -15,14 +15,14 @@ def batches():
         }
 
 
-def test_on_a_cpu_batches_pass_untouched():
+def test_on_a_cpu_batches_are_unchanged():
     given = list(batches())
     passed = list(copied_ahead(iter(given), torch.device("cpu")))
     assert all(a is b for a, b in zip(given, passed, strict=True))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
-def test_on_a_gpu_the_views_arrive_whole():
+def test_on_a_gpu_the_views_are_copied_completely():
     device = torch.device("cuda")
     for i, batch in enumerate(copied_ahead(batches(), device)):
         for v, view in enumerate(batch["inputs"]):
@@ -31,7 +31,7 @@ def test_on_a_gpu_the_views_arrive_whole():
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 5])
-def test_the_next_item_is_taken_before_an_item_is_handed_out(count):
+def test_the_next_item_is_fetched_before_an_item_is_yielded(count):
     events = []
 
     def items():

@@ -1,4 +1,4 @@
-"""A resumed training equals the unbroken one, bit for bit, also from the middle of an epoch."""
+"""A resumed training equals the uninterrupted one bit for bit, also in the middle of an epoch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,7 @@ import signal
 
 import pytest
 import torch
-from helpers import training
-from helpers.training import make_videos, small_config, train
+from helpers.training import Recorder, make_videos, small_config, train
 
 from sce_video.datasets import VideoDataset
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -20,8 +19,8 @@ def videos(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=[0, 2], ids=["in-process", "workers"])
-def unbroken_run(request, videos, tmp_path_factory):
-    """The run that the others must equal, by number of workers."""
+def uninterrupted_run(request, videos, tmp_path_factory):
+    """The run that all others must equal, per number of workers."""
     options = dict(
         train_dataloader__num_workers=request.param,
         train_dataloader__persistent_workers=request.param > 0,
@@ -38,16 +37,16 @@ def weights_equal(a, b) -> bool:
 
 
 @pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
-def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, unbroken_run, stop_after):
-    options, folder, whole, unbroken = unbroken_run
+def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, uninterrupted_run, stop_after):
+    options, folder, whole, uninterrupted = uninterrupted_run
     _, before = train(small_config(videos, tmp_path, **options), stop_after)
     resumed_cfg = small_config(videos, tmp_path, **options)
     resumed_cfg.resume = True
     resumed, after = train(resumed_cfg)
 
-    # The checkpoint of the last iteration before the break was written before it.
-    assert before.rows + after.rows == unbroken.rows
-    assert before.indices + after.indices == unbroken.indices
+    # The checkpoint of the last iteration was written before the interruption.
+    assert before.rows + after.rows == uninterrupted.rows
+    assert before.indices + after.indices == uninterrupted.indices
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
     first = load_checkpoint_file(folder / "iter_9.pth")
     second = load_checkpoint_file(tmp_path / "iter_9.pth")
@@ -62,22 +61,21 @@ def test_same_losses_weights_queue_and_optimizer(videos, tmp_path, unbroken_run,
 
 
 @pytest.mark.parametrize("stop_after", [2, 3, 7], ids=["mid-epoch", "epoch-end", "later"])
-def test_goes_on_after_a_signal(videos, tmp_path, unbroken_run, stop_after, monkeypatch):
-    """Stopped by SIGINT, with no checkpoint but the one written for it; then as unbroken."""
-    options, _, whole, unbroken = unbroken_run
+def test_resumes_after_a_signal(videos, tmp_path, uninterrupted_run, stop_after):
+    """Stopped by SIGINT, with only the checkpoint written then; the rest as uninterrupted."""
+    options, _, whole, uninterrupted = uninterrupted_run
     options = {**options, "default_hooks__checkpoint__by_epoch": True}
     options["default_hooks__checkpoint__interval"] = 10
 
-    class Interrupted(training.Recorder):
+    class Interrupted(Recorder):
         def before_train_iter(self, runner, batch_idx, data_batch=None):
             if runner.iter + 1 == stop_after:
                 os.kill(os.getpid(), signal.SIGINT)
 
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(training, "Recorder", Interrupted)
-            stopped, before = train(small_config(videos, tmp_path, **options))
+        cfg = small_config(videos, tmp_path, **options)
+        stopped, before = train(cfg, recorder=Interrupted())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, handler)
@@ -87,33 +85,33 @@ def test_goes_on_after_a_signal(videos, tmp_path, unbroken_run, stop_after, monk
     cfg.resume = True
     resumed, after = train(cfg)
     assert resumed.train_loop.stopped_by is None
-    assert before.rows + after.rows == unbroken.rows
-    assert before.indices + after.indices == unbroken.indices
+    assert before.rows + after.rows == uninterrupted.rows
+    assert before.indices + after.indices == uninterrupted.indices
     assert weights_equal(whole.model.state_dict(), resumed.model.state_dict())
 
 
-def test_what_was_seen_is_not_decoded_again(videos, tmp_path, monkeypatch):
+def test_seen_samples_are_not_decoded_again(videos, tmp_path, monkeypatch):
     train(small_config(videos, tmp_path), stop_after=2)
-    asked = []
+    requested = []
     original = VideoDataset.__getitem__
     monkeypatch.setattr(
-        VideoDataset, "__getitem__", lambda self, i: asked.append(i) or original(self, i)
+        VideoDataset, "__getitem__", lambda self, i: requested.append(i) or original(self, i)
     )
     cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
     cfg.resume = True
     _, recorder = train(cfg)
-    assert len(recorder.rows) == 1 and len(asked) == 4
+    assert len(recorder.rows) == 1 and len(requested) == 4
 
 
-def test_damaged_newest_checkpoint_is_passed_over(videos, tmp_path, unbroken_run):
-    options, _, _, unbroken = unbroken_run
+def test_damaged_newest_checkpoint_is_skipped(videos, tmp_path, uninterrupted_run):
+    options, _, _, uninterrupted = uninterrupted_run
     train(small_config(videos, tmp_path, **options), stop_after=5)
     newest = tmp_path / "iter_5.pth"
     newest.write_bytes(newest.read_bytes()[:2000])
     cfg = small_config(videos, tmp_path, **options)
     cfg.resume = True
     _, after = train(cfg)
-    assert after.rows == unbroken.rows[4:]
+    assert after.rows == uninterrupted.rows[4:]
 
 
 def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):
@@ -123,7 +121,7 @@ def test_a_seed_drawn_at_random_is_kept(videos, tmp_path):
     second, after = train(cfg)
     assert second.seed == first.seed
     seen = sum(before.indices + after.indices[:1], [])
-    assert sorted(seen) == list(range(12))  # the epoch is completed, nothing twice
+    assert sorted(seen) == list(range(12))  # each sample of the epoch once
 
 
 def test_weights_alone_cannot_be_resumed(videos, tmp_path):

@@ -1,4 +1,4 @@
-"""Schedules against values worked out by hand."""
+"""Schedules against values computed by hand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a checkpoint after a whole step, workers that outlive them, exit status."""
+"""SIGINT and SIGTERM: a checkpoint after a whole step, workers that continue, exit status."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def videos(tmp_path_factory):
 
 @pytest.fixture(autouse=True)
 def usual_handlers():
-    """As in a terminal; a test run in the background may have been started with SIGINT ignored."""
+    """Handlers as in a terminal; tests run in the background may have SIGINT ignored."""
     before = {
         number: signal.signal(number, handler)
         for number, handler in (
@@ -55,21 +55,21 @@ def handlers():
 class Signalled(training.Recorder):
     """Sends itself signals before the iterations that ``at`` names, counted from 0."""
 
-    at: dict[int, list[int]] = {}
+    def __init__(self, at: dict[int, list[int]]) -> None:
+        super().__init__()
+        self.at = at
 
     def before_train_iter(self, runner, batch_idx, data_batch=None):
         for number in self.at.get(runner.iter, []):
             os.kill(os.getpid(), number)
 
 
-def signalled(monkeypatch, cfg, at):
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "Recorder", type("At", (Signalled,), {"at": at}))
-        return train(cfg)
+def signalled(cfg, at):
+    return train(cfg, recorder=Signalled(at))
 
 
 def by_epoch(videos, work_dir, **changes):
-    """The only checkpoint before the end is that of a stop."""
+    """Checkpoints at the end only, and those of a stop."""
     return small_config(
         videos,
         work_dir,
@@ -83,47 +83,46 @@ def names(folder) -> list[str]:
     return sorted(path.name for path in folder.glob("*.pth"))
 
 
-def test_a_step_is_not_cut(videos, tmp_path, monkeypatch):
-    """A signal in the first of three micro-batches; the rest is bit for bit the unbroken run."""
+def test_a_step_is_completed(videos, tmp_path):
+    """A signal in the first of three micro-batches; resumed, the run equals the uninterrupted."""
     options = dict(train_dataloader__batch_size=2, optim_wrapper__accumulative_counts=3)
-    whole, unbroken = train(by_epoch(videos, tmp_path / "whole", **options))
+    whole, uninterrupted = train(by_epoch(videos, tmp_path / "whole", **options))
     cfg = by_epoch(videos, tmp_path / "broken", **options)
     before_handlers = handlers()
-    stopped, before = signalled(monkeypatch, cfg, {6: [signal.SIGTERM, signal.SIGTERM]})
+    stopped, before = signalled(cfg, {6: [signal.SIGTERM, signal.SIGTERM]})
     assert handlers() == before_handlers
     assert stopped.train_loop.stopped_by == signal.SIGTERM
     assert stopped.iter == 9 and names(tmp_path / "broken") == ["iter_9.pth"]
     cfg.resume = True
     resumed, after = train(cfg)
-    assert len(unbroken.rows) == 18 and before.rows + after.rows == unbroken.rows
+    assert len(uninterrupted.rows) == 18 and before.rows + after.rows == uninterrupted.rows
     for name, value in whole.model.state_dict().items():
         assert torch.equal(value, resumed.model.state_dict()[name]), name
 
 
-def test_only_the_newest_stop_is_kept(videos, tmp_path, monkeypatch):
+def test_only_the_newest_stop_checkpoint_is_kept(videos, tmp_path):
     cfg = by_epoch(videos, tmp_path)
-    signalled(monkeypatch, cfg, {1: [signal.SIGINT]})
+    signalled(cfg, {1: [signal.SIGINT]})
     text = "".join(path.read_text() for path in tmp_path.rglob("*.log"))
     assert re.search(r"stopped by SIGINT: checkpoint \S+iter_2\.pth written; continue", text)
     cfg.resume = True
-    signalled(monkeypatch, cfg, {4: [signal.SIGINT]})
+    signalled(cfg, {4: [signal.SIGINT]})
     assert names(tmp_path) == ["iter_5.pth"]
     train(cfg)
     assert "epoch_3.pth" in names(tmp_path)
 
 
-def test_what_the_checkpoint_hook_has_written_is_left_to_it(videos, tmp_path, monkeypatch):
+def test_checkpoints_of_the_checkpoint_hook_are_not_removed(videos, tmp_path):
     cfg = small_config(videos, tmp_path)  # a checkpoint after each iteration, all kept
-    signalled(monkeypatch, cfg, {1: [signal.SIGINT]})
+    signalled(cfg, {1: [signal.SIGINT]})
     cfg.resume = True
-    signalled(monkeypatch, cfg, {3: [signal.SIGINT]})
+    signalled(cfg, {3: [signal.SIGINT]})
     assert names(tmp_path) == [f"iter_{n}.pth" for n in (1, 2, 3, 4)]
 
 
 def test_the_second_interrupt_stops_at_once(videos, tmp_path):
     before = handlers()
-    recorder = Signalled()
-    recorder.at = {2: [signal.SIGINT, signal.SIGINT]}
+    recorder = Signalled({2: [signal.SIGINT, signal.SIGINT]})
     with pytest.raises(KeyboardInterrupt):
         runner_of(by_epoch(videos, tmp_path), recorder).train()
     assert len(recorder.rows) == 2
@@ -131,14 +130,14 @@ def test_the_second_interrupt_stops_at_once(videos, tmp_path):
 
 
 def runner_of(cfg, recorder):
-    """A runner whose KeyboardInterrupt reaches the test; ``train`` takes it for its own."""
+    """A runner whose KeyboardInterrupt reaches the test; ``train`` catches it."""
     cfg.experiment_name = f"stopping_{id(recorder)}"
     runner = training.VideoRunner.from_cfg(cfg)
     runner.register_hook(recorder)
     return runner
 
 
-def test_other_threads_and_ignored_signals_are_left_alone():
+def test_other_threads_and_ignored_signals_are_not_changed():
     seen = []
 
     def enter():
@@ -161,7 +160,7 @@ def test_a_forked_process_can_still_be_terminated():
     with StopSignals() as signals:
         child = os.fork()
         if child == 0:
-            os.kill(os.getpid(), signal.SIGINT)  # not for it
+            os.kill(os.getpid(), signal.SIGINT)  # ignored by the child
             time.sleep(60)
             os._exit(0)
         time.sleep(0.2)
@@ -182,7 +181,7 @@ def seeded(folder, worker):
     (folder / f"worker{worker}").touch()
 
 
-def test_workers_end_by_their_parent_only(tmp_path):
+def test_workers_are_ended_by_their_parent_only(tmp_path):
     loader = DataLoader(
         Pids(), num_workers=2, persistent_workers=True, worker_init_fn=partial(seeded, tmp_path)
     )
@@ -192,7 +191,7 @@ def test_workers_end_by_their_parent_only(tmp_path):
         pids = {int(next(batches)) for _ in range(2)}
         for number in (signal.SIGINT, signal.SIGTERM):
             for pid in pids:
-                # not by the parent: what ends a job is another process
+                # sent by another process, as at the end of a job
                 subprocess.run(["kill", f"-{number.name[3:]}", str(pid)], check=True)
         assert {int(pid) for pid in batches} == pids
     assert loader.worker_init_fn is own
@@ -206,7 +205,7 @@ def test_workers_end_by_their_parent_only(tmp_path):
 
 
 def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]:
-    """A training as a command, and its output once it is under way."""
+    """Start a training as a command; returns once it trains."""
     command = [sys.executable, *python, str(repo / "tools/train.py")]
     command += [str(repo / "configs/sce/sce_r3d18_folder.py"), "--work-dir", str(work_dir)]
     command += ["--launcher", "pytorch" if python else "none"]
@@ -247,7 +246,7 @@ def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path, 
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_all_processes_of_a_command_end_with_that_status(repo, videos, tmp_path):
-    """One of them gets the signal; their launcher sees the same status of all."""
+    """One of them receives the signal; all exit with the same status."""
     launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", f"--master_port={free_port()}"]
     run, out = start(repo, videos, tmp_path, *launcher)
     listed = subprocess.run(
@@ -269,7 +268,7 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def test_an_interrupt_before_the_training_is_told_without_a_traceback(repo, monkeypatch, capsys):
+def test_an_interrupt_before_the_training_prints_no_traceback(repo, monkeypatch, capsys):
     spec = importlib.util.spec_from_file_location("train_tool", repo / "tools/train.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
@@ -287,7 +286,7 @@ def outlives(loader) -> bool:
     return isinstance(start, partial) and start.func is outlive_signals
 
 
-def test_workers_of_judging_and_validation_outlive_signals_too(monkeypatch):
+def test_workers_of_evaluation_and_validation_outlive_signals_too(monkeypatch):
     loader, during = DataLoader(Pids()), []
     monkeypatch.setattr(
         "sce_video.evaluation.online_evaluation_hook.extract_features",
@@ -303,14 +302,12 @@ def test_workers_of_judging_and_validation_outlive_signals_too(monkeypatch):
     assert loop._loaders() == [loop.dataloader]
 
 
-def test_a_signal_during_judging_stops_before_the_next_epoch(videos, tmp_path, monkeypatch):
-    class Judging(training.Recorder):
+def test_a_signal_during_an_evaluation_stops_before_the_next_epoch(videos, tmp_path):
+    class Evaluating(training.Recorder):
         def after_train_epoch(self, runner):
             os.kill(os.getpid(), signal.SIGINT)
 
-    with monkeypatch.context() as patch:
-        patch.setattr(training, "Recorder", Judging)
-        _, before = train(by_epoch(videos, tmp_path))
+    _, before = train(by_epoch(videos, tmp_path), recorder=Evaluating())
     assert len(before.rows) == 3 and names(tmp_path) == ["iter_3.pth"]
     meta = load_checkpoint_file(tmp_path / "iter_3.pth")["meta"]
     assert (meta["epoch"], meta["iter"]) == (1, 3)
@@ -326,15 +323,15 @@ def on_two_processes(rank, port, videos, folder):
     signal.signal(signal.SIGINT, signal.default_int_handler)
     cfg = by_epoch(videos, folder, train_dataloader__batch_size=2)
     cfg.launcher = "pytorch"
-    recorder = Signalled()
-    recorder.at = {3: [signal.SIGINT]} if rank == 1 else {}
+    recorder = Signalled({3: [signal.SIGINT]} if rank == 1 else {})
     runner = runner_of(cfg, recorder)
     runner.train()
     torch.save([runner.iter, int(runner.train_loop.stopped_by)], folder / f"{rank}.pt")
     torch.distributed.barrier()
-    os._exit(0)  # gloo's threads now and then abort a process that ends in the usual way
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_stop_at_the_same_step(videos, tmp_path):
     mp.spawn(on_two_processes, args=(free_port(), videos, tmp_path), nprocs=2)
@@ -343,8 +340,8 @@ def test_two_processes_stop_at_the_same_step(videos, tmp_path):
     assert (meta["epoch"], meta["iter"], len(meta["random_states"])) == (1, 4, 2)
 
 
-def test_several_gpus_agree_only_now_and_then(monkeypatch):
-    """Every tenth optimiser step and at the end of an epoch; one GPU, or CPUs, at every step."""
+def test_several_gpus_exchange_only_every_tenth_step(monkeypatch):
+    """And at the end of an epoch; one GPU, or CPUs, at every optimiser step."""
     loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
     wrapper = type("Wrapper", (), {"_accumulative_counts": 2})()
     loop._runner = type("Runner", (), {"optim_wrapper": wrapper})()

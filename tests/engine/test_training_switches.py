@@ -1,4 +1,4 @@
-"""Accumulation, mixed precision, compilation and memory layout through the whole runner."""
+"""Accumulation, mixed precision, compilation and memory layout in whole trainings."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_epochs_end_with_whole_steps(videos, tmp_path):
     assert steps == {2}
 
 
-def test_half_a_step_is_never_saved(videos, tmp_path):
+def test_a_checkpoint_in_the_middle_of_a_step_is_refused(videos, tmp_path):
     cfg = small_config(
         videos,
         tmp_path,
@@ -69,16 +69,18 @@ def test_too_few_videos_for_a_step(videos, tmp_path):
 )
 def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance):
     runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
-    count = 1 if "optim_wrapper__dtype" in switch else 3  # 16 bits go their own way from step 2 on
+    count = (
+        1 if "optim_wrapper__dtype" in switch else 3
+    )  # in 16 bits steps differ from the second on
     assert losses(recorder)[:count] == pytest.approx(losses(plain[1])[:count], abs=tolerance)
     if "compile" in switch:
         assert runner.model.backbone._compiled_call_impl is not None
         assert runner.model.target.backbone._compiled_call_impl is not None
         names = set(runner.model.state_dict())
-        assert names == set(plain[0].model.state_dict())  # checkpoints stay exchangeable
+        assert names == set(plain[0].model.state_dict())  # checkpoints can be exchanged
 
 
-def test_lars_moves_every_weight(videos, tmp_path):
+def test_lars_changes_every_weight(videos, tmp_path):
     cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
     cfg.optim_wrapper.optimizer = dict(type="LARS", lr=2.4, weight_decay=1e-6)
     cfg.custom_hooks[0].base_batch_size = 256
@@ -94,7 +96,7 @@ def test_lars_moves_every_weight(videos, tmp_path):
 
 
 def test_mmaction2_loads_the_backbone_of_a_checkpoint(videos, tmp_path):
-    """As README shows it: a Recognizer3D of an mmaction2 config, ``prefix="backbone."``."""
+    """As in README.md: a Recognizer3D of an mmaction2 config, ``prefix="backbone."``."""
     runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
     from mmaction.registry import MODELS as MMACTION_MODELS
     from mmengine.registry import DefaultScope
@@ -122,7 +124,7 @@ def test_mmaction2_loads_the_backbone_of_a_checkpoint(videos, tmp_path):
         assert torch.equal(value, pretrained[name]), name
 
 
-def test_any_named_hook_can_be_taken_out(videos, tmp_path):
+def test_any_named_hook_can_be_removed(videos, tmp_path):
     cfg = small_config(videos, tmp_path, train_cfg__max_epochs=1)
     cfg.default_hooks.progress = None  # ours
     cfg.default_hooks.timer = None  # mmengine's

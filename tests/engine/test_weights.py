@@ -1,4 +1,4 @@
-"""Only a checkpoint with the whole backbone is judged."""
+"""A checkpoint must have the whole backbone."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def test_nothing_in_common_names_both_sides():
     bare = {name.removeprefix("backbone."): value for name, value in state().items()}
     with pytest.raises(ValueError, match=r"no backbone weight.*'backbone.0.weight'.*'0.weight'"):
         check_backbone_weights(TinyEncoder(), bare, "bare.pth")
-    # The target's copy of the backbone and a queue are no substitute.
+    # The target's copy of the backbone does not count.
     target = {f"target.{name}": value for name, value in state().items()}
     with pytest.raises(ValueError, match="no backbone weight"):
         check_backbone_weights(TinyEncoder(), target, "f")
@@ -59,7 +59,7 @@ def test_loading_takes_the_backbone_and_nothing_else():
         load_backbone(model, state(channels=4), "f.pth")
 
 
-def test_a_classifier_must_be_whole():
+def test_a_classifier_must_be_complete():
     model = TinyEncoder()
     model.cls_head = nn.Linear(8, 3)
     check_classifier_weights(model, {"state_dict": model.state_dict()}, "f")

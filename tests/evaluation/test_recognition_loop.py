@@ -345,7 +345,7 @@ def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
         FINETUNE, work_dir=tmp_path, pretrained="random",
         cfg_options=small_options(videos, model__cls_head__in_channels=64),
     )  # fmt: skip
-    with pytest.raises(ValueError, match="gives 32 channels.*cls_head.in_channels=32"):
+    with pytest.raises(ValueError, match="has 32 output channels.*cls_head.in_channels=32"):
         launch.train(cfg)
 
 

@@ -1,4 +1,4 @@
-"""A tiny pretrained checkpoint, and videos stored without loss."""
+"""A tiny pretrained checkpoint, and losslessly coded videos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.models.backbones import ResNet3dSlowPath
 
-#: Values that no default has, so that a setting that is not read shows.
+#: Values that differ from all defaults, so that a setting that is not read is noticed.
 CONFIG = """
 data_preprocessor = dict(
     mean=(0.4, 0.45, 0.5), std=0.2, type='VideoDataPreprocessor',
@@ -47,7 +47,7 @@ FEATURE_SIZE = 32
 
 
 def tiny_backbone(seed: int = 0, depth: int = 18, base_channels: int = 4) -> ResNet3dSlowPath:
-    """Random weights, BN statistics too: training mode would give other features."""
+    """A backbone with random weights and BN statistics: training mode gives other features."""
     torch.manual_seed(seed)
     backbone = ResNet3dSlowPath(depth, base_channels, zero_init_residual=False)
     for name, value in backbone.state_dict().items():
@@ -64,7 +64,7 @@ def save_tiny(
     text: str | None = CONFIG,
     prefix: str = "backbone.",
 ) -> Path:
-    """A checkpoint like that of a pretraining, with a projector that nobody asks for."""
+    """Write a checkpoint like that of a pretraining, with weights of a projector, too."""
     backbone = backbone or tiny_backbone()
     weights = {prefix + key: value for key, value in backbone.state_dict().items()}
     weights["projector.layers.0.weight"] = torch.zeros(3, 3)
@@ -74,7 +74,7 @@ def save_tiny(
 
 
 def moving_frames(count: int = 40, height: int = 48, width: int = 64, seed: int = 0) -> np.ndarray:
-    """(count, height, width, 3) uint8: a smooth pattern that moves, and some noise."""
+    """Frames (count, height, width, 3) uint8 of a moving smooth pattern and some noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width] / 10.0
     phase, speed = rng.uniform(0, 6, 3), rng.uniform(0.05, 0.4, 3)
@@ -85,7 +85,7 @@ def moving_frames(count: int = 40, height: int = 48, width: int = 64, seed: int 
 
 
 def write_lossless(path: Path, frames: np.ndarray, fps: int = 25) -> Path:
-    """An mp4 whose decoded frames are ``frames``, bit for bit."""
+    """Write an mp4 whose decoded frames equal ``frames`` bit for bit."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with av.open(str(path), "w") as container:
         stream = container.add_stream("libx264rgb", rate=fps, options={"qp": "0"})

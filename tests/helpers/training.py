@@ -17,7 +17,7 @@ REPO = Path(__file__).resolve().parents[2]
 
 
 def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
-    """``count`` tiny h264 files of moving noise in two class folders."""
+    """Write ``count`` tiny h264 files of moving noise in two class folders."""
     for i in range(count):
         rng = np.random.default_rng(i)
         texture = rng.integers(0, 255, (40, 48 + frames, 3), dtype=np.uint8)

@@ -23,7 +23,7 @@ def build(**changes):
     )
     model = SCE(**{**options, **changes})
     model.init_weights()
-    # The target starts as a copy; move it so that a mix-up of the branches shows.
+    # The target starts as a copy; change it so that confusing the branches shows.
     for p in model.target.parameters():
         p.mul_(1.1).add_(0.01)
     return model
@@ -34,8 +34,8 @@ def views(count=2, n=6, size=32, seed=0):
     return [torch.rand(n, 3, 2, size, size, generator=generator) for _ in range(count)]
 
 
-def pseudo_code(model, x1, x2):
-    """Appendix A with a queue, symmetrised: online branch with gradient, target without."""
+def pseudo_code(model, x1, x2, symmetric=True):
+    """Appendix A with a queue: online branch with gradient, target without."""
     pool = lambda x: x.mean((2, 3, 4))  # noqa: E731
 
     def online(x):
@@ -53,14 +53,18 @@ def pseudo_code(model, x1, x2):
         sim1 = torch.cat([(z1 * z2).sum(1, keepdim=True), z1 @ model.queue.keys.T], dim=1)
         return F.cross_entropy(sim1 / model.tau, w2)
 
+    if not symmetric:
+        return loss(online(x1), target(x2))
     return (loss(online(x1), target(x2)) + loss(online(x2), target(x1))) / 2
 
 
-def test_loss_and_gradients_equal_the_pseudo_code():
+@pytest.mark.parametrize("symmetric", [True, False])
+def test_loss_and_gradients_equal_the_pseudo_code(symmetric):
+    """Not symmetric: the first view (strong) is the query, the last (weak) the key."""
     x1, x2 = views()
-    model, reference = build(), build()
+    model, reference = build(symmetric=symmetric), build()
     out = model([x1, x2], mode="loss")
-    expected = pseudo_code(reference, x1, x2)
+    expected = pseudo_code(reference, x1, x2, symmetric)
     assert out["loss"].item() == pytest.approx(expected.item(), abs=1e-5)
     out["loss"].backward()
     expected.backward()
@@ -74,7 +78,7 @@ def test_loss_and_gradients_equal_the_pseudo_code():
             torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
 
 
-def test_keys_and_target_move_after_the_optimiser_step_only():
+def test_keys_and_target_change_after_the_optimiser_step_only():
     model = build(momentum=0.9)
     x = views()
     queue = model.queue.keys.clone()
@@ -88,7 +92,7 @@ def test_keys_and_target_move_after_the_optimiser_step_only():
     assert torch.equal(model.queue.keys, queue)
     assert all(torch.equal(p, t) for p, t in zip(model.target.parameters(), target, strict=True))
     model.after_optimizer_step()
-    # First the keys of the first view, then those of the second; then the untouched rest.
+    # First the keys of the first view, then those of the second; the rest is unchanged.
     torch.testing.assert_close(model.queue.keys[:12], torch.cat(keys))
     assert torch.equal(model.queue.keys[12:], queue[12:])
     online = [*model.backbone.parameters(), *model.projector.parameters()]
@@ -105,9 +109,47 @@ def test_skipped_step_leaves_the_queue():
     assert torch.equal(model.queue.keys, queue)
 
 
+def recorded_passes(model):
+    """Sizes of the samples that pass through the online and the target backbone."""
+    passes = {"online": [], "target": []}
+    for name, backbone in (("online", model.backbone), ("target", model.target.backbone)):
+        backbone.register_forward_pre_hook(
+            lambda module, args, name=name: passes[name].append(args[0].mean().item())
+        )
+    return passes
+
+
+@pytest.mark.parametrize(
+    ("options", "online", "target"),
+    [
+        (dict(), (0, 1, 2), (0, 1, 2)),
+        (dict(symmetric=False), (0, 1), (2,)),
+        (dict(symmetric=False, target_views=[0]), (1, 2), (0,)),
+        (dict(symmetric=False, target_views=(2, 0)), (1,), (2, 0)),
+        (dict(target_views=(1,)), (0, 2), (1,)),
+        (dict(target_views=(0, 1)), (0, 1, 2), (0, 1)),
+    ],
+)
+def test_target_views_are_keys_and_only_needed_passes_run(options, online, target):
+    x = views(3)
+    model, reference = build(**options), build()
+    passes = recorded_passes(model)
+    out = model(x, mode="loss")
+    assert passes["online"] == [x[i].mean().item() for i in online]
+    assert passes["target"] == [x[i].mean().item() for i in target]
+    losses = []
+    for key in target:
+        for query in online:
+            if query != key:
+                losses.append(pseudo_code(reference, x[query], x[key], symmetric=False))
+    assert out["loss"].item() == pytest.approx(torch.stack(losses).mean().item(), abs=1e-5)
+    model.after_optimizer_step()
+    assert int(model.queue.pointer) == 6 * len(target)
+
+
 @pytest.mark.parametrize(("count", "num_local"), [(3, 0), (2, 2), (4, 1)])
 def test_many_views_average_the_ordered_pairs(count, num_local):
-    """Mean over the G*(V-1) pairs of SETTINGS 1; only global views reach target and queue."""
+    """Mean over the G*(V-1) pairs of V views; only the G global ones reach target and queue."""
     x = views(count) + views(num_local, size=16, seed=1)
     model, reference = build(), build()
     out = model(x, mode="loss")
@@ -153,13 +195,13 @@ def test_what_is_logged_obeys_proposition_1_and_does_not_enter_the_loss():
     assert all(not out[name].requires_grad for name in out if name != "loss")
 
 
-def test_collapse_is_seen():
-    healthy = build()(views(n=16), mode="loss")
+def test_collapse_metrics_show_a_collapse():
+    spread = build()(views(n=16), mode="loss")
     model = build()
     same = torch.rand(1, 3, 2, 32, 32).expand(16, -1, -1, -1, -1)
     collapsed = model([same, same], mode="loss")
-    assert collapsed["h_std"] < 1e-3 < healthy["h_std"]
-    assert collapsed["h_rank"] < 1.5 < healthy["h_rank"]
+    assert collapsed["h_std"] < 1e-3 < spread["h_std"]
+    assert collapsed["h_rank"] < 1.5 < spread["h_rank"]
 
 
 def test_without_predictor_query_and_key_share_the_head():
@@ -191,7 +233,7 @@ def test_target_is_a_copy_after_initialisation():
 
 
 def test_projector_and_predictor_of_the_paper():
-    """Table tab:specific-hyper-pretrain-video: BN "all" and "hid"; no bias (SETTINGS 2)."""
+    """Table tab:specific-hyper-pretrain-video: BN "all" and "hid"; no bias, as in eztorch."""
     model = build()
     kinds = [type(layer).__name__ for layer in model.projector.layers]
     hidden = ["Linear", "BatchNorm1d", "ReLU"]
@@ -201,10 +243,18 @@ def test_projector_and_predictor_of_the_paper():
     assert all(m.bias is None for m in model.modules() if isinstance(m, torch.nn.Linear))
 
 
+@pytest.mark.parametrize("target_views", [(), (0, 0), (-1,), (0.5,)])
+def test_wrong_target_views_are_refused_at_build_time(target_views):
+    with pytest.raises(ValueError, match="target_views must be one or more different indices"):
+        build(target_views=target_views)
+
+
 def test_errors():
     with pytest.raises(ValueError, match="two views, got 1"):
         build()(views(1), mode="loss")
     with pytest.raises(ValueError, match="predict"):
         build()(views(), mode="predict")
+    with pytest.raises(ValueError, match=r"\[2\] must be below the number of views, 2"):
+        build(target_views=(2,))(views(), mode="loss")
     with pytest.raises(TypeError, match="lamda_"):
         MODELS.build(dict(type="SCE", backbone={}, projector={}, lamda_=0.1))
