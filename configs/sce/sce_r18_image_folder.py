@@ -1,0 +1,82 @@
+# SCE, ResNet-18 (2-D), images of 224x224, on a folder of your own images, labels not needed.
+# Paper: none; objective, heads and views as in tab:sota (strong-alpha, strong-beta, predictor),
+#        with an optimiser for short runs. An image is a clip of one frame.
+# Run:      python tools/train.py configs/sce/sce_r18_image_folder.py \
+#               --cfg-options train_dataloader.dataset.data_root=/path/to/images
+# Test:     python tools/test.py configs/sce/sce_r18_image_folder.py CHECKPOINT --cfg-options \
+#               test_dataloader.dataset.data_root=/path/to/labelled \
+#               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
+#           on videos, frame by frame: the same with configs/sce/sce_r18_frames_folder.py
+# Hardware: 1 GPU of 12 GB with --amp; smaller or no GPU: lower train_dataloader.batch_size,
+#           model.backbone.base_channels and the sizes in the pipeline; for images of 32 to 96
+#           pixels model.backbone.stem=small.
+# Expected: depends on the images; none measured yet.
+
+_base_ = [
+    "../_base_/default_runtime.py",
+    "../_base_/models/sce_r3d18.py",
+    "../_base_/views/alpha_beta_s0.5.py",
+    "../_base_/schedules/adamw_100e.py",
+]
+
+model = dict(backbone=dict(_delete_=True, type="ResNet2d", depth=18), queue_size=1024)
+# ImageNet's statistics; the views are those of the base.
+data_preprocessor = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+custom_hooks = dict(
+    ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)))
+)
+
+train_dataloader = dict(
+    batch_size=64,
+    num_workers=4,
+    persistent_workers=True,
+    drop_last=True,
+    sampler=dict(type="ResumableSampler", shuffle=True),
+    collate_fn=dict(type="sce_video.collate_views"),
+    dataset=dict(
+        type="ImageDataset",
+        data_root="data/images",
+        pipeline=[
+            dict(type="LoadImage", num_views=2),
+            dict(type="RandomResizedCropClips", size=224, area=(0.2, 1.0)),
+            dict(type="PackClips"),
+        ],
+    ),
+)
+default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
+
+evaluation_pipeline = [
+    dict(type="LoadImage", num_views=1),
+    dict(type="ResizeShortSide", size=256),
+    dict(type="CenterCropClips", size=224),
+    dict(type="PackClips"),
+]
+test_dataloader = dict(
+    batch_size=16,
+    num_workers=4,
+    dataset=dict(
+        type="ImageDataset",
+        data_root="data/images_test",
+        pipeline=evaluation_pipeline,
+        on_error="raise",
+    ),
+)
+test_evaluator = [
+    dict(type="KNN", k=20),
+    dict(type="LinearProbe"),
+    dict(type="Retrieval", ks=(1, 5, 10)),
+    dict(type="FeatureStatistics"),
+]
+test_cfg = dict(
+    type="MultiViewTestLoop",
+    gallery_dataloader=dict(
+        batch_size=16,
+        num_workers=4,
+        dataset=dict(
+            type="ImageDataset",
+            data_root="data/images_train",
+            pipeline=evaluation_pipeline,
+            on_error="skip",
+        ),
+    ),
+)
