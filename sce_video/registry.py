@@ -69,6 +69,8 @@ OPTIMIZERS = _child("optimizer", mmaction_registry.OPTIMIZERS, "engine")
 DATASETS = _child("dataset", mmaction_registry.DATASETS, "datasets")
 DATA_SAMPLERS = _child("data sampler", mmaction_registry.DATA_SAMPLERS, "datasets")
 TRANSFORMS = _child("transform", mmaction_registry.TRANSFORMS, "datasets.transforms")
+# Video readers; mmaction2 has no such registry. The registered name is the value of ``--backend``.
+READERS = Registry("reader", scope=_SCOPE, locations=["sce_video.datasets.readers"])
 # mmaction2 1.1.0's own function registry points at a module that does not exist: child of the root.
 FUNCTIONS = _child("function", MMENGINE_FUNCTIONS, "datasets")
 MODELS = _child("model", mmaction_registry.MODELS, "models")

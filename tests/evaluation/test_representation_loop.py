@@ -174,7 +174,7 @@ def test_sets_whose_folders_number_classes_differently_are_refused():
     check_same_classes(Folder("run", "walk"), Folder("run", "walk"))
     check_same_classes(Folder(), Folder("run"))  # an annotation list names no classes
     check_same_classes(object(), object())
-    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*bank has \[\]"):
+    with pytest.raises(ValueError, match=r"only the queries have \['jump'\].*gallery has \[\]"):
         check_same_classes(Folder("jump", "run"), Folder("run"))
 
 

@@ -14,7 +14,7 @@ from sce_video.datasets import SampleRequest, VideoDataset, collate_views
 from sce_video.datasets.loading.shared_batch import (
     SharedBatchBuffer,
     SharedMemoryError,
-    joined,
+    stack_slots,
 )
 
 PIPELINE = [
@@ -148,29 +148,29 @@ def test_shapes_may_change_between_and_within_batches(folder):
 
 def test_a_place_is_offered_until_it_is_taken():
     places = SharedBatchBuffer(2, ((3, 2), (4,)))
-    first = places.next()
+    first = places.next_slot()
     assert [tuple(view.shape) for view in first] == [(3, 2), (4,)]
-    assert places.next()[0].data_ptr() == first[0].data_ptr()
-    places.take()
-    second = places.next()
+    assert places.next_slot()[0].data_ptr() == first[0].data_ptr()
+    places.fill()
+    second = places.next_slot()
     assert second[0].data_ptr() == first[0].data_ptr() + 6
-    places.take()
-    assert places.next() is None
+    places.fill()
+    assert places.next_slot() is None
     places = SharedBatchBuffer(2, ((4,),))
     places.abandon()
-    assert places.next() is None and SharedBatchBuffer(2, None).next() is None
+    assert places.next_slot() is None and SharedBatchBuffer(2, None).next_slot() is None
 
 
 def test_joined_is_a_stack_whatever_lies_where():
     places = SharedBatchBuffer(4, ((2, 3),))
     rows = []
     for _ in range(4):
-        rows += places.next()
-        places.take()
+        rows += places.next_slot()
+        places.fill()
     batch = rows[0].batch.copy_(torch.arange(24).view(4, 2, 3))
-    assert joined(rows).data_ptr() == batch.data_ptr()
-    assert torch.equal(joined(rows), batch)
-    assert joined(rows[1:3]).data_ptr() == batch[1].data_ptr()
+    assert stack_slots(rows).data_ptr() == batch.data_ptr()
+    assert torch.equal(stack_slots(rows), batch)
+    assert stack_slots(rows[1:3]).data_ptr() == batch[1].data_ptr()
     for tensors in (
         [rows[0], rows[2]],  # a gap
         [rows[1], rows[0]],  # the wrong order
@@ -178,7 +178,7 @@ def test_joined_is_a_stack_whatever_lies_where():
         [rows[0].t(), rows[1].t()],  # not what was handed out
         list(batch),  # a user's own tensors, which must stay the user's
     ):
-        result = joined(tensors)
+        result = stack_slots(tensors)
         assert torch.equal(result, torch.stack(tensors))
         assert result.data_ptr() != batch.data_ptr()
 

@@ -22,7 +22,7 @@ from sce_video.datasets.readers.av_file import AvFile, can_be_quick
 from sce_video.datasets.readers.fallback_reader import FallbackReader
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
-    TableMemory,
+    TableCache,
     table_from_index,
     table_from_packets,
 )
@@ -235,7 +235,7 @@ def test_only_what_is_needed_is_read(tmp_path):
 def test_tables_of_large_files_are_remembered(tmp_path, monkeypatch):
     path = str(write_video(tmp_path / "v.mkv", numbered_frames(40), options=X264))
     monkeypatch.setattr(av_reader, "_MAX_HELD_BYTES", 0)
-    monkeypatch.setattr(av_reader, "_tables", TableMemory(capacity=1))
+    monkeypatch.setattr(av_reader, "_tables", TableCache(capacity=1))
     demuxed = []
     real = AvFile.packets
     monkeypatch.setattr(

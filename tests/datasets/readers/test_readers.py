@@ -555,7 +555,7 @@ def test_streams_that_begin_on_the_way(video, monkeypatch):
     expected = decode_everything(video)
     monkeypatch.setattr(av_reader, "AvFile", File)
     monkeypatch.setattr(av_reader, "table_from_index", lambda *_: None)
-    monkeypatch.setattr(av_reader, "_tables", av_reader.TableMemory(capacity=1))
+    monkeypatch.setattr(av_reader, "_tables", av_reader.TableCache(capacity=1))
     with open_reader(video, "av") as reader:
         assert len(reader.timestamps) == 60 and len(calls) > 5
         np.testing.assert_array_equal(reader.read(np.arange(60)), np.stack(expected))

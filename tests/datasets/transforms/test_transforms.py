@@ -43,13 +43,6 @@ class FakeReader:
         self.timestamps = np.arange(len(frames)) / fps
         self.duration = len(frames) / fps
         self.calls = []
-        self.closed = False
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.closed = True
 
     def read(self, indices):
         self.calls.append(indices.tolist())
@@ -99,7 +92,7 @@ def test_random_clips_probabilities(reader):
 def test_all_clips_are_read_in_one_ordered_call(reader):
     clips = sample_clips(reader, num_views=3, diff_prob=0.5, reverse_prob=0.5)
     state = build("DecodeClips")({"reader": reader, "clips": clips})
-    assert len(reader.calls) == 1 and reader.closed and "reader" not in state
+    assert len(reader.calls) == 1 and "reader" not in state
     needed = {int(i) for c in clips for i in c.frames}
     needed |= {int(i) for c in clips if c.partners is not None for i in c.partners}
     assert reader.calls[0] == sorted(needed)
