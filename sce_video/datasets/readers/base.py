@@ -132,10 +132,10 @@ class VideoReader(ABC):
         return self._frame_size()[1]
 
     def _frame_size(self) -> tuple[int, int]:
-        """(H, W) that :meth:`read` has stored; reads the first frame if nothing was read yet."""
+        """(H, W); reads the first frame if the reader has not stored it in ``_size``."""
         if self._size is None:
-            self.read(np.zeros(1, dtype=np.int64))
-        assert self._size is not None
+            frames = self.read(np.zeros(1, dtype=np.int64))
+            self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return self._size
 
     @abstractmethod

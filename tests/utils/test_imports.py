@@ -1,0 +1,27 @@
+"""Importing all modules of a package."""
+
+from __future__ import annotations
+
+import sys
+
+from sce_video.utils.imports import import_submodules
+
+
+def test_modules_are_imported_in_alphabetical_order(tmp_path, monkeypatch):
+    package = tmp_path / "toy_package"
+    package.mkdir()
+    (package / "__init__.py").write_text("order = []\n")
+    for name in ("second", "first"):
+        (package / f"{name}.py").write_text(
+            f"import toy_package\ntoy_package.order.append('{name}')"
+        )
+    (package / "data.txt").write_text("no module")
+    monkeypatch.syspath_prepend(tmp_path)
+    try:
+        import toy_package
+
+        import_submodules("toy_package", toy_package.__path__)
+        assert toy_package.order == ["first", "second"]
+    finally:
+        for name in [name for name in sys.modules if name.split(".")[0] == "toy_package"]:
+            del sys.modules[name]
