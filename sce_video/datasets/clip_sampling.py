@@ -110,8 +110,8 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
     Returns:
         (T,) int64, ascending; positions repeat when there are fewer than T.
     """
-    places = (np.arange(num_frames) + offsets) * count / num_frames
-    return np.minimum(places.astype(np.int64), count - 1)
+    positions = (np.arange(num_frames) + offsets) * count / num_frames
+    return np.minimum(positions.astype(np.int64), count - 1)
 
 
 def segment_clip(

@@ -256,3 +256,7 @@ def test_the_data_preprocessor_takes_batches_of_images(folder):
     assert [tuple(view.shape) for view in views] == [(6, 3, 1, 16, 16)] * 2
     expected = batch["inputs"][0].permute(0, 4, 1, 2, 3).float() / 255
     assert torch.allclose(views[0], expected, atol=1e-6)
+    augmenting = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]
+    augmented = VideoDataPreprocessor(augmenting)(batch, True)["inputs"]
+    assert [tuple(view.shape) for view in augmented] == [(6, 3, 1, 16, 16)] * 2
+    assert all(torch.isfinite(view).all() for view in augmented)

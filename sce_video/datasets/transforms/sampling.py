@@ -29,8 +29,8 @@ def _check_clip(clip_duration: float, num_frames: int) -> None:
 class RandomClips:
     """V clips at independent, uniformly random positions in the video, for training.
 
-    Four numbers are drawn for every view, whatever the options, so that changing one option does
-    not change the other random decisions of a seed.
+    Four numbers are drawn for every view, also where an option needs none, so that changing one
+    option does not change the other random decisions of a seed.
 
     Args:
         clip_duration: Seconds.

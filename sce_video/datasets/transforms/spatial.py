@@ -176,7 +176,7 @@ class ResizeShortSide:
         self.low, self.high = int(low), int(high)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view; one number is drawn per view, whatever the range."""
+        """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
         for view in results["views"]:
             height, width = view.shape[1:3]
