@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import side_by_side as sbs
 
+from sce_video.datasets import run_pipeline
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.transforms import (
     DecodeClips,
@@ -52,8 +53,7 @@ def ours(backend: str) -> sbs.Sample:
     def sample(path: str, seed: int) -> None:
         results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
         results["rng"] = np.random.default_rng(seed)
-        for step in steps:
-            results = step(results)
+        results = run_pipeline(steps, results)
         assert results["inputs"][1].shape == (NUM_FRAMES, SIZE, SIZE, 3)
 
     return sample

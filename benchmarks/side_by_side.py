@@ -33,7 +33,7 @@ from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.errors import FrameCountError
 from sce_video.datasets.readers import AvReader, av_file, av_reader
-from sce_video.datasets.transforms import pending_view
+from sce_video.datasets.transforms import lazy_view
 
 Sample = Callable[[str, int], Any]  # of a path and a seed
 MMACTION2 = "mmaction2"
@@ -339,10 +339,10 @@ class Stages:
 
     def __enter__(self) -> Stages:
         self._wrap(av_file.AvFile, "__init__", "open")
-        self._wrap(AvReader, "_lay_out_table", "index")
+        self._wrap(AvReader, "_build_table", "index")
         self._wrap(AvReader, "decode", "seek+decode")
         self._wrap(av_reader._AvFrames, "__getitem__", "convert")
-        self._wrap(pending_view, "_apply", "crop/resize")
+        self._wrap(lazy_view, "_apply", "crop/resize")
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import side_by_side as sbs
 
+from sce_video.datasets import run_pipeline
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.transforms import (
     DecodeSharedFrames,
@@ -52,8 +53,7 @@ def ours(backend: str, make_views: bool = True) -> sbs.Sample:
     def sample(path: str, seed: int) -> None:
         results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
         results["rng"] = np.random.default_rng(seed)
-        for step in steps:
-            results = step(results)
+        results = run_pipeline(steps, results)
         if make_views:
             count = 0
             for views in view_chunks(results, "cpu", 3 * NUM_CLIPS):

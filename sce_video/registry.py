@@ -101,6 +101,8 @@ LOG_PROCESSORS = _child("log processor", "LOG_PROCESSORS", "engine")
 DATASETS = _child("dataset", "DATASETS", "datasets")
 DATA_SAMPLERS = _child("data sampler", "DATA_SAMPLERS", "datasets")
 TRANSFORMS = _child("transform", "TRANSFORMS", "datasets.transforms")
+# Video readers; mmaction2 has no such registry. The registered name is the value of ``--backend``.
+READERS = Registry("reader", scope=_SCOPE, locations=["sce_video.datasets.readers"])
 # mmaction2 1.1.0's own function registry names a module that does not exist.
 FUNCTIONS = _child("function", "FUNCTIONS", "datasets", mmaction=False)
 MODELS = _child("model", "MODELS", "models")

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,3 +27,29 @@ def shared_videos() -> Path:
     if not (root / "formats").is_dir():
         pytest.skip(f"no real test videos at {root} (set SCE_VIDEO_TEST_VIDEOS)")
     return root
+
+
+@pytest.fixture(scope="session")
+def numbered_video(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
+    """Factory of videos with numbered frames, each encoded once per session; not to be changed.
+
+    ``numbered_video(name, count, **options)`` returns the path; the options are those of
+    ``helpers.videos.write_video``. Skips the test if FFmpeg lacks the encoder.
+    """
+    import av
+    from helpers.videos import numbered_frames, write_video
+
+    folder = tmp_path_factory.mktemp("numbered")
+    made: dict[str, str] = {}
+
+    def make(name: str, count: int = 50, **options: Any) -> str:
+        key = repr((name, count, sorted(options.items())))
+        if key not in made:
+            path = folder / str(len(made)) / name
+            try:
+                made[key] = str(write_video(path, numbered_frames(count), **options))
+            except (av.FFmpegError, ValueError) as error:
+                pytest.skip(f"cannot be encoded here: {error}")
+        return made[key]
+
+    return make

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.datasets import collate_boxes, open_reader
+from sce_video.datasets import collate_boxes, open_reader, run_pipeline
 from sce_video.datasets.clip_sampling import shown_at
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
 from sce_video.engine.checkpoint import load_checkpoint_file
@@ -96,13 +96,15 @@ def score_boxes(
         "rng": np.random.default_rng(0),
         **dict(label=-1, index=0, seed=0),
     }
+    pipeline = []
     for step in model.pipeline:
         step = dict(step)
         if step["type"] == "KeyFrameClip":
             step["begins_at"] = begins_at
         if step["type"] == "OpenVideo" and Path(path).is_dir():
             step = {"type": "OpenFrameFolder"}
-        results = TRANSFORMS.build(step)(results)
+        pipeline.append(TRANSFORMS.build(step))
+    results = run_pipeline(pipeline, results)
     with torch.no_grad():
         data = model.detector.data_preprocessor(collate_boxes([results]), False)
         return model.detector(**data, mode="tensor").float().cpu().numpy()

@@ -13,7 +13,13 @@ from torch import Tensor
 from torch.utils.data import DataLoader
 
 from sce_video.apis.model import VideoModel
-from sce_video.datasets import VideoDataset, VideoDecodeError, VideoList, VideoReader
+from sce_video.datasets import (
+    VideoDataset,
+    VideoDecodeError,
+    VideoList,
+    VideoReader,
+    run_pipeline,
+)
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
@@ -304,8 +310,7 @@ def _embed_array(
         "rng": np.random.default_rng(0),
         **dict(label=-1, index=0, seed=0),
     }
-    for transform in _view_transforms(model, options, one_clip=fps is None):
-        results = transform(results)
+    results = run_pipeline(_view_transforms(model, options, one_clip=fps is None), results)
     return _embed_sample(model, results, options, name)
 
 

@@ -1,16 +1,19 @@
-"""From files to batches: lists and folders of videos, clip sampling, decoding, uint8 crops."""
+"""From files to batches: lists and folders, clip sampling, decoding, uint8 crops, collating."""
 
 from sce_video.datasets import transforms
 from sce_video.datasets.ava_dataset import AVADataset, KeyFrame, read_key_frames
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
+from sce_video.datasets.image_dataset import ImageDataset
 from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.loading.worker_crash import WorkerCrashError, report_worker_crashes
+from sce_video.datasets.pipeline import run_pipeline
 from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
 from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import (
+    IMAGE_EXTENSIONS,
     VIDEO_EXTENSIONS,
     VideoList,
     read_annotation_list,
@@ -18,11 +21,13 @@ from sce_video.datasets.video_list import (
 )
 
 __all__ = [
+    "IMAGE_EXTENSIONS",
     "VIDEO_EXTENSIONS",
     "AVADataset",
     "BadFileReport",
     "ClipIndices",
     "FrameCountError",
+    "ImageDataset",
     "KeyFrame",
     "ResumableSampler",
     "SampleRequest",
@@ -40,6 +45,7 @@ __all__ = [
     "read_annotation_list",
     "read_key_frames",
     "report_worker_crashes",
+    "run_pipeline",
     "scan_folder",
     "transforms",
 ]

@@ -1,4 +1,4 @@
-"""The actions of AVA, and the file that names them (``ava_actions.json``)."""
+"""The actions of AVA, and the file that lists them (``ava_actions.json``)."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-NUM_ACTIONS = 80  # ids are 1 to 80, column ``id - 1`` of a table of scores is the action's
+NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
 
 
 @dataclass(frozen=True)
 class Action:
-    """An action.
+    """An action class.
 
     Attributes:
-        id: The official one, 1 to 80.
-        name: The official one, for example ``bend/bow (at the waist)``.
-        scored: Whether the official evaluation counts it (60 of the 80).
+        id: The official id, 1 to 80.
+        name: The official name, for example ``bend/bow (at the waist)``.
+        scored: Whether the official evaluation uses it (60 of the 80).
     """
 
     id: int
@@ -31,11 +31,12 @@ def format_actions(actions: Sequence[Action]) -> str:
 
 
 def read_actions(path: str | Path) -> tuple[Action, ...]:
-    """Read what :func:`format_actions` wrote, in the order of the file.
+    """Read a file written by :func:`format_actions`, in the order of the file.
 
     Raises:
         FileNotFoundError: There is no such file.
-        ValueError: No list of actions, an id twice or not of 1 to 80; names file and entry.
+        ValueError: No list of actions, or an id that is repeated or not in 1 to 80; the message
+            names file and entry.
     """
     try:
         entries = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -47,14 +48,14 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
         raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}
     for number, entry in enumerate(entries, 1):
-        place = f"{path}, entry {number}"
+        where = f"{path}, entry {number}"
         if not isinstance(entry, dict) or entry.keys() != {"id", "name", "scored"}:
-            raise ValueError(f"{place}: {str(entry)[:80]} has not just id, name and scored")
+            raise ValueError(f"{where}: {str(entry)[:80]} has not just id, name and scored")
         if type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
-            raise ValueError(f"{place}: id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}")
+            raise ValueError(f"{where}: id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}")
         if not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
-            raise ValueError(f"{place}: name must be text and scored true or false")
+            raise ValueError(f"{where}: name must be text and scored true or false")
         if entry["id"] in actions:
-            raise ValueError(f"{place}: id {entry['id']} is there twice")
+            raise ValueError(f"{where}: id {entry['id']} is there twice")
         actions[entry["id"]] = Action(entry["id"], entry["name"], entry["scored"])
     return tuple(actions.values())

@@ -19,14 +19,14 @@ from sce_video.registry import DATASETS
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """What is known of one key frame.
+    """Annotation of one key frame.
 
     Attributes:
         video: Id of the video.
         timestamp: Second of the film.
-        boxes: (n, 4) float32, ground truth, x1 y1 x2 y2 from 0 to 1.
+        boxes: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
         actions: n lists of action ids, 1 to 80.
-        detections: (m, 5) float32, x1 y1 x2 y2 and score.
+        detections: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
     """
 
     video: str
@@ -37,10 +37,10 @@ class KeyFrame:
 
 
 def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
-    """The key frames of a list that ``tools/data/ava.py`` wrote.
+    """Read the key frames of a list written by ``tools/data/ava.py``.
 
     Raises:
-        ValueError: no such file, or a line that is no key frame; the message names file and line.
+        ValueError: No such file, or a line that is no key frame; the message names file and line.
     """
     if not os.path.isfile(ann_file):
         raise ValueError(f"there is no list of key frames at {ann_file!r}: run tools/data/ava.py")
@@ -50,7 +50,7 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
                 yield _parse(line, f"{ann_file}, line {number}")
 
 
-def _parse(line: str, place: str) -> KeyFrame:
+def _parse(line: str, where: str) -> KeyFrame:
     try:
         entry = json.loads(line)
         frame = KeyFrame(
@@ -61,43 +61,43 @@ def _parse(line: str, place: str) -> KeyFrame:
             detections=np.array(entry.get("detections", []), dtype=np.float32).reshape(-1, 5),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{place} is not a key frame: {type(error).__name__} {error}") from error
+        raise ValueError(f"{where} is not a key frame: {type(error).__name__} {error}") from error
     if len(frame.actions) != len(frame.boxes):
         raise ValueError(
-            f"{place}: {len(frame.boxes)} boxes and {len(frame.actions)} lists of labels"
+            f"{where}: {len(frame.boxes)} boxes and {len(frame.actions)} lists of labels"
         )
     for box in [*frame.boxes, *frame.detections[:, :4]]:
         if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
-            raise ValueError(f"{place}: box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
+            raise ValueError(f"{where}: box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
     wrong = [a for actions in frame.actions for a in actions if not 1 <= a <= NUM_ACTIONS]
     if wrong:
-        raise ValueError(f"{place}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
+        raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
     return frame
 
 
 @DATASETS.register_module()
 class AVADataset(VideoDataset):
-    """A clip around each key frame, with the boxes that are looked at.
+    """A clip around each key frame of AVA, with its person boxes.
 
-    Testing looks at the person detections of at least ``min_score``. Training looks at the ground
-    truth and at those detections that lie on a person (IoU of at least ``match_iou`` with a box
-    of the ground truth, whose actions they get); the others are left out. (SlowFast, AVA with
-    ``iou90`` boxes.)
+    For testing, the boxes are the person detections with a score of at least ``min_score``. For
+    training, they are the ground truth and the detections that match a person (IoU of at least
+    ``match_iou`` with a ground truth box, whose actions they get); other detections are dropped.
+    As SlowFast with its ``iou90`` training boxes (configs/AVA).
 
     Args:
         data_root: Folder of ``videos/`` or ``frames/``.
-        ann_file: List that ``tools/data/ava.py`` wrote; as given, or below ``data_root``.
-        pipeline: Transforms; they get ``timestamp``, ``boxes`` (n, 4) float32 from 0 to 1,
-            ``actions`` (n, 80) float32 and ``size`` beside what a :class:`VideoDataset` gives.
-        folder: Of the videos (a file per id) or of the frames (a folder per id).
-        training: Which boxes are looked at.
-        min_score: Of a person detection.
-        match_iou: See above.
-        on_error: As of :class:`VideoDataset`.
-        timeout: As of :class:`VideoDataset`.
+        ann_file: List written by ``tools/data/ava.py``; as given, or below ``data_root``.
+        pipeline: Transforms; they get ``timestamp``, ``boxes`` (n, 4) float32 in [0, 1] and
+            ``actions`` (n, 80) float32 beside the inputs of :class:`VideoDataset`.
+        folder: Folder of the videos (a file per id) or of the frames (a folder per id).
+        training: Use the training boxes instead of the test boxes.
+        min_score: Smallest score of a person detection.
+        match_iou: Smallest IoU of a training detection with a ground truth box.
+        on_error: See :class:`VideoDataset`.
+        timeout: See :class:`VideoDataset`.
 
     Raises:
-        ValueError: no list, a faulty line, not one video of it below the folder.
+        ValueError: No list, an invalid line, or none of its videos in the folder.
     """
 
     def __init__(
@@ -119,27 +119,27 @@ class AVADataset(VideoDataset):
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
     def _list_videos(self, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> VideoList:
-        """Flat arrays of all key frames: loader workers share their pages."""
+        """Store all key frames in flat arrays, whose memory pages loader workers share."""
         frames = list(read_key_frames(str(self.ann_file)))
         if not frames:
             raise ValueError(f"the list {self.ann_file!r} holds no key frame")
-        there = _find_videos(Path(self.data_root) / self.folder)
-        if not any(frame.video in there for frame in frames):
+        found = _find_videos(Path(self.data_root) / self.folder)
+        if not any(frame.video in found for frame in frames):
             raise ValueError(
                 f"none of the videos of {self.ann_file!r} is in {self.data_root}/{self.folder}, "
                 f"for example {frames[0].video!r}"
             )
         self.timestamps = np.array([frame.timestamp for frame in frames], dtype=np.int64)
         self._ids = VideoList.from_paths([frame.video for frame in frames], [0] * len(frames))
-        looked_at = [self._choose_boxes(frame) for frame in frames]
-        self._ends = np.cumsum([len(boxes) for boxes, _ in looked_at], dtype=np.int64)
-        self._boxes = np.concatenate([boxes for boxes, _ in looked_at])
-        self._actions = np.packbits(np.concatenate([actions for _, actions in looked_at]), axis=1)
-        paths = [os.path.join(self.folder, there.get(frame.video, frame.video)) for frame in frames]
+        chosen = [self._choose_boxes(frame) for frame in frames]
+        self._ends = np.cumsum([len(boxes) for boxes, _ in chosen], dtype=np.int64)
+        self._boxes = np.concatenate([boxes for boxes, _ in chosen])
+        self._actions = np.packbits(np.concatenate([actions for _, actions in chosen]), axis=1)
+        paths = [os.path.join(self.folder, found.get(frame.video, frame.video)) for frame in frames]
         return VideoList.from_paths(paths, [-1] * len(frames))
 
     def _choose_boxes(self, frame: KeyFrame) -> tuple[np.ndarray, np.ndarray]:
-        """Boxes (n, 4) and their actions (n, 80) of 0 and 1."""
+        """Boxes (n, 4), and their actions (n, 80) as 0 and 1."""
         truth = np.zeros((len(frame.boxes), NUM_ACTIONS), dtype=np.uint8)
         for row, actions in zip(truth, frame.actions, strict=True):
             row[np.array(actions, dtype=int) - 1] = 1
@@ -149,35 +149,39 @@ class AVADataset(VideoDataset):
         if len(found) == 0 or len(truth) == 0:
             return frame.boxes, truth
         overlap = box_iou(found, frame.boxes)
-        lies_on = overlap.max(axis=1) >= self.match_iou
-        matched = truth[overlap.argmax(axis=1)[lies_on]]
-        return np.concatenate([frame.boxes, found[lies_on]]), np.concatenate([truth, matched])
+        matches = overlap.max(axis=1) >= self.match_iou
+        matched = truth[overlap.argmax(axis=1)[matches]]
+        return np.concatenate([frame.boxes, found[matches]]), np.concatenate([truth, matched])
 
     def key(self, index: int) -> tuple[str, int]:
         """Video id and second of a key frame."""
         return self._ids.path(index), int(self.timestamps[index])
 
     def boxes(self, index: int) -> np.ndarray:
-        """(n, 4) float32 from 0 to 1: the boxes that are looked at."""
+        """(n, 4) float32 in [0, 1]: the boxes of a key frame."""
         begin = int(self._ends[index - 1]) if index > 0 else 0
         return self._boxes[begin : int(self._ends[index])]
 
     def actions(self, index: int) -> np.ndarray:
-        """(n, 80) float32 of 0 and 1, of those boxes; all 0 where the test does not know them."""
+        """(n, 80) float32, 0 or 1: the actions of those boxes; all 0 for test boxes."""
         begin = int(self._ends[index - 1]) if index > 0 else 0
         rows = np.unpackbits(self._actions[begin : int(self._ends[index])], axis=1)
         return rows[:, :NUM_ACTIONS].astype(np.float32)
 
-    def row_columns(self, indices: list[int]) -> dict[str, list[Any]]:
-        """What evaluation needs to know of key frames: ``key`` and ``boxes`` (n, 4) of each."""
+    def row_columns(self, indices: list[int]) -> dict[str, list]:
+        """Columns of a metric's rows, for these samples.
+
+        Returns:
+            ``key``: (video id, second) of each sample; ``boxes``: its boxes, (n, 4) float32.
+        """
         return {
-            "key": [self.key(i) for i in indices],
-            "boxes": [self.boxes(i) for i in indices],
+            "key": [self.key(index) for index in indices],
+            "boxes": [self.boxes(index) for index in indices],
         }
 
-    def _start(self, index: int, seed: int) -> dict[str, Any]:
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {
-            **super()._start(index, seed),
+            **super()._inputs(index, seed),
             "timestamp": int(self.timestamps[index]),
             "boxes": self.boxes(index).copy(),
             "actions": self.actions(index),
@@ -185,7 +189,7 @@ class AVADataset(VideoDataset):
 
 
 def _find_videos(folder: Path) -> dict[str, str]:
-    """File or folder name by video id."""
+    """Name of the file or folder of each video id."""
     if not folder.is_dir():
         raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
     found = {}

@@ -1,8 +1,8 @@
-"""Which frames make up a clip: index arithmetic on time stamps, without any decoding.
+"""The frames of a clip: index arithmetic on time stamps, without any decoding.
 
 A video is described by ``timestamps``, (F,) float64, the start of every frame in seconds, ascending
-from 0, and by ``duration``, the end of its last frame. A frame is shown from its own time stamp to
-the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
+from 0, and by ``duration``, the end of its last frame. A frame is displayed from its own time stamp
+to the next one. A clip is a stretch ``[start, start + clip_duration)`` of the video, and its frames
 are those that *begin* inside it::
 
     timestamps   0.0   0.1   0.2   0.3   0.4   0.5   0.6          duration 0.7
@@ -32,7 +32,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-# Time stamps and starts are sums and products of floats. Two times closer than this are the same.
+# Time stamps and starts are sums and products of floats: times closer than this are equal.
 _EPSILON = 1e-6
 
 
@@ -42,8 +42,8 @@ class ClipIndices:
 
     Attributes:
         frames: (T,) int64, frames of the video in the order in which the clip plays.
-        partners: (T,) int64 or None. When given, the clip shows RGB differences: picture i is the
-            difference of ``frames[i]`` and ``partners[i]``, its follower in the full-rate clip.
+        partners: (T,) int64 or None. If given, the clip consists of RGB differences: frame i is the
+            difference of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip.
         start: Start of the clip, seconds.
         clip_duration: Length of the clip, seconds.
         reversed: Whether the clip plays backwards.
@@ -69,7 +69,7 @@ def jittered_duration(clip_duration: float, jitter: float, u: float) -> float:
 def frames_between(timestamps: np.ndarray, start: float, end: float) -> tuple[int, int]:
     """First frame of ``[start, end)`` and one past the last; never empty.
 
-    Where no frame begins in the stretch, it is the one frame that is being shown at ``start``::
+    Where no frame begins in the stretch, it is the one frame that is displayed at ``start``::
 
         timestamps  0.0         1.0         2.0
         frame        |-----0-----|-----1-----|-----2-----|
@@ -88,7 +88,7 @@ def uniform_positions(count: int, num_frames: int) -> np.ndarray:
     """T of ``count`` positions at equal steps, first and last included, rounded down.
 
     The truncated ``linspace(0, count - 1, T)`` of pytorchvideo's UniformTemporalSubsample, in
-    integers: an exact position never falls to the one below through a rounding error.
+    integers: an exact position is never rounded down to the one below.
 
     Returns:
         (T,) int64; for T = 1 the first position.
@@ -101,7 +101,7 @@ def uniform_positions(count: int, num_frames: int) -> np.ndarray:
 def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float = 0.5) -> np.ndarray:
     """One of ``count`` positions from each of T equal segments.
 
-    ``offsets``, (T,) in [0, 1), says where in its segment each lies; 0.5 takes the centres::
+    ``offsets``, (T,) in [0, 1), are the positions within the segments; 0.5 takes the centres::
 
         count = 8, T = 4:   |0 1|2 3|4 5|6 7|     offsets 0.5 -> 1 3 5 7
                                                   offsets 0.0 -> 0 2 4 6
@@ -110,8 +110,8 @@ def segment_positions(count: int, num_frames: int, offsets: np.ndarray | float =
     Returns:
         (T,) int64, ascending; positions repeat when there are fewer than T.
     """
-    places = (np.arange(num_frames) + offsets) * count / num_frames
-    return np.minimum(places.astype(np.int64), count - 1)
+    positions = (np.arange(num_frames) + offsets) * count / num_frames
+    return np.minimum(positions.astype(np.int64), count - 1)
 
 
 def segment_clip(
@@ -127,7 +127,7 @@ def segment_clip(
 
 
 def shown_at(timestamps: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """The frame that is being shown at each time; the first or last one outside the video.
+    """The frame displayed at each time; the first or last one outside the video.
 
     Args:
         timestamps: (F,) float64, seconds, ascending from 0.
@@ -166,15 +166,15 @@ def make_clip(
 ) -> ClipIndices:
     """The frames of one clip.
 
-    First the clip's n frames are put in playing order (``reverse`` turns them round), then the
-    differences of neighbours are formed (``difference``), then T positions are kept. The last
-    position has no follower and repeats the difference of the one before it::
+    First the clip's n frames are put in playing order (``reverse`` reverses them), then each frame
+    is paired with the next one (``difference``), then T positions are kept. The last position has
+    no next frame and repeats the difference of the one before it::
 
         playing order        10 11 12 13 14            reversed    14 13 12 11 10
         T = 3 kept           10    12    14                        14    12    10
         frames, partners     (10,11) (12,13) (13,14)   (14,13) (12,11) (11,10)
 
-    A clip of one frame is its own partner: its difference is flat.
+    The frame of a clip of one frame is its own partner: the difference is constant.
 
     Args:
         timestamps: (F,) float64, seconds, ascending from 0.
@@ -182,7 +182,7 @@ def make_clip(
         clip_duration: Length of the clip, seconds.
         num_frames: T.
         reverse: Play the clip backwards.
-        difference: Also name the partner of every kept frame.
+        difference: Also return the partner of every kept frame.
     """
     first, stop = frames_between(timestamps, start, start + clip_duration)
     count = stop - first
@@ -207,9 +207,9 @@ def _play(positions: np.ndarray, first: int, stop: int, reverse: bool) -> np.nda
 
 
 def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:
-    """K starts at equal steps from 0 to ``duration - clip_duration``, for testing.
+    """K starts spaced equally from 0 to ``duration - clip_duration``, for testing.
 
-    One clip is taken from the centre. In a video shorter than the clip all start at 0::
+    A single clip is taken from the centre. In a video shorter than the clip all start at 0::
 
         duration 10, clip 4, K = 3:   [----)                starts 0, 3, 6
                                          [----)

@@ -1,4 +1,4 @@
-"""From samples to a batch."""
+"""Collate functions: from samples to a batch."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from sce_video.datasets.loading.shared_batch import joined
+from sce_video.datasets.loading.shared_batch import stack_slots
 from sce_video.registry import FUNCTIONS
 
 _VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
@@ -14,16 +14,16 @@ _VIDEO_KEYS = ("frames", "positions", "offsets", "crop_size")
 
 @FUNCTIONS.register_module()
 def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack samples view by view; samples of :class:`PackVideo` stay one by one.
+    """Stack samples view by view; samples of :class:`PackVideo` are returned as a list.
 
     Args:
-        samples: What :class:`~sce_video.datasets.VideoDataset` returns: ``inputs``, a list of V
+        samples: Output of :class:`~sce_video.datasets.VideoDataset`: ``inputs``, a list of V
             uint8 tensors (T, H, W, 3) (None for a skipped sample), or ``frames, positions,
             offsets, crop_size``; and ``label``, ``index``, ``seed`` and ``failures``.
 
     Returns:
         ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
-        or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. With them
+        or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. Also
         ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error).
 
     Raises:
@@ -55,15 +55,15 @@ def _stack_views(kept: list[dict[str, Any]]) -> list[torch.Tensor]:
                 f"view {number} has different shapes in one batch, {shapes}: "
                 "end the pipeline with a crop of fixed size"
             )
-    return [joined(view) for view in views]
+    return [stack_slots(view) for view in views]
 
 
 @FUNCTIONS.register_module()
 def collate_boxes(samples: list[dict[str, Any]]) -> dict[str, Any]:
-    """Stack clips; boxes and actions stay one by one, since their number differs.
+    """Stack clips; boxes and actions are returned as lists, since their number differs.
 
     Args:
-        samples: What an :class:`~sce_video.datasets.AVADataset` returns.
+        samples: Output of :class:`~sce_video.datasets.AVADataset`.
 
     Returns:
         As :func:`collate_views`, and ``boxes``, N tensors (n_i, 4), ``actions``, N tensors

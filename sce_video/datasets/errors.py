@@ -1,4 +1,4 @@
-"""What can go wrong with a video file, as exceptions."""
+"""Exceptions for files that cannot be decoded."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def message_from_worker(text: str, kind: type[Exception]) -> str:
 
 
 class VideoDecodeError(RuntimeError):
-    """A file that gives no usable frames.
+    """A file from which no usable frame can be decoded.
 
     Args:
         path: The file; without ``reason``, the whole message "path: reason" (as torch and pickle
             rebuild an exception).
         reason: What went wrong, in a few words (no path in it).
-        permanent: True when the error does not depend on which frames were asked for, so that
-            trying the same file again is pointless.
+        permanent: True if the error does not depend on which frames were requested, so that the
+            file need not be tried again.
     """
 
     def __init__(self, path: str, reason: str | None = None, permanent: bool = True) -> None:
@@ -43,20 +43,20 @@ class VideoDecodeError(RuntimeError):
 
 
 class VideoTimeoutError(VideoDecodeError):
-    """Reading a file took longer than allowed."""
+    """Reading a file exceeded the time limit."""
 
 
 class FrameCountError(RuntimeError):
-    """A file holds fewer frames than its time stamps promised; internal to this package.
+    """A file holds fewer frames than time stamps; internal to this package.
 
-    The data set catches it and runs the pipeline once more, with ``correction`` handed to the
-    reader, so that the sample is drawn from the frames that really exist.
+    The data set catches it and runs the pipeline again with ``correction`` passed to the reader, so
+    that the sample is drawn from the frames that exist.
 
     Args:
         path: The file.
-        promised: Number of frames the container spoke of.
+        promised: Number of frames in the container's table.
         timestamps: (F,) float64, seconds, of the frames that can be decoded.
-        correction: (F,) int64, rows of the promised table that exist; for the same backend.
+        correction: (F,) int64, rows of that table whose frames exist; for the same backend.
     """
 
     def __init__(
@@ -70,4 +70,4 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(RuntimeError):
-    """More files than allowed cannot be decoded."""
+    """The share of files that cannot be decoded is larger than allowed."""

@@ -1,4 +1,4 @@
-"""Do the labels of a data set go with a classifier, and with those of another data set?"""
+"""Check the labels of a data set against a classifier, and against those of another data set."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import numpy as np
 def check_same_classes(
     queries: Any, gallery: Any, names: tuple[str, str] = ("the queries have", "the gallery has")
 ) -> None:
-    """Raise ValueError if two data sets number their classes by different sub-folders.
+    """Raise ValueError if the class folders of two data sets differ.
 
-    The folders are numbered in their sorted order, so a class that only one of the two has would
-    shift the labels after it, and the figures would be wrong without a word.
+    Labels are the indices of the sorted folder names, so a class that only one of the two has would
+    shift the labels after it, and every metric would be wrong without an error.
 
     Args:
-        queries: A data set; only a non-empty ``metainfo["classes"]`` is looked at.
+        queries: A data set; only a non-empty ``metainfo["classes"]`` is compared.
         gallery: Another one.
-        names: What the two are called.
+        names: Names of the two in the message.
     """
     first, second = (
         tuple((getattr(d, "metainfo", None) or {}).get("classes", ())) for d in (queries, gallery)
@@ -33,11 +33,11 @@ def check_same_classes(
 
 
 def check_labels(dataset: Any, num_classes: int) -> None:
-    """Raise ValueError unless every video has a label that the classifier has an output for.
+    """Raise ValueError unless every sample has a label in ``[0, num_classes)``.
 
     Args:
-        dataset: With ``labels`` (N,), as :class:`~sce_video.datasets.VideoDataset`; data sets
-            without are not looked at.
+        dataset: With ``labels`` (N,), as :class:`~sce_video.datasets.VideoDataset`; a data set
+            without that attribute is not checked.
         num_classes: Outputs of the classifier.
     """
     labels = getattr(dataset, "labels", None)
@@ -48,14 +48,14 @@ def check_labels(dataset: Any, num_classes: int) -> None:
     if len(wrong) == 0:
         return
     first = int(wrong[0])
-    where = dataset.place(first) if hasattr(dataset, "place") else f"video {first}"
+    where = dataset.describe(first) if hasattr(dataset, "describe") else f"sample {first}"
     if labels[first] < 0:
         raise ValueError(
-            f"{where} has no label ({len(wrong)} of {len(labels)} videos have none or a wrong "
-            "one): recognition needs 'path label' on every line, or a sub-folder per class"
+            f"{where} has no label ({len(wrong)} of {len(labels)} samples have no label or a wrong "
+            "one): a classifier needs 'path label' on every line, or a sub-folder per class"
         )
     raise ValueError(
         f"{where} has label {labels[first]}, the classifier has {num_classes} classes, 0 to "
-        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong): is "
-        "model.cls_head.num_classes that of the data set?"
+        f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong): does "
+        "model.cls_head.num_classes match the data set?"
     )

@@ -1,4 +1,4 @@
-"""Which sample is seen when, and with which seed; can start in the middle of an epoch."""
+"""The order and seeds of the samples of an epoch; can start in the middle of one."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _MASK64 = 2**64 - 1
 
 
 class SampleRequest(NamedTuple):
-    """What a sampler asks a data set for.
+    """What a sampler requests from a data set.
 
     Attributes:
-        index: Place in the data set.
-        seed: 63-bit number of which all of the sample's random decisions are a function.
+        index: Index in the data set.
+        seed: 63-bit number that determines all random decisions of the sample.
     """
 
-    index: int  # type: ignore[assignment]  # hides tuple.index, which nobody needs
+    index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
     seed: int
 
 
@@ -36,7 +36,7 @@ def _scramble(value: int) -> int:
 
 
 def mix_seed(*parts: int) -> int:
-    """A well-scrambled 63-bit seed from integers; the same on every machine and run."""
+    """A well-mixed 63-bit seed from integers; the same on every machine and in every run."""
     state = 0
     for part in parts:
         state = _scramble(state ^ (part & _MASK64))
@@ -45,17 +45,17 @@ def mix_seed(*parts: int) -> int:
 
 @DATA_SAMPLERS.register_module()
 class ResumableSampler(Sampler):
-    """mmengine's ``DefaultSampler`` with a seed for every sample and a start within the epoch.
+    """mmengine's ``DefaultSampler`` with a seed per sample and a start within the epoch.
 
-    All processes draw the same order of the epoch; process r takes places r, r + world size, ...
-    So the batches of size B of W processes together are the batch of size B * W of one process,
-    and :class:`SampleRequest` seeds are the same in both.
+    All ranks draw the same order of the epoch; rank r takes the samples at positions r, r + world
+    size, ... So the batches of size B of W ranks together are the batch of size B * W of one
+    process, with the same :class:`SampleRequest` seeds.
 
     Args:
         dataset: Anything with a length.
-        shuffle: Draw a new order every epoch; else the order of the data set.
-        seed: Base seed, the same in all processes. None draws one and shares it.
-        round_up: Repeat samples from the epoch's start until all processes have equally many.
+        shuffle: Draw a new order every epoch; else keep the order of the data set.
+        seed: Base seed, the same on all ranks. None draws one and broadcasts it.
+        round_up: Repeat samples of the epoch's start until all ranks have equally many.
     """
 
     def __init__(
@@ -92,27 +92,27 @@ class ResumableSampler(Sampler):
         return (order * repeats)[self.rank : self.total_size : self.world_size]
 
     def __iter__(self) -> Iterator[SampleRequest]:
-        """This process's requests of the epoch; what :meth:`set_start` skips is not touched."""
+        """This rank's requests of the epoch, without those skipped by :meth:`set_start`."""
         start, self._start = self._start, 0
         seed, epoch = self.seed, self.epoch
         return (SampleRequest(i, mix_seed(seed, epoch, i)) for i in self._order()[start:])
 
     def __len__(self) -> int:
-        """Samples of this process in a whole epoch, wherever the next pass starts."""
+        """Samples of this rank in a whole epoch, wherever the next pass starts."""
         return self.num_samples
 
     def set_epoch(self, epoch: int) -> None:
-        """Choose the order and the seeds of the following passes."""
+        """Set the order and the seeds of the following passes."""
         self.epoch = epoch
 
     def set_start(self, num_samples: int) -> None:
-        """Leave out the first ``num_samples`` samples of this process in the *next* pass only.
+        """Skip the first ``num_samples`` samples of this rank in the *next* pass only.
 
         The pass after it starts at the beginning again. May be called before or after
         :meth:`set_epoch`.
         """
         if not 0 <= num_samples <= self.num_samples:
             raise ValueError(
-                f"set_start({num_samples}): an epoch has {self.num_samples} samples per process"
+                f"set_start({num_samples}): an epoch has {self.num_samples} samples per rank"
             )
         self._start = num_samples

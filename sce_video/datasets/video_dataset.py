@@ -1,10 +1,10 @@
-"""The data set: a list or a folder of videos, and a pipeline that makes samples of them."""
+"""The data set of videos: a list or a folder, and a pipeline that makes samples of them."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -18,6 +18,7 @@ from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTi
 from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, shapes_of
 from sce_video.datasets.loading.time_limit import TimeLimitedCaller
 from sce_video.datasets.loading.worker_crash import CurrentFiles
+from sce_video.datasets.pipeline import Transform, run_pipeline
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -28,43 +29,47 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 
-Transform = Callable[[dict[str, Any]], dict[str, Any]]
-
 _ON_ERROR = ("replace", "raise", "skip")
-_FIRST_LOOK = 20  # entries of a list that are looked for on the disk
-_GRACE = 1.0  # seconds that decoders, which look at the deadline themselves, get to end cleanly
+_NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built
+_GRACE = 1.0  # seconds after the deadline for decoders, which check it themselves, to raise
 
 
 @DATASETS.register_module()
 class VideoDataset(Dataset):
-    """Videos from an annotation list or from a plain folder.
+    """Videos from an annotation list or from a folder.
 
-    A sample is a function of its :class:`SampleRequest` alone: which worker makes it, and what was
-    made before it, plays no role. (Only a time limit that strikes is bound to the clock.)
+    A sample is a function of its :class:`SampleRequest` alone: it does not depend on the worker
+    that makes it or on the samples before it. (Only whether a time limit is exceeded depends on the
+    machine.)
 
-    A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*. It is
-    remembered by this copy of the data set (one per worker) and not opened again. ``on_error``
-    says what becomes of its sample:
+    A file that cannot be decoded, or that takes longer than ``timeout``, is a *bad file*. This copy
+    of the data set (one per worker) does not open it again. ``on_error`` decides what happens to
+    its sample:
 
-    - ``replace``: another sample takes its place, chosen by the request's seed; up to
-      ``max_tries`` in a row. ``index`` and ``label`` of the sample are the replacement's.
-    - ``raise``: :class:`VideoDecodeError`. What testing wants.
-    - ``skip``: the sample has ``inputs=None``, and collating leaves it out.
+    - ``replace``: it is replaced by another sample, chosen by the request's seed, up to
+      ``max_tries`` times. ``index`` and ``label`` are those of the replacement.
+    - ``raise``: :class:`VideoDecodeError`, for testing.
+    - ``skip``: the sample has ``inputs=None``, and the collate function drops it.
 
     Args:
         data_root: Folder the paths of the list are relative to; or the folder to search.
-        ann_file: Annotation list, see :func:`read_annotation_list`; looked for as given, then in
+        ann_file: Annotation list, see :func:`read_annotation_list`; searched as given, then in
             ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
-        pipeline: Transforms, built or as configs. They get ``path, label, index, seed, rng`` (and
-            ``deadline``, ``correction`` to open, ``targets`` to pack) and return the sample.
+        pipeline: Transforms, built or as configs, see
+            :func:`~sce_video.datasets.pipeline.run_pipeline`. They get ``path, label, index, seed,
+            rng`` (and ``deadline``, ``correction`` to open, ``targets`` to pack) and return the
+            sample.
         on_error: ``replace``, ``raise`` or ``skip``.
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
-        max_tries: Replacements tried before giving up.
-        extensions: Endings that make a file a video, when a folder is searched.
+        max_tries: Replacements tried before an error is raised.
+        extensions: Extensions of the files, when a folder is searched.
 
     Raises:
         ValueError: Nothing to read, or a wrong option.
     """
+
+    #: What the files are, for messages.
+    kind = "video"
 
     def __init__(
         self,
@@ -91,7 +96,7 @@ class VideoDataset(Dataset):
         self._caller = TimeLimitedCaller()
         self._known_bad: dict[int, str] = {}
         self._view_shapes: Shapes | None = None
-        self._places = SharedBatchBuffer(1, None)
+        self._batch_buffer = SharedBatchBuffer(1, None)
         self._prepared_pid = 0
 
     def _find_list(self, ann_file: str) -> str:
@@ -104,39 +109,39 @@ class VideoDataset(Dataset):
     def _list_videos(self, extensions: Sequence[str]) -> VideoList:
         ann_file = self.ann_file
         if ann_file is None:
-            return scan_folder(self.data_root, extensions)
-        videos = read_annotation_list(ann_file)
+            return scan_folder(self.data_root, extensions, self.kind)
+        videos = read_annotation_list(ann_file, self.kind)
         first = [
-            os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_FIRST_LOOK]
+            os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_NUM_CHECKED]
         ]
         if not any(os.path.exists(path) for path in first):
             raise ValueError(
-                f"none of the first {len(first)} videos of {ann_file!r} exist, for example "
+                f"none of the first {len(first)} {self.kind}s of {ann_file!r} exist, for example "
                 f"{first[0]!r}: is data_root={self.data_root!r} right?"
             )
         return videos
 
-    # -- what is in it ---------------------------------------------------------------------
+    # -- contents --------------------------------------------------------------------------
 
     def __len__(self) -> int:
         return len(self.videos)
 
     @property
     def labels(self) -> np.ndarray:
-        """(N,) int64, -1 where a video has no label."""
+        """(N,) int64, -1 for a video without a label."""
         return self.videos.labels
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """``classes``: names of the labels where sub-folders give them, else empty."""
+        """``classes``: names of the labels if they come from sub-folders, else empty."""
         return {"classes": self.videos.classes}
 
     def path(self, index: int) -> str:
-        """The path of a video, ready to be opened."""
+        """The path of a video, with ``data_root``."""
         return os.path.join(self.data_root, self.videos.path(index))
 
-    def place(self, index: int) -> str:
-        """Where a video stands in the list, or its path, for messages."""
+    def describe(self, index: int) -> str:
+        """List, line and path of a video, or its path alone, for messages."""
         path = self.videos.path(index)
         if self.ann_file is None:
             return f"{self.path(index)!r}"
@@ -148,10 +153,10 @@ class VideoDataset(Dataset):
         """Make a sample.
 
         Args:
-            request: Index and seed; a plain index gets a seed of its own.
+            request: Index and seed; the seed of a plain index is derived from it.
 
         Returns:
-            What the pipeline returns, and ``failures``: list of (path, error) of the bad files met.
+            The output of the pipeline, and ``failures``: list of (path, error) of bad files.
 
         Raises:
             VideoDecodeError: A bad file, under ``on_error="raise"``.
@@ -174,7 +179,7 @@ class VideoDataset(Dataset):
                     return {"inputs": None, "failures": failures}
                 index = mix_seed(request.seed, attempt) % len(self)
             else:
-                self._places.take()
+                self._batch_buffer.fill()
                 sample["failures"] = failures
                 return sample
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
@@ -183,12 +188,12 @@ class VideoDataset(Dataset):
         )
 
     def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch, as one by one; ``DataLoader`` asks for this.
+        """The samples of one batch; called by ``DataLoader``.
 
-        Their views are written where the batch will have them, if they have the shapes of the
-        batch before; then collating copies nothing.
+        Their views are written to a shared batch buffer if their shapes are those of the batch
+        before; then collating copies nothing.
         """
-        self._places = SharedBatchBuffer(len(requests), self._view_shapes)
+        self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
         samples = []
         try:
             for request in requests:
@@ -197,34 +202,34 @@ class VideoDataset(Dataset):
                 if sample.get("inputs") is not None:
                     self._view_shapes = shapes_of(sample)
         finally:
-            self._places = SharedBatchBuffer(1, None)
+            self._batch_buffer = SharedBatchBuffer(1, None)
         return samples
 
     def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
         reason = (
             f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave it out) or "
-            "on_error='replace' (take another video) in the data set"
+            f"on_error='replace' (take another {self.kind}) in the data set"
         )
         return VideoDecodeError(error.path, reason, error.permanent)
 
     def _sample(self, index: int, seed: int) -> dict[str, Any]:
-        """One sample of exactly this video; VideoDecodeError if it is bad."""
+        """The sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
         if index in self._known_bad:
             raise VideoDecodeError(path, self._known_bad[index])
         start = time.monotonic()
         deadline = None if self.timeout is None else start + self.timeout
-        given = {"path": path, "deadline": deadline, "targets": self._places.next()}
+        given = {"path": path, "deadline": deadline, "targets": self._batch_buffer.next_slot()}
         work = partial(self._run_pipeline, index, seed, given)
         try:
-            with self.current_files.holding(path):
+            with self.current_files.reading(path):
                 if self.timeout is None:
                     return work()
                 return self._caller.call(work, self.timeout + _GRACE)
         except (TimeoutError, VideoTimeoutError):
             reason = f"timed out after {self.timeout:g} s"
             self._known_bad[index] = reason
-            self._places.abandon()
+            self._batch_buffer.abandon()
             raise VideoDecodeError(path, reason) from None
         except VideoDecodeError as error:
             if error.permanent:
@@ -244,20 +249,11 @@ class VideoDataset(Dataset):
     def _run_once(
         self, index: int, seed: int, given: dict[str, Any], correction: np.ndarray | None
     ) -> dict[str, Any]:
-        results = {**self._start(index, seed), **given, "correction": correction}
-        opened = results
-        try:
-            for transform in self.pipeline:
-                results = transform(results)
-                opened = results if "reader" in results else opened
-            return results
-        finally:
-            reader = opened.get("reader")
-            if reader is not None:
-                reader.close()
+        inputs = {**self._inputs(index, seed), **given, "correction": correction}
+        return run_pipeline(self.pipeline, inputs)
 
-    def _start(self, index: int, seed: int) -> dict[str, Any]:
-        """What the first transform gets, beside path, deadline and correction."""
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        """Input of the first transform, beside path, deadline, targets and correction."""
         return {
             "label": int(self.videos.labels[index]),
             "index": index,
@@ -266,11 +262,13 @@ class VideoDataset(Dataset):
         }
 
     def _prepare_process(self) -> None:
-        """Once per process: bad files go to the report and not to the terminal, and in a loader
-        worker OpenCV must not start threads of its own.
+        """Once per process: silence the libraries, whose errors are reported as bad files.
+
+        In a loader worker OpenCV also must not start threads of its own.
         """
         if self._prepared_pid != os.getpid():
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)
+            cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
             if get_worker_info() is not None:
                 cv2.setNumThreads(0)

@@ -1,4 +1,4 @@
-"""Import all modules of a package, so that their classes register themselves."""
+"""Import all modules of a package."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ import pkgutil
 from collections.abc import Iterable
 
 
-def import_submodules(name: str, path: Iterable[str]) -> None:
-    """Import every module directly inside a package; call it with ``__name__`` and ``__path__``."""
-    for module in pkgutil.iter_modules(path):
-        importlib.import_module(f"{name}.{module.name}")
+def import_submodules(package_name: str, path: Iterable[str]) -> None:
+    """Import the modules of a package in alphabetical order, so that their classes are registered.
+
+    Called by the package's own ``__init__``: ``import_submodules(__name__, __path__)``.
+
+    Args:
+        package_name: Full name of the package.
+        path: Its ``__path__``.
+    """
+    for module in pkgutil.iter_modules(path, prefix=f"{package_name}."):
+        importlib.import_module(module.name)

@@ -1,4 +1,4 @@
-"""Key frames, their boxes for training and for testing, and faulty lists."""
+"""Key frames, their boxes for training and for testing, and invalid lists."""
 
 import json
 
@@ -15,7 +15,7 @@ FRAMES = [
         "boxes": [[0.1, 0.1, 0.5, 0.9], [0.6, 0.2, 0.9, 0.8]],
         "labels": [[12, 79], [80]],
         "persons": [1, 2],
-        # on the first person, half on the second, on nobody, on the second but unsure
+        # on the first person, half on the second, on no person, on the second with a low score
         "detections": [
             [0.1, 0.1, 0.5, 0.91, 0.99],
             [0.6, 0.2, 0.75, 0.8, 0.95],
@@ -44,7 +44,7 @@ def ids(rows):
     return [(np.flatnonzero(row) + 1).tolist() for row in rows]
 
 
-def test_training_sees_the_truth_and_detections_on_it(root):
+def test_training_boxes_are_the_ground_truth_and_matching_detections(root):
     data = AVADataset(str(root), "ava.jsonl", training=True)
     assert len(data) == 3 and data.key(0) == ("aa", 902) and data.key(1) == ("bb", 903)
     np.testing.assert_allclose(
@@ -55,14 +55,14 @@ def test_training_sees_the_truth_and_detections_on_it(root):
     assert data.path(0).endswith("videos/aa.mkv")
 
 
-def test_testing_sees_detections_of_the_score(root):
+def test_test_boxes_are_the_detections_above_the_score(root):
     data = AVADataset(str(root), "ava.jsonl")
     assert data.boxes(0).shape == (3, 4) and data.actions(0).sum() == 0
     assert AVADataset(str(root), "ava.jsonl", min_score=0.4).boxes(0).shape == (4, 4)
     assert [len(data.boxes(i)) for i in (1, 2)] == [0, 0]
 
 
-def test_what_the_pipeline_gets(root):
+def test_inputs_of_the_pipeline(root):
     def show(results):
         keys = {"timestamp", "boxes", "actions", "path", "index", "seed", "rng", "label"}
         assert keys <= set(results)
@@ -85,13 +85,13 @@ def test_what_the_pipeline_gets(root):
         ({"timestamp": "noon"}, "line 2 is not a key frame: ValueError"),
     ],
 )
-def test_faulty_lines_are_named(root, change, message):
+def test_invalid_lines_are_named(root, change, message):
     write(root, [FRAMES[0], {**FRAMES[1], **change}])
     with pytest.raises(ValueError, match=message):
         list(read_key_frames(str(root / "ava.jsonl")))
 
 
-def test_missing_things_are_named(root):
+def test_missing_lists_folders_and_videos_are_named(root):
     with pytest.raises(ValueError, match=r"tools/data/ava\.py"):
         AVADataset(str(root), "none.jsonl")
     with pytest.raises(ValueError, match="no folder .*frames"):
@@ -105,3 +105,13 @@ def test_intersection_over_union_by_hand():
     first = np.array([[0, 0, 2, 2], [0, 0, 1, 1]], dtype=float)
     second = np.array([[1, 1, 3, 3], [0, 0, 2, 2], [5, 5, 6, 6]], dtype=float)
     np.testing.assert_allclose(box_iou(first, second), [[1 / 7, 1, 0], [0, 1 / 4, 0]])
+
+
+def test_columns_of_the_rows_of_a_metric(root):
+    data = AVADataset(str(root), "ava.jsonl")
+    columns = data.row_columns([2, 0])
+    assert columns.keys() == {"key", "boxes"}
+    assert columns["key"] == [("aa", 904), ("aa", 902)]
+    assert [boxes.shape for boxes in columns["boxes"]] == [(0, 4), (3, 4)]
+    assert (columns["boxes"][1] == data.boxes(0)).all()
+    assert data.row_columns([]) == {"key": [], "boxes": []}

@@ -35,9 +35,9 @@ def clip(timestamps, start, clip_duration, num_frames, **options):
         (0.0, 0.3, (0, 3)),  # frame 3 begins at the end: outside
         (0.2, 0.5, (2, 5)),  # frame 2 begins at the start: inside
         (0.15, 0.45, (2, 5)),  # frames must begin inside
-        (0.21, 0.29, (2, 3)),  # none begins inside: the one being shown
+        (0.21, 0.29, (2, 3)),  # none begins inside: the one displayed
         (0.0, 100.0, (0, 20)),
-        (1.95, 2.5, (19, 20)),  # behind the last beginning: the last one
+        (1.95, 2.5, (19, 20)),  # after the last start: the last one
         (0.1 + 0.2, 0.6, (3, 6)),  # 0.30000000000000004 is 0.3
         (0.7, 0.7 + 0.1 + 0.2, (7, 10)),  # an end of 1.0000000000000002 - the frame stays outside
     ],

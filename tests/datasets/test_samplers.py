@@ -13,7 +13,7 @@ def make(monkeypatch, size, rank=0, world=1, **options):
     return ResumableSampler(range(size), **options)
 
 
-def test_an_epoch_visits_everything_once(monkeypatch):
+def test_an_epoch_has_every_sample_once(monkeypatch):
     sampler = make(monkeypatch, 101, seed=3)
     first = list(sampler)
     assert sorted(r.index for r in first) == list(range(101)) and len(sampler) == 101
@@ -47,7 +47,7 @@ def test_mixed_seeds_are_stable_and_scattered():
 
 
 @pytest.mark.parametrize("batch", [1, 4])
-def test_ranks_together_make_the_joint_batch(monkeypatch, batch):
+def test_batches_of_all_ranks_together_equal_one_large_batch(monkeypatch, batch):
     one = list(make(monkeypatch, 24, seed=1))
     ranks = [list(make(monkeypatch, 24, r, 3, seed=1)) for r in range(3)]
     for i in range(0, 24 // 3, batch):
@@ -65,7 +65,7 @@ def test_round_up_fills_from_the_start(monkeypatch):
     assert [len(list(s)) for s in loose] == [len(s) for s in loose] == [3, 2, 2]
 
 
-def test_round_up_of_fewer_samples_than_processes(monkeypatch):
+def test_round_up_of_fewer_samples_than_ranks(monkeypatch):
     ranks = [list(make(monkeypatch, 2, r, 5, seed=1)) for r in range(5)]
     assert [len(r) for r in ranks] == [1] * 5
 

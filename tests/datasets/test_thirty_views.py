@@ -26,12 +26,6 @@ class Reader:
         self.size = height, width
         self.reads: list[list[int]] = []
 
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        return None
-
     def read(self, indices):
         self.reads.append(list(indices))
         height, width = self.size

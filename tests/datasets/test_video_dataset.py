@@ -1,4 +1,4 @@
-"""The data set: bad files, time limits, and samples that depend on their seed alone."""
+"""The data set of videos: bad files, time limits, and samples that depend on their seed alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from sce_video.datasets import (
     collate_views,
 )
 from sce_video.datasets import video_dataset as video_dataset_module
-from sce_video.datasets.loading.time_limit import TimeLimitedCaller
 from sce_video.registry import DATASETS, TRANSFORMS
 
 PIPELINE = [
@@ -41,7 +40,7 @@ WHOLE = [
 
 @TRANSFORMS.register_module()
 class HangOn:
-    """Sleeps when the path holds a certain word; counts what it saw."""
+    """Sleeps if the path contains a word; records the paths."""
 
     def __init__(self, word: str, seconds: float) -> None:
         self.word = word
@@ -57,7 +56,7 @@ class HangOn:
 
 @pytest.fixture(scope="module")
 def good(tmp_path_factory):
-    """Six good videos in two classes; the class b has other sizes and lengths."""
+    """Six good videos in two classes; those of class b have other sizes and lengths."""
     root = tmp_path_factory.mktemp("good")
     for i in range(3):
         write_video(root / "a" / f"{i}.mp4", numbered_frames(40, 32, 40), fps=25)
@@ -67,7 +66,7 @@ def good(tmp_path_factory):
 
 @pytest.fixture
 def mixed(tmp_path, good):
-    """The six good videos and two that are none."""
+    """The six good videos and two files that are no videos."""
     for name in ("a", "b"):
         os.symlink(good / name, tmp_path / name)
     (tmp_path / "c").mkdir()
@@ -112,7 +111,7 @@ def test_list_sample(good, tmp_path):
     (good / "list.txt").unlink()
 
 
-def test_wrong_root_is_noticed_at_once(good, tmp_path):
+def test_a_wrong_root_is_an_error_at_once(good, tmp_path):
     (tmp_path / "list.txt").write_text("a/0.mp4\n")
     with pytest.raises(ValueError, match=r"none of the first 1 .*data_root"):
         VideoDataset(str(tmp_path), str(tmp_path / "list.txt"))
@@ -154,7 +153,7 @@ def batches(dataset, workers, seed=3, start=0, **options):
     return list(loader)
 
 
-def test_workers_and_resuming_change_nothing(mixed):
+def test_workers_and_resuming_give_the_same_batches(mixed):
     alone = batches(VideoDataset(str(mixed), pipeline=PIPELINE), 0)
     helped = batches(VideoDataset(str(mixed), pipeline=PIPELINE), 2)
     resumed = batches(VideoDataset(str(mixed), pipeline=PIPELINE), 1, start=4)
@@ -164,7 +163,7 @@ def test_workers_and_resuming_change_nothing(mixed):
     assert sum(len(batch["failures"]) for batch in alone) >= 2
 
 
-def test_resuming_does_not_open_what_was_seen(good):
+def test_resuming_does_not_open_files_of_earlier_batches(good):
     dataset = VideoDataset(str(good), pipeline=[HangOn("never", 0), *PIPELINE], timeout=None)
     expected = [dataset.path(r.index) for r in list(ResumableSampler(dataset, seed=3))[4:]]
     batches(dataset, 0, start=4)
@@ -181,7 +180,7 @@ def test_a_copy_can_be_sent_to_another_process(good):
 # -- bad files -----------------------------------------------------------------------------
 
 
-def test_bad_files_are_replaced_and_told(mixed):
+def test_bad_files_are_replaced_and_reported(mixed):
     dataset = VideoDataset(str(mixed), pipeline=PIPELINE)
     for bad, word in [(6, "empty"), (7, "opened")]:
         seen = set()
@@ -209,7 +208,7 @@ def test_bad_files_are_opened_once(mixed, monkeypatch):
     assert opened.count(dataset.path(6)) == 1
 
 
-def test_raise_names_file_and_cure(mixed):
+def test_raise_names_the_file_and_what_to_do(mixed):
     dataset = VideoDataset(str(mixed), pipeline=PIPELINE, on_error="raise")
     with pytest.raises(VideoDecodeError, match=r"empty\.mp4.*0 bytes.*on_error='skip'"):
         dataset[6]
@@ -223,7 +222,7 @@ def test_skip_leaves_the_sample_out(mixed):
     assert [path for path, _ in batch["failures"]] == [dataset.path(6), dataset.path(7)]
 
 
-def test_nothing_good_gives_up_with_the_list(tmp_path):
+def test_without_a_good_file_the_error_lists_the_bad_ones(tmp_path):
     for name in "abc":
         (tmp_path / f"{name}.mp4").touch()
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE, max_tries=4)
@@ -231,7 +230,7 @@ def test_nothing_good_gives_up_with_the_list(tmp_path):
         dataset[0]
 
 
-def test_errors_of_our_own_making_are_not_hidden(good):
+def test_errors_of_transforms_are_not_hidden(good):
     def broken(results):
         raise KeyError("a mistake in a transform")
 
@@ -241,13 +240,13 @@ def test_errors_of_our_own_making_are_not_hidden(good):
             dataset[0]
 
 
-def test_over_reporting_file_is_sampled_from_what_exists(shared_videos, tmp_path):
+def test_a_file_with_missing_frames_is_sampled_from_the_others(shared_videos, tmp_path):
     os.symlink(shared_videos / "formats" / "decord__corrupted.mp4", tmp_path / "v.mp4")
     pipeline = [WHOLE[0], {**WHOLE[1], "num_frames": 5}, *WHOLE[2:]]
     dataset = VideoDataset(str(tmp_path), pipeline=pipeline, on_error="raise")
     sample = dataset[0]
     assert sample["failures"] == [] and sample["inputs"][0].shape == (5, 720, 1280, 3)
-    # 30 pictures of its 50 are intact (28 before the error is met, 2 inside the decoder)
+    # 30 of its 50 frames are intact (28 before the error occurs, 2 inside the decoder)
     from sce_video.datasets import FrameCountError, open_reader
 
     with open_reader(dataset.path(0)) as reader, pytest.raises(FrameCountError) as error:
@@ -257,7 +256,7 @@ def test_over_reporting_file_is_sampled_from_what_exists(shared_videos, tmp_path
     assert (sample["inputs"][0].numpy() == expected).all()
 
 
-def test_the_second_attempt_draws_the_same(monkeypatch, good):
+def test_the_second_attempt_draws_the_same_random_numbers(monkeypatch, good):
     """After a FrameCountError the pipeline runs once more, from the same seed, and only once."""
     from sce_video.datasets import FrameCountError
 
@@ -290,7 +289,7 @@ def test_shared_formats_give_exactly_the_two_unreadable(shared_videos):
 # -- time limits ---------------------------------------------------------------------------
 
 
-def test_a_hanging_file_is_left_behind_once(good):
+def test_a_hanging_file_is_abandoned_once(good):
     hang = HangOn("a/1.mp4", 9.0)
     dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=1.5)
     start = time.monotonic()
@@ -302,8 +301,8 @@ def test_a_hanging_file_is_left_behind_once(good):
     assert hang.seen.count(dataset.path(1)) == 1, "a file known to hang is not tried again"
 
 
-def test_a_slow_decoder_ends_by_itself(good, monkeypatch):
-    """The reader looks at the deadline, so that no thread has to be left behind."""
+def test_a_slow_decoder_raises_at_its_deadline(good, monkeypatch):
+    """The reader checks the deadline itself, so that no thread is abandoned."""
 
     def slow(results):
         time.sleep(0.25)
@@ -317,7 +316,7 @@ def test_a_slow_decoder_ends_by_itself(good, monkeypatch):
     assert time.monotonic() - start < 8  # far from the caller's own limit of 10
 
 
-def test_a_pipe_is_refused_at_once(good, tmp_path):
+def test_a_fifo_is_refused_at_once(good, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     os.symlink(good / "a", tmp_path / "a")
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE)
@@ -327,7 +326,7 @@ def test_a_pipe_is_refused_at_once(good, tmp_path):
     assert "not a regular file" in sample["failures"][0][1]
 
 
-def test_no_limit_means_no_thread(good):
+def test_without_a_time_limit_there_is_no_thread(good):
     seen = []
 
     def note_thread(results):
@@ -337,23 +336,3 @@ def test_no_limit_means_no_thread(good):
     dataset = VideoDataset(str(good), timeout=None, pipeline=[note_thread, *PIPELINE])
     dataset[0]
     assert seen == [threading.main_thread()]
-
-
-def test_time_limited_caller():
-    caller = TimeLimitedCaller()
-    names = [caller.call(lambda: threading.current_thread(), 5) for _ in range(2)]
-    assert names[0] is names[1] and names[0].daemon
-    with pytest.raises(ZeroDivisionError):
-        caller.call(lambda: 1 / 0, 5)
-    gate = threading.Event()
-    with pytest.raises(TimeoutError):
-        caller.call(gate.wait, 0.1)
-    assert caller.call(lambda: 7, 5) == 7
-    gate.set()
-    names[0].join(5)
-    assert not names[0].is_alive(), "a call that comes back late ends its thread"
-    fresh = caller.call(threading.current_thread, 5)
-    assert fresh is not names[0]
-    caller.close()
-    fresh.join(5)
-    assert not fresh.is_alive()

@@ -94,7 +94,7 @@ def test_videos_beside_folders_have_no_label(tmp_path):
     ]
 
 
-def test_linked_folders_are_followed_but_not_for_ever(tmp_path):
+def test_linked_folders_are_followed_without_loops(tmp_path):
     touch(tmp_path, "far/a.mp4", "root/c/b.mp4")
     os.symlink(tmp_path / "far", tmp_path / "root" / "d")
     os.symlink(tmp_path / "root", tmp_path / "root" / "c" / "loop")
@@ -109,7 +109,7 @@ def test_folder_without_videos(tmp_path):
         scan_folder(str(tmp_path / "nowhere"))
 
 
-def test_storage_holds_no_python_objects():
+def test_paths_and_labels_are_stored_as_arrays():
     paths = [f"some/folder/{i}.mp4" for i in range(1000)]
     videos = VideoList.from_paths(paths, range(1000))
     assert all(

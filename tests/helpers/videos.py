@@ -1,7 +1,9 @@
-"""Small real videos for tests: written with PyAV, frame numbers survive the compression."""
+"""Small videos for tests, encoded with PyAV; the frame numbers in them survive the compression."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
 
 import av
@@ -11,7 +13,7 @@ _BITS = 10
 
 
 def numbered_frames(count: int, height: int = 64, width: int = 80) -> np.ndarray:
-    """``count`` grey frames; frame i carries i as vertical bars, most significant bit left.
+    """``count`` grey frames; frame i shows i in binary as vertical bars, most significant bit left.
 
     Returns uint8 (count, height, width, 3).
     """
@@ -25,7 +27,7 @@ def numbered_frames(count: int, height: int = 64, width: int = 80) -> np.ndarray
 
 
 def read_number(frame: np.ndarray) -> int:
-    """The number that :func:`numbered_frames` wrote into a frame (H, W, 3), whatever its size."""
+    """The number that :func:`numbered_frames` drew into a frame (H, W, 3), at any frame size."""
     height, width = frame.shape[:2]
     bar = (width // _BITS) if width % _BITS == 0 else width / _BITS
     number = 0
@@ -33,6 +35,11 @@ def read_number(frame: np.ndarray) -> int:
         centre = int((bit + 0.5) * bar)
         number = number * 2 + int(frame[height // 2, centre].mean() > 125)
     return number
+
+
+def read_numbers(frames: Iterable[np.ndarray]) -> list[int]:
+    """The numbers of several frames, see :func:`read_number`."""
+    return [read_number(frame) for frame in frames]
 
 
 def write_video(
@@ -46,8 +53,6 @@ def write_video(
     """Encode frames (T, H, W, 3) uint8 to ``path``; ``pts`` in units of 1/1000 s makes it VFR."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    from fractions import Fraction
-
     with av.open(str(path), "w") as container:
         stream = container.add_stream(codec, rate=fps, options=options or {"crf": "12"})
         stream.height, stream.width = frames.shape[1:3]
@@ -61,3 +66,28 @@ def write_video(
             container.mux(stream.encode(frame))
         container.mux(stream.encode())
     return path
+
+
+def remux(source: Path | str, target: Path | str, **options: str) -> str:
+    """Copy the packets of a video to another container, written with these options."""
+    with av.open(str(source)) as old, av.open(str(target), "w", options=options) as new:
+        stream = new.add_stream_from_template(old.streams.video[0])
+        for packet in old.demux(video=0):
+            if packet.dts is not None:
+                packet.stream = stream
+                new.mux(packet)
+    return str(target)
+
+
+def decode_all(path: Path | str) -> list[np.ndarray]:
+    """All frames (H, W, 3) by a plain PyAV loop, up to the first error: the oracle for readers."""
+    frames = []
+    with av.open(str(path)) as container:
+        stream = container.streams.best("video")
+        try:
+            for frame in container.decode(stream):
+                rgb = frame.to_ndarray(format="rgb24")
+                frames.append(np.rot90(rgb, frame.rotation // 90))
+        except av.FFmpegError:
+            pass
+    return frames

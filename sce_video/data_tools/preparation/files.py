@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.utils.folders import find_files
 
 RESPELLED = "with other upper and lower case than in the official list"
 
@@ -33,23 +34,7 @@ def list_videos(folder: Path) -> list[str]:
 
     Hidden files and folders are left out. Links to folders are followed.
     """
-    paths: list[str] = []
-    seen: set[str] = set()
-    for current, subfolders, files in os.walk(folder, followlinks=True):
-        real = os.path.realpath(current)
-        if real in seen:
-            subfolders.clear()
-            continue
-        seen.add(real)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
-        inside = os.path.relpath(current, folder)
-        prefix = "" if inside == "." else inside.replace(os.sep, "/") + "/"
-        paths += [
-            prefix + name
-            for name in files
-            if not name.startswith(".") and name.lower().endswith(VIDEO_EXTENSIONS)
-        ]
-    return sorted(paths)
+    return sorted(path.replace(os.sep, "/") for path in find_files(folder, VIDEO_EXTENSIONS))
 
 
 def relative_to_root(path: Path, root: Path) -> str:

@@ -16,6 +16,7 @@ from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.timing import Schedule, make_schedule
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import AvReader
+from sce_video.datasets.readers.av_file import decode_packets
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
 HELD_BYTES = 256 * 2**20
@@ -150,38 +151,21 @@ def decode_frames(path: str, facts: dict[str, Any] | None = None) -> Iterator[av
         facts["tick"] = Fraction(stream.time_base or Fraction(1, 1000))
         facts["pixel_aspect"] = stream.sample_aspect_ratio
         facts["video_bytes"] = 0
-        damaged = False
-        for packet in _packets(container, stream):
-            facts["video_bytes"] += packet.size
-            if damaged and not packet.is_keyframe:
-                continue
-            try:
-                frames, damaged = codec.decode(packet), False
-            except av.FFmpegError:
-                frames, damaged = _drain(codec), True
+        for frames in decode_packets(_packets(container, stream, facts), lambda _: codec):
             yield from frames
-        yield from _drain(codec)
 
 
-def _packets(container: Any, stream: Any) -> Iterator[Any]:
+def _packets(container: Any, stream: Any, facts: dict[str, Any]) -> Iterator[Any]:
     packets = container.demux(stream)
     try:
         for packet in packets:
             if packet.size and not packet.is_discard:
+                facts["video_bytes"] += packet.size
                 yield packet
     except (av.FFmpegError, OSError):
         return  # a file cut short: what was read so far counts
     finally:
         packets.close()  # see AvFile.packets
-
-
-def _drain(codec: Any) -> list[av.VideoFrame]:
-    try:
-        frames = codec.decode(None)
-    except av.FFmpegError:
-        frames = []
-    codec.flush_buffers()
-    return frames
 
 
 def _true_times(

@@ -1,4 +1,4 @@
-"""The main process's account of files that cannot be decoded."""
+"""The report of files that cannot be decoded, kept by rank 0."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from sce_video.utils.atomic_file import write_text
 
 
 class BadFileReport:
-    """Collects bad files, keeps a report on disk, and says when there are too many.
+    """Counts bad files, writes them to a report, and raises when there are too many.
 
-    The report has one JSON object a line, ``{"path": ..., "count": ..., "error": ...}``, sorted by
-    path: how often the file was met, and its first error. It is replaced in one step, so a reader
-    never sees half of it. An existing report is continued.
+    The report has one JSON object per line, ``{"path": ..., "count": ..., "error": ...}``, sorted
+    by path: how often reading the file failed, and its first error. It is an atomic file. An
+    existing report is continued.
 
     Args:
-        path: The report file; None keeps count without one (all processes but the first).
-        num_files: Files in the data set.
-        max_bad_share: Share of bad files from 0 to 1 up to which the run may go on.
+        path: The report file; None counts without a report (all ranks but 0).
+        num_files: Number of files in the data set.
+        max_bad_share: Largest allowed share of bad files, from 0 to 1.
 
     Raises:
         ValueError: A share outside [0, 1], or an existing report that cannot be read.
@@ -50,7 +50,7 @@ class BadFileReport:
         return len(self.counts)
 
     def add(self, failures: Iterable[tuple[str, str]]) -> None:
-        """Take note of (path, error) pairs and bring the report up to date.
+        """Count (path, error) pairs and update the report.
 
         Raises:
             TooManyBadFilesError: More than ``max_bad_share`` of the files are bad; lists them.
@@ -65,7 +65,7 @@ class BadFileReport:
         self.check()
 
     def check(self) -> None:
-        """Raise :class:`TooManyBadFilesError` when the limit is passed."""
+        """Raise :class:`TooManyBadFilesError` if the limit is exceeded."""
         if len(self) > self.max_bad_share * self.num_files:
             listed = "\n".join(f"  {path}: {self.errors[path]}" for path in sorted(self.counts))
             raise TooManyBadFilesError(
@@ -93,6 +93,6 @@ class BadFileReport:
                     self.errors[entry["path"]] = entry["error"]
                 except (ValueError, KeyError, TypeError) as error:
                     raise ValueError(
-                        f"{self.path}, line {number} is no entry of a bad-file report; "
-                        "move the file away or give another path"
+                        f"{self.path}, line {number} is no entry of a bad-file report: "
+                        "move the file away or choose another path"
                     ) from error

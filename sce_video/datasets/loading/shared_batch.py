@@ -1,4 +1,4 @@
-"""The memory of a batch in the making: samples are written to their places in it."""
+"""Shared batch buffer: samples are written directly into the tensors of their batch."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class SharedMemoryError(RuntimeError):
 
 
 def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """Memory for a batch; in a loader worker the shared memory that is shipped.
+    """An uninitialised tensor for a batch; in a loader worker it lies in shared memory.
 
     Raises:
-        SharedMemoryError: there is not enough of it, as in a container with its default of 64 MiB.
+        SharedMemoryError: Too little shared memory, as in a container with its default of 64 MiB.
     """
     if get_worker_info() is None:
         return torch.empty(tuple(shape), dtype=dtype)
@@ -35,11 +35,11 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
     size = math.prod(shape) * first.itemsize
     try:
         storage = first.untyped_storage()._new_shared(size)
-    except RuntimeError as error:  # torch reserves the pages, so this is where it shows
+    except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
         reason = str(error).partition("\n")[0]
         raise SharedMemoryError(
             f"no shared memory for a batch of {size / 2**20:.1f} MiB ({reason}; "
-            f"{_shared_memory()}): give more of it (docker run --shm-size=16g, or --ipc=host), or "
+            f"{_shared_memory()}): provide more (docker run --shm-size=16g, or --ipc=host), or "
             "lower batch_size, num_workers or prefetch_factor"
         ) from error
     return first.set_(storage).view(tuple(shape))
@@ -49,20 +49,20 @@ def _shared_memory() -> str:
     try:
         state = os.statvfs("/dev/shm")
     except OSError:
-        return "it cannot be asked how much there is"
-    free, whole = (blocks * state.f_frsize // 2**20 for blocks in (state.f_bavail, state.f_blocks))
-    return f"/dev/shm has {whole} MiB, {free} of them free"
+        return "the size of /dev/shm is unknown"
+    free, total = (blocks * state.f_frsize // 2**20 for blocks in (state.f_bavail, state.f_blocks))
+    return f"/dev/shm has {total} MiB, {free} of them free"
 
 
 class SharedBatchBuffer:
-    """One tensor per view for all samples of a batch, handed out sample by sample.
+    """One tensor per view for all samples of a batch, of which each sample fills one slot.
 
-    ``PackClips`` writes the views of a sample to its place, and :func:`joined` finds, when the
-    batch is collated, that nothing is left to copy.
+    ``PackClips`` writes the views of a sample to the next slot, so that :func:`stack_slots` has
+    nothing left to copy when the batch is collated.
 
     Args:
-        size: Samples at most.
-        shapes: Of the views, as those of the batch before; None hands out no places.
+        size: Number of slots, the largest number of samples.
+        shapes: Shapes of the views, taken from the batch before; None for a buffer without slots.
     """
 
     def __init__(self, size: int, shapes: Shapes | None) -> None:
@@ -70,43 +70,43 @@ class SharedBatchBuffer:
         self._batch = None
         if shapes is not None and size > 0:
             self._batch = [empty_batch((size, *shape)) for shape in shapes]
-        self._taken = 0
+        self._filled = 0
 
-    def next(self) -> list[Tensor] | None:
-        """The place of the next sample, one tensor per view; the same one until it is taken."""
-        if self._batch is None or self._taken >= self._size:
+    def next_slot(self) -> list[Tensor] | None:
+        """The first free slot, one tensor per view; the same one until :meth:`fill` is called."""
+        if self._batch is None or self._filled >= self._size:
             return None
-        place = [view[self._taken] for view in self._batch]
-        for part, view in zip(place, self._batch, strict=True):
-            part.batch, part.place = view, self._taken  # type: ignore[attr-defined]
-        return place
+        slot = [view[self._filled] for view in self._batch]
+        for part, view in zip(slot, self._batch, strict=True):
+            part.batch, part.slot = view, self._filled  # type: ignore[attr-defined]
+        return slot
 
-    def take(self) -> None:
-        """A sample is ready: the next one gets the place after it."""
-        self._taken += 1
+    def fill(self) -> None:
+        """Mark the current slot as filled."""
+        self._filled += 1
 
     def abandon(self) -> None:
-        """Hand out no more places: somebody who was left behind may still write to this one."""
+        """Return no more slots: a thread that timed out may still write to the current one."""
         self._batch = None
 
 
 def shapes_of(sample: dict[str, Any]) -> Shapes | None:
-    """Of the views of a sample, ``inputs``, if they are uint8 tensors."""
+    """Shapes of the views of a sample (``inputs``) if they are uint8 tensors, else None."""
     views = sample["inputs"]
     if any(not isinstance(v, Tensor) or v.dtype != torch.uint8 for v in views):
         return None
     return tuple(tuple(view.shape) for view in views)
 
 
-def joined(tensors: Sequence[Tensor]) -> Tensor:
-    """As ``torch.stack``; without a copy if the tensors are places of one batch, in their order.
+def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
+    """``torch.stack(tensors)``, without a copy if they are consecutive slots of one buffer.
 
-    In a loader worker that batch, and else the copy, is what is shipped.
+    In a loader worker the result lies in shared memory either way.
     """
     batch: Tensor | None = getattr(tensors[0], "batch", None)
-    first: int = getattr(tensors[0], "place", 0)
+    first: int = getattr(tensors[0], "slot", 0)
     if batch is not None and all(
-        getattr(tensor, "batch", None) is batch and getattr(tensor, "place", None) == first + number
+        getattr(tensor, "batch", None) is batch and getattr(tensor, "slot", None) == first + number
         for number, tensor in enumerate(tensors)
     ):
         return batch[first : first + len(tensors)]

@@ -1,4 +1,4 @@
-"""Calls that may hang, from which the caller must get away."""
+"""Function calls with a time limit."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any
 class TimeLimitedCaller:
     """Runs functions one after the other in a helper thread, each with a time limit.
 
-    A function that does not come back in time is left behind in its (daemon) thread, and the next
-    call gets a new one. That works because a hanging decoder has released the interpreter's lock;
-    Python code in an endless loop would go on using a core. The thread is started when first
-    needed, once per process, so an instance may be copied to worker processes.
+    A function that exceeds it is abandoned in its (daemon) thread, and the next call gets a new
+    thread. This works because a hanging decoder has released the GIL; Python code in an endless
+    loop would keep using a core. The thread is started at the first call, once per process, so an
+    instance may be copied to worker processes.
     """
 
     def __init__(self) -> None:
@@ -26,7 +26,7 @@ class TimeLimitedCaller:
         return {"_requests": None, "_pid": 0}
 
     def call(self, function: Callable[[], Any], seconds: float) -> Any:
-        """``function()``, or TimeoutError after ``seconds``; its own exceptions come through."""
+        """Return ``function()``; TimeoutError after ``seconds``, exceptions are passed on."""
         if self._requests is None or self._pid != os.getpid():
             self._requests, self._pid = queue.SimpleQueue(), os.getpid()
             threading.Thread(
@@ -37,7 +37,7 @@ class TimeLimitedCaller:
         try:
             value, error = answer.get(timeout=seconds)
         except queue.Empty:
-            self._requests.put(None)  # should the call ever return, its thread ends
+            self._requests.put(None)  # ends the thread, should the call ever return
             self._requests = None
             raise TimeoutError(f"no answer after {seconds:.1f} s") from None
         if error is not None:
@@ -45,7 +45,7 @@ class TimeLimitedCaller:
         return value
 
     def close(self) -> None:
-        """Let an idle helper thread end."""
+        """End the helper thread if it is idle."""
         if self._requests is not None and self._pid == os.getpid():
             self._requests.put(None)
         self._requests = None
@@ -59,6 +59,6 @@ def _serve(requests: queue.SimpleQueue) -> None:
         function, answer = request
         try:
             answer.put((function(), None))
-        except BaseException as error:  # handed to the caller
+        except BaseException as error:  # raised in the caller's thread
             answer.put((None, error))
         del request, function, answer  # keep no sample alive while waiting

@@ -1,4 +1,4 @@
-"""Which file a loader worker had at hand when it died."""
+"""Name the file that a crashed data loader worker was reading."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-_SLOTS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
-_PID = 8
-_PATIENCE = 2.0  # seconds until the end of a process must have shown
-#: torch's words for a dead worker, of both of its ways to notice.
-_DEATH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
+_ROWS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
+_PID = 8  # bytes of a process id
+_PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
+#: torch's two messages for a crashed worker.
+_CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
 class WorkerCrashError(RuntimeError):
@@ -24,24 +24,24 @@ class WorkerCrashError(RuntimeError):
 
 
 class CurrentFiles:
-    """A table in shared memory: each worker's process id and the file it is working on.
+    """A table in shared memory with each worker's process id and the file it is reading.
 
-    A decoder that crashes takes its process with it, and no exception is left to say where. The
-    process that waits for the worker reads the table instead.
+    A crash inside a decoder ends the worker process without an exception. The main process then
+    reads the file from this table.
     """
 
     def __init__(self) -> None:
-        self._table = torch.zeros(_SLOTS, _PID + _WIDTH, dtype=torch.uint8).share_memory_()
+        self._table = torch.zeros(_ROWS, _PID + _WIDTH, dtype=torch.uint8).share_memory_()
 
     @contextmanager
-    def holding(self, path: str) -> Iterator[None]:
-        """In a worker, for the time of the block: this file is at hand. Elsewhere nothing."""
+    def reading(self, path: str) -> Iterator[None]:
+        """Enter this worker's file for the duration of the block; no effect outside of workers."""
         worker = get_worker_info()
-        if worker is None or worker.id >= _SLOTS:
+        if worker is None or worker.id >= _ROWS:
             yield
             return
         row = self._table[worker.id].numpy()
-        name = os.fsencode(path)[-_WIDTH:]  # the end of a path tells more than its beginning
+        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is the informative part
         row[_PID:] = 0
         row[_PID : _PID + len(name)] = list(name)
         row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
@@ -50,17 +50,17 @@ class CurrentFiles:
         finally:
             row[:_PID] = 0
 
-    def of_the_dead(self) -> dict[int, str]:
-        """Process ids that held a file and are no longer there, with their files."""
+    def of_ended_processes(self) -> dict[int, str]:
+        """Process id and file of each worker that ended while it was reading a file."""
         found = {}
         for row in self._table.numpy():
             pid = int.from_bytes(row[:_PID].tobytes(), "little")
-            if pid and not _is_alive(pid):
+            if pid and not _is_running(pid):
                 found[pid] = os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
         return found
 
     def of(self, pid: int) -> str | None:
-        """The file that a process was working on; None if it held none."""
+        """The file that a process is reading; None if it is reading none."""
         for row in self._table.numpy():
             if int.from_bytes(row[:_PID].tobytes(), "little") == pid:
                 return os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
@@ -69,66 +69,67 @@ class CurrentFiles:
 
 @contextmanager
 def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
-    """While batches are taken in the block: a worker's death is told with the file at hand.
+    """In this block, the crash of a loader worker is reported with the file it was reading.
 
     Raises:
-        WorkerCrashError: in the place of torch's RuntimeError, which names the process only, or of
-            the broken connection that is noticed where the worker dies while it hands on a batch.
+        WorkerCrashError: Instead of torch's RuntimeError, which names the process only, or of the
+            connection error if the worker crashes while it sends a batch.
     """
     try:
         yield
     except RuntimeError as error:
-        found = _DEATH.search(str(error))
+        found = _CRASH.search(str(error))
         if found is None:
             raise
         pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
         files = [
-            path for held in _tables(dataloader.dataset) for path in map(held.of, pids) if path
+            path for table in _tables(dataloader.dataset) for path in map(table.of, pids) if path
         ]
-        raise _death(pids, files, found.group(2).strip()) from error
+        raise _crash_error(pids, files, found.group(2).strip()) from error
     except (ConnectionError, EOFError) as error:
-        dead = _wait_for_the_dead(dataloader)
-        if not dead:
+        ended = _wait_for_ended_workers(dataloader)
+        if not ended:
             raise
-        raise _death(list(dead), list(dead.values()), f"{type(error).__name__}.") from error
+        cause = f"{type(error).__name__}."
+        raise _crash_error(list(ended), list(ended.values()), cause) from error
 
 
-def _death(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
-    at_hand = f"while working on {', '.join(files)}" if files else "with no file at hand"
+def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
+    work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
     advice = (
-        "If this happens again with the same file, take it out of the list (tools/data/verify.py "
+        "If this happens again with the same file, remove it from the list (tools/data/verify.py "
         "finds such files)"
         if files
-        else "It may have been killed for want of memory: lower num_workers or batch_size"
+        else "It may have been killed for lack of memory: lower num_workers or batch_size"
     )
     return WorkerCrashError(
-        f"a loader worker (process {', '.join(map(str, pids))}) died {at_hand}: {cause} {advice}"
+        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}"
     )
 
 
-def _wait_for_the_dead(dataloader: DataLoader) -> dict[int, str]:
-    """Files of workers that have ended with one at hand; it may take a moment to show."""
+def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
+    """Process ids and files of workers that ended while reading; waits up to ``_PATIENCE``."""
     end = time.monotonic() + _PATIENCE
     while True:
-        dead: dict[int, str] = {}
-        for held in _tables(dataloader.dataset):
-            dead |= held.of_the_dead()
-        if dead or time.monotonic() > end:
-            return dead
+        ended: dict[int, str] = {}
+        for table in _tables(dataloader.dataset):
+            ended |= table.of_ended_processes()
+        if ended or time.monotonic() > end:
+            return ended
         time.sleep(0.05)
 
 
 def _tables(dataset: Any) -> list[CurrentFiles]:
-    """Of a data set, and of those inside a Subset or a ConcatDataset."""
-    held = getattr(dataset, "current_files", None)
+    """The tables of a data set, and of those inside a Subset or a ConcatDataset."""
+    own = getattr(dataset, "current_files", None)
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
-    return ([held] if isinstance(held, CurrentFiles) else []) + [
+    return ([own] if isinstance(own, CurrentFiles) else []) + [
         table for part in inner if part is not None for table in _tables(part)
     ]
 
 
-def _is_alive(pid: int) -> bool:
-    """Whether a process runs; a child that has ended and was not waited for does not."""
+def _is_running(pid: int) -> bool:
+    """Whether a process is running; False for a zombie."""
     try:
         with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
             return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")

@@ -1,10 +1,13 @@
-"""Video decoding behind one interface; :func:`open_reader` chooses the backend."""
+"""Video decoding behind one interface: :func:`open_reader` opens a file with a backend.
+
+A backend is a :class:`VideoReader` registered in ``READERS``; its registered name is the value of
+``--backend``. A new one is a new module of this folder, or a module of one's own that the config
+names in ``custom_imports``; nothing else changes.
+"""
 
 from __future__ import annotations
 
-import functools
-import importlib
-from collections.abc import Callable
+import os
 from typing import Any
 
 import numpy as np
@@ -13,30 +16,31 @@ from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.backend_choice import choose_backend, remembered_choice
 from sce_video.datasets.readers.base import VideoReader
-from sce_video.datasets.readers.decord_reader import DecordReader
-from sce_video.datasets.readers.fallback_reader import FallbackReader
-from sce_video.datasets.readers.torchcodec_reader import TorchcodecReader
+from sce_video.registry import READERS
+from sce_video.utils.imports import import_submodules
 
-BACKENDS: dict[str, Callable[..., VideoReader]] = {
-    "av": AvReader,
-    "decord": DecordReader,
-    "torchcodec": TorchcodecReader,
-}
-_OTHERS: dict[str, type[FallbackReader]] = {
-    "torchcodec": TorchcodecReader,
-    "decord": DecordReader,
-}
+import_submodules(__name__, __path__)
 
 
-@functools.cache
 def backend_importable(backend: str) -> bool:
-    """Whether the library of a backend can be imported here."""
-    library = {"torchcodec": "torchcodec.decoders"}.get(backend, backend)
-    try:
-        importlib.import_module(library)
-    except (ImportError, OSError, RuntimeError):
-        return False
-    return True
+    """Whether the library of a backend can be imported here; False for an unknown backend."""
+    kind = READERS.module_dict.get(backend)
+    return kind is not None and kind.importable()
+
+
+def check_backend(backend: str) -> None:
+    """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
+    if backend == "auto":
+        return
+    known = READERS.module_dict
+    if backend not in known:
+        raise ValueError(f"unknown backend {backend!r}: choose auto, {', '.join(known)}")
+    if not backend_importable(backend):
+        hint = known[backend].import_hint
+        raise ImportError(
+            f"backend {backend!r} cannot be imported here: install it, or choose 'av'"
+            + (f"; {hint}" if hint else "")
+        )
 
 
 def open_reader(
@@ -51,39 +55,31 @@ def open_reader(
 
     Args:
         path: A regular file.
-        backend: ``av``, ``decord``, ``torchcodec``, or ``auto``: the fastest for files of this
-            kind (container, codec, size, key-frame distance), measured in every process on the
-            first of them, among those that give the same frames bit for bit, see
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...), or ``auto``:
+            the fastest for files of this kind (container, codec, size, key-frame distance),
+            measured in every process on the first of them, among the readers that return the same
+            frames bit for bit, see
             :func:`~sce_video.datasets.readers.backend_choice.choose_backend`; where ``av`` cannot
-            open the file, the others that can be imported.
+            open the file, the first other reader that can.
         num_threads: Threads of the decoder.
         correction: ``FrameCountError.correction`` of an earlier attempt with the same backend.
-        deadline: Value of ``time.monotonic()`` after which reading gives up.
+        deadline: Value of ``time.monotonic()`` after which reading raises.
 
     Raises:
         VideoDecodeError: The file cannot be opened; with ``auto``, the error of ``av``.
         ValueError: Unknown backend.
+        ImportError: The backend is not installed.
     """
     check_backend(backend)
     options: dict[str, Any] = dict(
         num_threads=num_threads, correction=correction, deadline=deadline
     )
     if backend != "auto":
-        return BACKENDS[backend](path, **options)
+        return READERS.module_dict[backend](path, **options)
     try:
-        reader = AvReader(path, num_threads=num_threads, correction=correction, deadline=deadline)
-    except VideoDecodeError as first:
-        for name, kind in _OTHERS.items():
-            if not backend_importable(name):
-                continue
-            try:
-                other = kind(path, **options)
-            except VideoDecodeError:
-                continue
-            if other.uses_library:
-                return other
-            other.close()
-        raise first
+        reader = AvReader(path, **options)
+    except VideoDecodeError as error:
+        return _open_with_another(path, options, error)
     try:
         return _fastest(reader, options)
     except BaseException:
@@ -91,43 +87,47 @@ def open_reader(
         raise
 
 
+def _other_readers() -> dict[str, type[VideoReader]]:
+    """All readers but ``av`` that can be imported, by name."""
+    return {
+        name: kind
+        for name, kind in READERS.module_dict.items()
+        if name != "av" and backend_importable(name)
+    }
+
+
+def _open_with_another(path: str, options: dict[str, Any], error: VideoDecodeError) -> VideoReader:
+    """The first other reader that opens the file; raises ``error`` if there is none."""
+    if os.path.isfile(path):
+        for kind in _other_readers().values():
+            try:
+                reader = kind(path, **options)
+            except VideoDecodeError:
+                continue
+            if reader.uses_library:
+                return reader
+            reader.close()
+    raise error
+
+
 def _fastest(reader: AvReader, options: dict[str, Any]) -> VideoReader:
-    """This reader, or that of a faster backend, which then closes this one."""
-    if options["correction"] is not None:  # made by the backend that was chosen before
+    """This reader, or that of a faster backend; then this one is closed."""
+    if options["correction"] is not None:  # belongs to the backend that was chosen before
         name = remembered_choice(reader)
     else:
-        others = {name: kind for name, kind in _OTHERS.items() if backend_importable(name)}
-        name = choose_backend(reader, others, options["num_threads"], options["deadline"])
+        name = choose_backend(reader, _other_readers(), options["num_threads"], options["deadline"])
     if name == "av":
         return reader
     try:
-        other = BACKENDS[name](reader.path, **options)
+        other = READERS.module_dict[name](reader.path, **options)
     except VideoDecodeError:
         return reader
     reader.close()
     return other
 
 
-def check_backend(backend: str) -> None:
-    """Raise ValueError for an unknown backend, ImportError for one that is not installed."""
-    if backend != "auto" and backend not in BACKENDS:
-        raise ValueError(f"unknown backend {backend!r}: choose auto, {', '.join(BACKENDS)}")
-    if backend != "auto" and not backend_importable(backend):
-        raise ImportError(
-            f"backend {backend!r} cannot be imported here: install it, or choose 'av'"
-            + (
-                "; torchcodec needs FFmpeg's shared libraries and a build for the installed torch"
-                if backend == "torchcodec"
-                else ""
-            )
-        )
-
-
 __all__ = [
-    "BACKENDS",
     "AvReader",
-    "DecordReader",
-    "TorchcodecReader",
     "VideoReader",
     "backend_importable",
     "check_backend",

@@ -1,8 +1,8 @@
-"""A video file opened with PyAV: its container, its best video stream, its decoder."""
+"""A video file opened with PyAV: its container, best video stream and decoder."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import av
 from av.stream import Discard
@@ -11,7 +11,7 @@ from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_deadline
 from sce_video.datasets.readers.frame_table import FrameTable
 
-# Codecs whose parameter sets in the container's header tell the decoder all it must know.
+# Codecs whose parameter sets in the container's header are all that the decoder needs.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
 _MATROSKA = b"\x1a\x45\xdf\xa3"
@@ -20,15 +20,15 @@ _MATROSKA = b"\x1a\x45\xdf\xa3"
 class AvFile:
     """An open container.
 
-    FFmpeg decodes the first frames of a file it opens, to learn things that mp4 and Matroska files
-    state in their headers. That takes longer than opening: 0.7 of 0.9 ms at 340 x 256, 5.4 of
-    5.6 ms at 1080p. With ``quick`` no decoder is allowed to do so; :meth:`quick_was_enough` tells
-    whether anything is missing then.
+    FFmpeg decodes the first frames of a file it opens (``avformat_find_stream_info``) to find
+    parameters that mp4 and Matroska files state in their headers. That takes longer than opening:
+    0.7 of 0.9 ms at 340 x 256, 5.4 of 5.6 ms at 1080p. ``quick`` prevents it;
+    :meth:`quick_was_enough` then says whether a parameter is missing.
 
     Args:
         path: A regular file.
         num_threads: Threads of the decoder.
-        quick: Do not decode anything while opening.
+        quick: Decode nothing while opening.
 
     Raises:
         VideoDecodeError: The file cannot be opened or has no video stream with a decoder.
@@ -37,7 +37,7 @@ class AvFile:
     def __init__(self, path: str, num_threads: int, quick: bool) -> None:
         self.path = path
         self.quick = quick
-        # The list is asked by FFmpeg's own probing only, not for the decoder opened below.
+        # FFmpeg applies this list to its own probing only, not to the decoder opened below.
         options = {"codec_whitelist": "none"} if quick else {}
         try:
             self.container = av.open(path, options=options, metadata_errors="ignore")
@@ -56,7 +56,7 @@ class AvFile:
             raise VideoDecodeError(self.path, "has no video stream that can be decoded")
         for other in self.container.streams:
             if other.index != stream.index:
-                other.discard = Discard.all  # sound is not even read
+                other.discard = Discard.all  # audio is not even read
         self.stream = stream
         self.format = self.container.format.name
         self.codec = stream.codec_context
@@ -64,32 +64,32 @@ class AvFile:
         if num_threads > 1:
             self.codec.thread_type = "AUTO"
         try:
-            # Opened before skip_frame is ever touched: libdav1d keeps the value it is opened with.
+            # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
             self.codec.open(strict=False)
         except av.FFmpegError as error:
             raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
 
     @property
     def self_describing(self) -> bool:
-        """Whether choosing and decoding the stream needs nothing but the container's header."""
+        """Whether the container's header suffices to choose and decode the stream."""
         if len(self.container.streams.video) != 1:
-            return False  # FFmpeg chooses the best one by what it saw of them
+            return False  # FFmpeg chooses the best one by what it decoded of them
         return self.codec.name in _SELF_DESCRIBING and (
             bool(self.codec.extradata) or self.codec.name in ("vp8", "vp9")
         )
 
     def quick_was_enough(self, table: FrameTable) -> bool:
-        """Whether decoding gives what it would have given without ``quick``.
+        """Whether decoding returns the same frames as without ``quick``.
 
-        Without probing, the decoder of a stream whose frames are reordered must know the depth
-        from the stream's header, and the last frame must say how long it is shown.
+        Without probing, the reorder depth of a stream with B frames must be in the stream's header,
+        and the last packet must have a duration.
         """
         if table.reordered and not self.codec.has_b_frames:
             return False
         return table.last_duration > 0
 
     def packets(self, deadline: float | None) -> Iterator[av.Packet]:
-        """All packets from here on that hold something, in the order of decoding."""
+        """All non-empty packets from the current position, in decoding order."""
         more = True
         while more:
             more = False
@@ -100,16 +100,16 @@ class AvFile:
                     if packet.size:
                         yield packet
             except IndexError:
-                # Of a stream that begins on the way (sound, in FLV), which PyAV does not know.
+                # A packet of a stream that begins later (audio in FLV) and that PyAV does not know.
                 check_deadline(self.path, deadline)
                 more = True
             except (av.FFmpegError, OSError):
-                pass  # a file cut short: what was read so far counts
+                pass  # a truncated file: keep what was read so far
             finally:
-                packets.close()  # PyAV 18 loses 160 bytes of each demuxer dropped on its way
+                packets.close()  # PyAV 18 leaks 160 bytes per demuxer that is not exhausted
 
     def seek(self, pts: int) -> bool:
-        """Go to the key frame shown at or before ``pts``; False when the container cannot."""
+        """Seek to the key frame displayed at or before ``pts``; False if the container cannot."""
         try:
             self.container.seek(pts, stream=self.stream)
         except av.FFmpegError:
@@ -117,8 +117,48 @@ class AvFile:
         return True
 
     def close(self) -> None:
-        """Close the container; more than once is fine."""
+        """Close the container; may be called more than once."""
         self.container.close()
+
+
+def decode_packets(
+    packets: Iterable[av.Packet], decoder_for: Callable[[av.Packet], av.VideoCodecContext]
+) -> Iterator[list[av.VideoFrame]]:
+    """Decode packets; after one that the decoder refuses, continue at the next key frame.
+
+    The frames in between are predicted from missing data, so their packets are skipped. At a
+    refused packet and at the end the decoder is drained: frames it still holds back are returned.
+
+    Args:
+        packets: In decoding order.
+        decoder_for: Called before each packet that is decoded; returns the decoder.
+
+    Yields:
+        The frames the decoder returned at once, in the order they are displayed.
+    """
+    codec = None
+    damaged = False
+    for packet in packets:
+        if damaged and not packet.is_keyframe:
+            continue
+        codec = decoder_for(packet)
+        try:
+            frames, damaged = codec.decode(packet), False
+        except av.FFmpegError:
+            frames, damaged = _drain(codec), True
+        yield frames
+    if codec is not None:
+        yield _drain(codec)
+
+
+def _drain(codec: av.VideoCodecContext) -> list[av.VideoFrame]:
+    """The frames still inside the decoder; it is ready for a key frame afterwards."""
+    try:
+        frames = codec.decode(None)
+    except av.FFmpegError:
+        frames = []
+    codec.flush_buffers()
+    return frames
 
 
 def can_be_quick(path: str) -> bool:

@@ -1,4 +1,4 @@
-"""Decoding with PyAV (FFmpeg): exact time stamps, every format FFmpeg knows. The default."""
+"""The default reader: PyAV (FFmpeg), exact time stamps, every format FFmpeg supports."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from av.video.reformatter import VideoReformatter
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
-from sce_video.datasets.readers.av_file import AvFile, can_be_quick
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
     DecodedFrames,
@@ -21,43 +21,45 @@ from sce_video.datasets.readers.base import (
 )
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
-    TableMemory,
+    TableCache,
     table_from_index,
     table_from_packets,
 )
+from sce_video.registry import READERS
 
-# Where there is no index, the packets of a file are read once and kept in memory up to this size:
-# a jump to a key frame then needs no seeking. Larger files are read again from the key frame on.
+# Without an index the packets of a file are read once, and kept in memory up to this size: decoding
+# then starts at any key frame without a seek. Larger files are read again from the key frame on.
 _MAX_HELD_BYTES = 64 * 2**20
-_tables = TableMemory(capacity=128)
+_tables = TableCache(capacity=128)
 
 
+@READERS.register_module("av")
 class AvReader(VideoReader):
     """Reads a video with PyAV.
 
-    The table of time stamps comes from the index of an mp4, mov or AVI file, so that of the media
-    data only what leads to wanted frames is read. Elsewhere it comes from the packets, which are
-    read without decoding them: once, if they fit into 64 MiB, and of a larger file once per
-    process. Header frame counts and average rates are not believed, a variable frame rate is right.
+    The table of time stamps comes from the index of an mp4, mov or AVI file, so that only the media
+    data that leads to requested frames is read. For other files it comes from the packets, which
+    are read without decoding: once if they fit into 64 MiB, and once per process for a larger file.
+    Frame counts and average rates of the header are not used, so variable frame rates are exact.
 
     A frame is found by its presentation time stamp. Decoding starts at the key frame at or before a
-    wanted frame, jumps on when another key frame lies between two wanted frames, and ends with the
-    packet of the last wanted frame: what the decoder still holds back is drained. Frames nobody
-    refers to (most B frames) are not decoded unless wanted, which changes no other frame and saves
-    a third of the time on Kinetics files.
+    requested frame, seeks when another key frame lies between two requested frames, and ends with
+    the packet of the last requested frame, after which the decoder is drained. Frames that no other
+    frame refers to (most B frames) are not decoded unless requested: the other frames are the same
+    without them, and it saves a third of the time on Kinetics files.
 
-    In an AVI file with B frames the packets' time stamps are invented by the demuxer and do not
-    belong to the frames; such a file is decoded from its start and frames are counted. So is one
-    with two equal time stamps. Where packets have none at all, frames are spaced evenly.
+    In an AVI file with B frames the demuxer makes up the packets' time stamps, and they do not
+    match the frames: such a file is decoded from its start and the frames are counted. The same is
+    done for a file with two equal time stamps. Without any time stamps, frames are spaced evenly.
 
-    After a packet the decoder refuses, nothing is taken until the next key frame, because the
-    pictures between are predicted from missing data.
+    After a packet that the decoder refuses, decoding continues at the next key frame, because the
+    frames in between are predicted from missing data.
 
     Args:
         path: A regular file.
-        num_threads: Threads of the decoder. One is best when loader workers fill the cores.
+        num_threads: Threads of the decoder; one is best when loader workers use all cores.
         correction: ``FrameCountError.correction`` of an earlier attempt.
-        deadline: Value of ``time.monotonic()`` after which reading gives up.
+        deadline: Value of ``time.monotonic()`` after which reading raises.
 
     Raises:
         VideoDecodeError: The file cannot be opened or has no video frames.
@@ -78,7 +80,7 @@ class AvReader(VideoReader):
         self._closed = False
         self._file = AvFile(path, num_threads, quick=can_be_quick(path))
         try:
-            self._lay_out_table(use_index=correction is None)
+            self._build_table(use_index=correction is None)
             if correction is not None:
                 self._correct(correction)
         except BaseException:
@@ -87,9 +89,11 @@ class AvReader(VideoReader):
 
     # -- the table of frames ---------------------------------------------------------------
 
-    def _lay_out_table(self, use_index: bool) -> None:
-        """Not by the index where frames are known to be missing: it may be that of other packets,
-        and which frames are missing was said of the packets.
+    def _build_table(self, use_index: bool) -> None:
+        """Read the table, and again with FFmpeg's probing where the quick opening was not enough.
+
+        A correction refers to the table of packets; the index may differ from it, so it is not used
+        then.
         """
         if self._file.quick and not self._file.self_describing:
             self._reopen(quick=False)
@@ -103,7 +107,7 @@ class AvReader(VideoReader):
         self._file = AvFile(self.path, self._num_threads, quick)
 
     def _read_table(self, use_index: bool = True) -> bool:
-        """Lay out the table of time stamps; False where there is no table of packets."""
+        """Build the table of time stamps; False where the packets have no time stamps."""
         self._held: list[av.Packet] | None = None
         table = self._table_of_index() if use_index else None
         self._indexed = table is not None
@@ -114,15 +118,15 @@ class AvReader(VideoReader):
             self._by_count = True
             self._table_from_scan()
             return False
-        invented = self._file.format == "avi" and self._file.codec.has_b_frames
-        self._order = table.in_order_of_showing
+        made_up = self._file.format == "avi" and self._file.codec.has_b_frames
+        self._order = table.display_order
         self._shown = table.pts[self._order]
-        self._by_count = bool(invented) or bool((np.diff(self._shown) == 0).any())
+        self._by_count = bool(made_up) or bool((np.diff(self._shown) == 0).any())
         self._set_table(self._shown, table.last_duration)
         return True
 
     def _table_of_index(self) -> FrameTable | None:
-        """From the index of the file, if it has a good one, checked against the first packet."""
+        """The table in the file's index, if valid; checked against the first packet."""
         table = table_from_index(self.path, self._file.stream)
         if table is None:
             return None
@@ -134,7 +138,7 @@ class AvReader(VideoReader):
         return FrameTable(table.pts + shift, table.is_key, table.last_duration)
 
     def _table_of_packets(self) -> FrameTable | None:
-        """From all packets, which are kept where they are few; None where they lack time stamps."""
+        """The table of all packets, kept in memory if small; None if time stamps are missing."""
         known = _tables.get(self.path)
         if known is not None:
             return known
@@ -171,7 +175,7 @@ class AvReader(VideoReader):
 
     @property
     def facts(self) -> tuple[str, str, int, float]:
-        """Container, codec, pixels of a frame, mean distance of key frames."""
+        """Container, codec, pixels per frame, mean distance of key frames."""
         codec = self._file.codec
         keys = max(1, int(self._table.is_key.sum()))
         pixels = (codec.width or 0) * (codec.height or 0)
@@ -179,16 +183,16 @@ class AvReader(VideoReader):
 
     @property
     def by_count(self) -> bool:
-        """Whether frames are found by counting from the start, not by their time stamps."""
+        """Whether frames are found by counting from the start, not by time stamp."""
         return self._by_count
 
     @property
-    def begins_anew_at_keys(self) -> bool:
-        """Whether, by the table, decoding can begin at every key frame and nothing is missing.
+    def random_access_at_keys(self) -> bool:
+        """Whether decoding can start at every key frame and return all frames from there on.
 
-        Not so where frames that are decoded after a key frame are shown before it (an open GOP),
-        or where the second key frame of h264 is no IDR picture (intra refresh); then what decodes
-        there depends on where decoding began. Not so either where time begins below 0.
+        False where frames decoded after a key frame are displayed before it (open GOP), and where
+        the second key frame of h264 is no IDR picture (intra refresh): the frames then depend on
+        where decoding started. Also False if the first time stamp is negative.
         """
         keys = np.flatnonzero(self._table.is_key)
         earliest = np.minimum.accumulate(self._table.pts[::-1])[::-1]  # from each packet on
@@ -202,13 +206,13 @@ class AvReader(VideoReader):
 
     @property
     def interlaced(self) -> bool:
-        """Whether the first frame says that it is made of two fields."""
-        pictures = self.decode(np.zeros(1, dtype=np.int64))
-        return isinstance(pictures, _AvFrames) and pictures.interlaced
+        """Whether the first frame is flagged as interlaced."""
+        frames = self.decode(np.zeros(1, dtype=np.int64))
+        return isinstance(frames, _AvFrames) and frames.interlaced
 
     @property
     def extradata(self) -> bytes:
-        """The codec's header, as the container has it; empty when it has none."""
+        """The codec's header as stored in the container; empty if there is none."""
         return self._file.codec.extradata or b""
 
     def _rate(self) -> float | None:
@@ -216,7 +220,7 @@ class AvReader(VideoReader):
         return float(rate) if rate else None
 
     def _table_from_scan(self) -> None:
-        """Packets without usable time stamps: decode to count, and space the frames evenly."""
+        """For packets without time stamps: decode to count the frames, and space them evenly."""
         count = sum(1 for _ in self._frames_from(0))
         if count == 0:
             raise VideoDecodeError(self.path, "no frame can be decoded")
@@ -237,10 +241,10 @@ class AvReader(VideoReader):
     # -- frames ----------------------------------------------------------------------------
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        pictures = self.decode(indices)
-        frames = np.empty((len(pictures), *pictures.size, 3), dtype=np.uint8)
-        for place, frame in enumerate(frames):
-            frame[...] = pictures[place]
+        decoded = self.decode(indices)
+        frames = np.empty((len(decoded), *decoded.size, 3), dtype=np.uint8)
+        for i, frame in enumerate(frames):
+            frame[...] = decoded[i]
         return frames
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
@@ -262,18 +266,18 @@ class AvReader(VideoReader):
         self.frames_converted += 1
 
     def _find_by_pts(self, indices: np.ndarray) -> list[av.VideoFrame] | None:
-        """Frames found by their time stamps; None when that fails somewhere."""
+        """Frames found by time stamp; None if one of them is not found."""
         try:
             return self._frames_of(self._pts[indices])
         except _WrongIndexError:
             self._reopen(quick=False)
             self._read_table(use_index=False)
             if indices[-1] >= len(self._pts):
-                raise VideoDecodeError(self.path, "its index does not fit its packets") from None
+                raise VideoDecodeError(self.path, "its index does not match its packets") from None
             return None if self._by_count else self._frames_of(self._pts[indices])
 
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
-        """Frames of these ascending time stamps, by decoding what leads to them."""
+        """Frames with these ascending time stamps; None if one of them is not found."""
         found: dict[int, av.VideoFrame | None] = dict.fromkeys(wanted.tolist())
         for start, stop in self._stretches(wanted):
             previous = None
@@ -287,9 +291,9 @@ class AvReader(VideoReader):
         return frames if len(frames) == len(found) else None
 
     def _stretches(self, wanted: np.ndarray) -> list[tuple[int, int]]:
-        """First and last packet of each stretch that is decoded without a gap.
+        """First and last packet of each stretch that is decoded without a seek.
 
-        A new stretch begins where a key frame lies behind the last packet needed so far::
+        A new stretch begins where a key frame follows the last packet needed so far::
 
             packets   K . . . . K . . . . K . . . .
             wanted          x x               x x      two stretches: 0 to 4, 10 to 12
@@ -298,9 +302,9 @@ class AvReader(VideoReader):
         keys = np.flatnonzero(self._table.is_key)
         shown = self._table.pts[keys]
         by_time = np.argsort(shown, kind="stable")
-        latest = np.maximum.accumulate(keys[by_time])  # of the key frames shown until then
-        places = np.searchsorted(shown[by_time], wanted, side="right") - 1
-        starts = np.where(places < 0, 0, latest[places]) if len(keys) else np.zeros_like(packets)
+        latest = np.maximum.accumulate(keys[by_time])  # last packet among those displayed so far
+        found = np.searchsorted(shown[by_time], wanted, side="right") - 1
+        starts = np.where(found < 0, 0, latest[found]) if len(keys) else np.zeros_like(packets)
         stretches: list[tuple[int, int]] = []
         for start, packet in zip(starts.tolist(), packets.tolist(), strict=True):
             if not stretches or start > stretches[-1][1]:
@@ -310,7 +314,7 @@ class AvReader(VideoReader):
         return stretches
 
     def _find_by_count(self, indices: np.ndarray) -> list[av.VideoFrame]:
-        """Frames found by counting from the start; FrameCountError when some are missing."""
+        """Frames found by counting from the start; FrameCountError if some are missing."""
         wanted = set(indices.tolist())
         frames: list[av.VideoFrame] = []
         found: list[int | None] = []
@@ -323,8 +327,8 @@ class AvReader(VideoReader):
         raise self._frame_count_error(found)
 
     def _recount(self, indices: np.ndarray) -> list[av.VideoFrame]:
-        """After time stamps failed: count instead if all frames are there, else say how many."""
-        self._reopen(self._file.quick)  # a decoder may remember what it began with (interlacing)
+        """After time stamps failed: count instead; FrameCountError if frames are missing."""
+        self._reopen(self._file.quick)  # a decoder may keep state of its first frame (interlacing)
         found = [frame.pts for frame in self._frames_from(0)]
         if len(found) < len(self._pts):
             raise self._frame_count_error(found)
@@ -348,46 +352,36 @@ class AvReader(VideoReader):
     def _frames_from(
         self, first: int, last: int | None = None, wanted: Container[int] | None = None
     ) -> Iterator[av.VideoFrame]:
-        """Decode packets ``first`` to ``last`` (to the end if None), in the order of showing.
+        """Decode packets ``first`` to ``last`` (to the end if None), in display order.
 
-        With ``wanted`` (time stamps), frames nobody refers to are left out unless wanted.
+        With ``wanted`` (time stamps), frames that no other frame refers to are decoded only if they
+        are wanted.
         """
         self._file.codec.flush_buffers()
-        damaged = False
         skipping: bool | None = None
+
+        def decoder_for(packet: av.Packet) -> av.VideoCodecContext:
+            nonlocal skipping
+            codec = self._file.codec  # seeking to the start may have opened a new one
+            skip = wanted is not None and packet.pts not in wanted
+            if skip is not skipping:
+                codec.skip_frame = "NONREF" if skip else "DEFAULT"
+                skipping = skip
+            return codec
+
+        for frames in decode_packets(self._packets_between(first, last), decoder_for):
+            self.frames_decoded += len(frames)
+            yield from frames
+
+    def _packets_between(self, first: int, last: int | None) -> Iterator[av.Packet]:
         for position, packet in self._packets_from(first):
             check_deadline(self.path, self._deadline)
-            if not damaged or packet.is_keyframe:
-                skip = wanted is not None and packet.pts not in wanted
-                codec = self._file.codec  # going back to the start may have opened a new one
-                if skip is not skipping:
-                    codec.skip_frame = "NONREF" if skip else "DEFAULT"
-                    skipping = skip
-                try:
-                    frames = codec.decode(packet)
-                    damaged = False
-                except av.FFmpegError:
-                    frames = self._drain()
-                    damaged = True
-                self.frames_decoded += len(frames)
-                yield from frames
+            yield packet
             if position == last:
-                break
-        frames = self._drain()
-        self.frames_decoded += len(frames)
-        yield from frames
-
-    def _drain(self) -> list[av.VideoFrame]:
-        """The frames still inside the decoder; it is ready for a key frame afterwards."""
-        try:
-            frames = self._file.codec.decode(None)
-        except av.FFmpegError:
-            frames = []
-        self._file.codec.flush_buffers()
-        return frames
+                return
 
     def _packets_from(self, first: int) -> Iterator[tuple[int, av.Packet]]:
-        """(place, packet) from packet ``first`` on, in the order of decoding."""
+        """(position, packet) from packet ``first`` on, in decoding order."""
         if self._held is not None:
             yield from enumerate(self._held[first:], first)
             return
@@ -398,19 +392,19 @@ class AvReader(VideoReader):
                 yield position, packet
 
     def _seek(self, first: int) -> Iterator[tuple[int, av.Packet]] | None:
-        """Let the container jump to packet ``first`` or before it; None when it cannot."""
+        """Seek to packet ``first`` or before it; None if the container cannot."""
         if first == 0 and not self._indexed:
-            return None  # not every container knows the way back to its start
+            return None  # not every container can seek to its start
         if not self._file.seek(int(self._table.pts[first])):
             return None
         packets = self._file.packets(self._deadline)
         head = next(packets, None)
         if head is None:
             return None
-        place = np.flatnonzero(self._table.pts == head.pts)
-        if len(place) != 1 or place[0] > first or not head.is_keyframe:
+        position = np.flatnonzero(self._table.pts == head.pts)
+        if len(position) != 1 or position[0] > first or not head.is_keyframe:
             return None
-        return enumerate(chain([head], packets), int(place[0]))
+        return enumerate(chain([head], packets), int(position[0]))
 
     def _rewind(self) -> Iterator[tuple[int, av.Packet]]:
         self._reopen(self._file.quick)
@@ -423,17 +417,17 @@ class AvReader(VideoReader):
 
 
 class _WrongIndexError(Exception):
-    """A packet is not the one the file's index speaks of."""
+    """A packet is not the one that the file's index lists."""
 
 
 class _AvFrames(DecodedFrames):
-    """Decoded frames of a reader; they live on when it is closed.
+    """Decoded frames of a reader; still valid after the reader is closed.
 
     Args:
-        frames: As the decoder gave them.
-        size: Height and width as shown; frames of another size are scaled to it.
-        num_threads: Threads of the conversion.
-        count: Told of each conversion.
+        frames: Frames of the decoder.
+        size: Height and width as displayed; frames of another size are scaled to it.
+        num_threads: Threads of the conversion to RGB.
+        count: Called at each conversion.
     """
 
     def __init__(
@@ -454,35 +448,35 @@ class _AvFrames(DecodedFrames):
 
     @property
     def interlaced(self) -> bool:
-        """Of the first frame."""
+        """Whether the first frame is interlaced."""
         return bool(self._frames[0].interlaced_frame)
 
-    def __getitem__(self, place: int) -> np.ndarray:
-        frame = self._frames[place]
+    def __getitem__(self, index: int) -> np.ndarray:
+        frame = self._frames[index]
         turns = _quarter_turns(frame)
         height, width = self.size[::-1] if turns % 2 else self.size
-        # Its default is a pool of threads of its own for every reader: for one frame at a time that
-        # takes many times longer than the conversion.
+        # By default every reformatter starts a thread pool of its own, which takes many times
+        # longer than the conversion of one frame.
         rgb = self._reformatter.reformat(
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
         self._count()
-        picture = rgb.to_ndarray()
-        return np.ascontiguousarray(np.rot90(picture, k=turns)) if turns else picture
+        array = rgb.to_ndarray()
+        return np.ascontiguousarray(np.rot90(array, k=turns)) if turns else array
 
 
 def _holds_idr(packet: bytes, extradata: bytes) -> bool:
-    """Whether an h264 packet of an mp4 or Matroska file (units behind their length) begins anew."""
+    """Whether an h264 packet of mp4 or Matroska (length-prefixed NAL units) has an IDR slice."""
     if len(extradata) < 5 or extradata[0] != 1:
         return False
-    size, place = (extradata[4] & 3) + 1, 0
-    while place + size < len(packet):
-        if packet[place + size] & 31 == 5:
+    size, position = (extradata[4] & 3) + 1, 0
+    while position + size < len(packet):
+        if packet[position + size] & 31 == 5:  # nal_unit_type
             return True
-        place += size + int.from_bytes(packet[place : place + size], "big")
+        position += size + int.from_bytes(packet[position : position + size], "big")
     return False
 
 
 def _quarter_turns(frame: av.VideoFrame) -> int:
-    """Counter-clockwise, as the display matrix asks."""
+    """Quarter turns counter-clockwise, from the display matrix."""
     return round(frame.rotation / 90) % 4

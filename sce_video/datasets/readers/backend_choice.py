@@ -1,4 +1,4 @@
-"""Which backend is the fastest for a kind of file: measured on the user's own, once per process."""
+"""The fastest backend for a kind of file, measured on the user's files once per process."""
 
 from __future__ import annotations
 
@@ -11,37 +11,35 @@ import numpy as np
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import VideoReader
-from sce_video.datasets.readers.fallback_reader import FallbackReader
 
 #: Container, codec, thousands of pixels, key-frame distance in powers of two.
 Kind = tuple[str, str, int, int]
 
-_MARGIN = 1.1  # another backend must be this much faster than av to be taken
-_ROUNDS = 2  # the faster of so many counts
-_LEAST_SECONDS = 20.0  # measuring is put off when the time limit of a sample is nearer than this
+_MARGIN = 1.1  # a backend is chosen only if it is faster than av by this factor
+_ROUNDS = 2  # runs of each backend, the fastest counts
+_LEAST_SECONDS = 20.0  # no measurement if the deadline of the sample is nearer than this
 _chosen: dict[Kind, str] = {}
 
 
 def choose_backend(
     reader: AvReader,
-    candidates: Mapping[str, type[FallbackReader]],
+    candidates: Mapping[str, type[VideoReader]],
     num_threads: int,
     deadline: float | None,
 ) -> str:
-    """The fastest backend for files like an open one.
+    """The fastest backend for files of the same kind as an open one.
 
-    The first file of a kind is measured: each candidate opens it and reads the same frames, twice.
-    One is taken only if it is known to read such files rightly, all of these frames equal those of
-    ``av``, bit for bit, and it is at least a tenth faster; so the choice changes speed and nothing
-    else (time stamps are those of ``av`` whichever is taken). Later files of the kind get the same
-    answer. Where nothing can be measured (a damaged file, little time left) the answer is ``av``,
-    and the next file is tried.
+    On the first file of a kind, each candidate opens it and reads the same frames, twice. It is
+    chosen only if it is known to read such files correctly (``can_read``), all frames equal those
+    of ``av`` bit for bit, and it is at least 10 % faster; so the choice changes the speed only.
+    Later files of the kind get the same backend. Where nothing can be measured (a damaged file,
+    little time left), ``av`` is returned, and the next file is measured.
 
     Args:
         reader: The file, opened with ``av``.
         candidates: The other backends that can be imported, by name.
         num_threads: Threads of the decoder.
-        deadline: Value of ``time.monotonic()`` at which reading the file must be over.
+        deadline: Value of ``time.monotonic()`` at which reading the file must have ended.
 
     Returns:
         ``av`` or the name of a candidate.
@@ -61,23 +59,23 @@ def choose_backend(
 
 
 def remembered_choice(reader: AvReader) -> str:
-    """The answer for files like this one without measuring; ``av`` if there is none yet."""
+    """The backend chosen before for files of this kind; ``av`` if none was measured yet."""
     return _chosen.get(kind_of(reader), "av")
 
 
 def forget_choices() -> None:
-    """Measure anew."""
+    """Forget all measurements, so that the next file of each kind is measured again."""
     _chosen.clear()
 
 
 def kind_of(reader: AvReader) -> Kind:
-    """What decides which backend is fastest."""
+    """The properties of a file that determine which backend is fastest."""
     container, codec, pixels, distance = reader.facts
     return container, codec, pixels // 2**17, max(1, round(distance)).bit_length()
 
 
 def _measure(
-    reader: AvReader, candidates: Mapping[str, type[FallbackReader]], num_threads: int
+    reader: AvReader, candidates: Mapping[str, type[VideoReader]], num_threads: int
 ) -> str | None:
     indices = _frames_to_read(len(reader.timestamps))
     options: dict[str, Any] = {"num_threads": num_threads}
@@ -98,9 +96,9 @@ def _measure(
 
 
 def _frames_to_read(count: int) -> np.ndarray:
-    """First and last frame, and two stretches of eight like the clips of a sample."""
-    stretches = [int(start * count) + np.arange(8) * max(1, count // 32) for start in (0.15, 0.55)]
-    picked = np.unique(np.concatenate([[0, count - 1], *stretches]))
+    """First and last frame, and two runs of eight like the clips of a sample."""
+    runs = [int(start * count) + np.arange(8) * max(1, count // 32) for start in (0.15, 0.55)]
+    picked = np.unique(np.concatenate([[0, count - 1], *runs]))
     return picked[picked < count]
 
 
@@ -109,7 +107,7 @@ def _timed(
 ) -> tuple[np.ndarray, float]:
     best = float("inf")
     for _ in range(_ROUNDS):
-        # CPU time of all threads: the cores are full of loader workers, so a thread is not free.
+        # CPU time of all threads: loader workers use all cores, so a decoder thread is not free.
         start = time.process_time()
         with opener(path, **options) as reader:
             frames = reader.read(indices)

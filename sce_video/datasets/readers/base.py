@@ -1,39 +1,45 @@
-"""The one interface behind which videos are decoded."""
+"""The interface that all video readers implement."""
 
 from __future__ import annotations
 
+import functools
+import importlib
 import os
 import stat
 import time
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
 
+if TYPE_CHECKING:
+    from sce_video.datasets.readers.av_reader import AvReader
+
 FALLBACK_FPS = 25.0
 
 
 class DecodedFrames(ABC):
-    """Decoded frames, each converted to RGB when it is asked for.
+    """Decoded frames, each converted to RGB when it is indexed.
 
     Attributes:
-        size: Height and width of each, pixels, as shown.
+        size: Height and width of each frame as displayed, pixels.
     """
 
     size: tuple[int, int]
 
     @abstractmethod
     def __len__(self) -> int:
-        """How many there are."""
+        """Number of frames."""
 
     @abstractmethod
-    def __getitem__(self, place: int) -> np.ndarray:
-        """uint8 (H, W, 3); not to be written to."""
+    def __getitem__(self, index: int) -> np.ndarray:
+        """uint8 (H, W, 3), read-only for the caller."""
 
 
 class ArrayFrames(DecodedFrames):
-    """Frames that are RGB already.
+    """Frames that are RGB arrays already.
 
     Args:
         frames: (n, H, W, 3) uint8.
@@ -46,21 +52,38 @@ class ArrayFrames(DecodedFrames):
     def __len__(self) -> int:
         return len(self._frames)
 
-    def __getitem__(self, place: int) -> np.ndarray:
-        return self._frames[place]
+    def __getitem__(self, index: int) -> np.ndarray:
+        return self._frames[index]
 
 
 class VideoReader(ABC):
-    """An open video file: a table of time stamps, and frames by their place in that table.
+    """An open video: a table of time stamps, and frames by their index in that table.
+
+    A reader is a class registered in :data:`sce_video.registry.READERS`; the registered name is the
+    value of ``--backend``. :func:`~sce_video.datasets.readers.open_reader` builds it.
+
+    Args:
+        path: The file.
+        num_threads: Threads of the decoder.
+        correction: ``FrameCountError.correction`` of an earlier attempt with this reader.
+        deadline: Value of ``time.monotonic()`` after which reading raises.
+
+    Raises:
+        VideoDecodeError: The file cannot be opened.
 
     Attributes:
         path: The file.
         timestamps: (F,) float64, start of every frame in seconds, ascending, the first is 0.
         duration: Seconds from the first frame's start to the last frame's end.
-        frames_decoded: Frames the decoder has put out so far (for tests and benchmarks; 0 where
-            the backend does not tell).
+        frames_decoded: Frames the decoder has returned so far (for tests and benchmarks; 0 where
+            the backend does not report it).
         frames_converted: Frames converted to RGB so far.
     """
+
+    #: Module that must be importable for the reader to work; empty if none is needed.
+    library: str = ""
+    #: What the library needs, for the error message where it cannot be imported.
+    import_hint: str = ""
 
     path: str
     timestamps: np.ndarray
@@ -70,21 +93,49 @@ class VideoReader(ABC):
     _size: tuple[int, int] | None = None
     _deadline: float | None = None
 
+    @abstractmethod
+    def __init__(
+        self,
+        path: str,
+        *,
+        num_threads: int = 1,
+        correction: np.ndarray | None = None,
+        deadline: float | None = None,
+    ) -> None: ...
+
+    @classmethod
+    def importable(cls) -> bool:
+        """Whether the reader's library can be imported on this machine."""
+        return not cls.library or _can_import(cls.library)
+
+    @classmethod
+    def can_read(cls, av_reader: AvReader) -> bool:
+        """Whether ``backend="auto"`` may measure this reader on a file, and choose it.
+
+        True promises the frames of ``av``, bit for bit, for the file that ``av_reader`` has open.
+        """
+        return False
+
+    @property
+    def uses_library(self) -> bool:
+        """Whether frames come from the reader's own library, not from a fallback to PyAV."""
+        return True
+
     @property
     def height(self) -> int:
-        """Height in pixels as shown, that is after the rotation the file asks for."""
+        """Height in pixels as displayed, that is after the rotation in the file's metadata."""
         return self._frame_size()[0]
 
     @property
     def width(self) -> int:
-        """Width in pixels as shown, that is after the rotation the file asks for."""
+        """Width in pixels as displayed, that is after the rotation in the file's metadata."""
         return self._frame_size()[1]
 
     def _frame_size(self) -> tuple[int, int]:
-        """(H, W), noted by :meth:`read`: of the first frame where nothing has been read yet."""
+        """(H, W); reads the first frame if the reader has not stored it in ``_size``."""
         if self._size is None:
-            self.read(np.zeros(1, dtype=np.int64))
-        assert self._size is not None
+            frames = self.read(np.zeros(1, dtype=np.int64))
+            self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return self._size
 
     @abstractmethod
@@ -95,23 +146,24 @@ class VideoReader(ABC):
             indices: (n,) integers, strictly ascending, each in ``[0, F)``.
 
         Returns:
-            (n, H, W, 3) uint8 RGB, rotated as the file asks.
+            (n, H, W, 3) uint8 RGB, rotated as the file's metadata says.
 
         Raises:
-            FrameCountError: Some of the frames do not exist, though the container says so.
-            VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) time is up.
+            FrameCountError: Some of the frames do not exist, though the container lists them.
+            VideoDecodeError: No frame can be decoded, or (VideoTimeoutError) the deadline has
+                passed.
         """
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        """As :meth:`read`, but each frame is converted to RGB only when it is looked at.
+        """As :meth:`read`, but each frame is converted to RGB only when it is indexed.
 
-        What comes back can be used after :meth:`close`.
+        The result can be used after :meth:`close`.
         """
         return ArrayFrames(self.read(indices))
 
     @abstractmethod
     def close(self) -> None:
-        """Let go of the file; more than once is fine."""
+        """Close the file; may be called more than once."""
 
     def __enter__(self) -> VideoReader:
         return self
@@ -124,7 +176,9 @@ class VideoReader(ABC):
         if indices.ndim != 1 or indices.size == 0:
             raise ValueError(f"read() takes a non-empty 1-d array of indices, got {indices.shape}")
         if (np.diff(indices) <= 0).any():
-            raise ValueError("read() takes strictly ascending indices: sort them, drop doubles")
+            raise ValueError(
+                "read() takes strictly ascending indices: sort them and drop duplicates"
+            )
         if indices[0] < 0 or indices[-1] >= len(self.timestamps):
             raise ValueError(
                 f"frame indices {indices[0]}..{indices[-1]} are outside the "
@@ -133,10 +187,19 @@ class VideoReader(ABC):
         return indices
 
 
+@functools.cache
+def _can_import(library: str) -> bool:
+    try:
+        importlib.import_module(library)
+    except (ImportError, OSError, RuntimeError):
+        return False
+    return True
+
+
 def check_regular_file(path: str) -> None:
     """Raise :class:`VideoDecodeError` unless ``path`` is a non-empty regular file.
 
-    Opening a FIFO would block for ever, so this is asked before anything is opened.
+    Called before a file is opened: opening a FIFO would block for ever.
     """
     try:
         status = os.stat(path)
@@ -155,12 +218,12 @@ def check_deadline(path: str, deadline: float | None) -> None:
 
 
 def last_frame_duration(timestamps: np.ndarray, stated: float, fps: float | None) -> float:
-    """Seconds the last frame is shown.
+    """Seconds the last frame is displayed.
 
     Args:
         timestamps: (F,) seconds.
-        stated: What the container says, seconds; 0 when it says nothing.
-        fps: Frame rate to fall back on, for a video of one frame that states nothing.
+        stated: Duration in the container, seconds; 0 where it has none.
+        fps: Frame rate used for a video of one frame without a stated duration.
 
     Returns:
         The stated duration; else the median distance of the frames; else one frame period.

@@ -1,4 +1,4 @@
-"""What the readers that do not use PyAV for their frames have in common."""
+"""Base class of readers that decode with another library and fall back to PyAV."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ _H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc
 
 
 class FallbackReader(VideoReader):
-    """A reader with frames of another library and the time stamps of PyAV.
+    """A reader with the frames of another library and the time stamps of PyAV.
 
-    The table comes from :class:`AvReader`: of an mp4 file that is a look at its index, and other
-    libraries' tables have faults (decord's time stamps of AVI files with B frames are no time
-    stamps at all). Files that the library is known to read wrongly, or cannot open, are read with
-    PyAV altogether: what a backend is for is speed, and its frames are those of the others.
+    The table of time stamps comes from :class:`AvReader`: for an mp4 file it is read from the
+    index, and the tables of other libraries have errors (decord's time stamps of AVI files with B
+    frames are unusable). Files that the library is known to read wrongly, or cannot open, are read
+    with PyAV altogether: backends differ in speed only, their frames are the same.
 
     Args: see :class:`AvReader`.
 
@@ -29,9 +29,9 @@ class FallbackReader(VideoReader):
         VideoDecodeError: PyAV cannot open the file.
     """
 
-    #: Codecs that the library reads rightly out of mp4, mov, Matroska and WebM files.
+    #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
     codecs: frozenset[str] = frozenset()
-    #: What it raises where there is no frame.
+    #: What the library raises for a missing frame.
     errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
 
     def __init__(
@@ -45,34 +45,34 @@ class FallbackReader(VideoReader):
         self._import()
         self.path = path
         self._deadline = deadline
-        own = AvReader(path, num_threads=num_threads, correction=correction, deadline=deadline)
-        self.timestamps, self.duration = own.timestamps, own.duration
-        self._own: AvReader | None = own
-        # A correction means that frames are missing: then PyAV knows which ones.
-        trusted = correction is None and self.can_read(own)
+        fallback = AvReader(path, num_threads=num_threads, correction=correction, deadline=deadline)
+        self.timestamps, self.duration = fallback.timestamps, fallback.duration
+        self._fallback: AvReader | None = fallback
+        # With a correction frames are missing, and PyAV knows which ones.
+        trusted = correction is None and self.can_read(fallback)
         try:
-            if trusted and self._open(path, num_threads) == len(own.timestamps):
-                own.close()
-                self._own = None
+            if trusted and self._open(path, num_threads) == len(fallback.timestamps):
+                fallback.close()
+                self._fallback = None
         except self.errors:
-            pass  # PyAV has opened it, so it reads it
+            pass  # PyAV has opened it, so PyAV reads it
         except BaseException:
-            own.close()
+            fallback.close()
             raise
 
     @property
     def uses_library(self) -> bool:
         """Whether frames come from the library, not from PyAV."""
-        return self._own is None
+        return self._fallback is None
 
     @classmethod
-    def can_read(cls, reader: AvReader) -> bool:
-        """Whether the library's frames of this file are known to be right, bit for bit."""
-        container, codec = reader.facts[:2]
-        if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or reader.by_count:
+    def can_read(cls, av_reader: AvReader) -> bool:
+        """Whether the library's frames of this file are known to equal those of PyAV."""
+        container, codec = av_reader.facts[:2]
+        if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or av_reader.by_count:
             return False
-        extradata = reader.extradata
-        if codec == "h264":  # the libraries round 10 bits in different ways
+        extradata = av_reader.extradata
+        if codec == "h264":  # the libraries round 10-bit values differently
             return len(extradata) > 1 and extradata[0] == 1 and extradata[1] in _H264_8_BIT
         if codec == "hevc":
             return len(extradata) > 1 and extradata[0] == 1 and extradata[1] & 31 == 1
@@ -80,23 +80,23 @@ class FallbackReader(VideoReader):
 
     @abstractmethod
     def _import(self) -> None:
-        """Raise ImportError where the library is missing."""
+        """Import the library; raise ImportError if it is missing."""
 
     @abstractmethod
     def _open(self, path: str, num_threads: int) -> int:
-        """Open the file with the library; returns how many frames it speaks of."""
+        """Open the file with the library; returns the number of frames it reports."""
 
     @abstractmethod
     def _read(self, indices: list[int]) -> np.ndarray:
-        """(n, H, W, 3) uint8 of frames counted from the start of the file."""
+        """(n, H, W, 3) uint8, of frames counted from the start of the file."""
 
     @abstractmethod
     def _release(self) -> None:
-        """Let the library close the file."""
+        """Close the file in the library."""
 
     def read(self, indices: np.ndarray) -> np.ndarray:
-        if self._own is not None:
-            return self._noted(self._own, self._own.read(indices))
+        if self._fallback is not None:
+            return self._count(self._fallback, self._fallback.read(indices))
         indices = self._check_indices(indices)
         check_deadline(self.path, self._deadline)
         try:
@@ -108,22 +108,23 @@ class FallbackReader(VideoReader):
         return frames
 
     def _read_after_failure(self, indices: np.ndarray) -> np.ndarray:
-        """PyAV reads what the library cannot, or says which frames there are."""
+        """Read with PyAV, which raises FrameCountError if frames are missing."""
         self._release()
-        self._own = AvReader(self.path, deadline=self._deadline)
-        if len(self._own.timestamps) != len(self.timestamps):
+        self._fallback = AvReader(self.path, deadline=self._deadline)
+        if len(self._fallback.timestamps) != len(self.timestamps):
             raise VideoDecodeError(self.path, "changed while it was being read")
-        return self._noted(self._own, self._own.read(indices))
+        return self._count(self._fallback, self._fallback.read(indices))
 
     def decode(self, indices: np.ndarray) -> DecodedFrames:
-        return super().decode(indices) if self._own is None else self._own.decode(indices)
+        return super().decode(indices) if self._fallback is None else self._fallback.decode(indices)
 
-    def _noted(self, own: AvReader, frames: np.ndarray) -> np.ndarray:
-        self.frames_decoded, self.frames_converted = own.frames_decoded, own.frames_converted
+    def _count(self, fallback: AvReader, frames: np.ndarray) -> np.ndarray:
+        self.frames_decoded = fallback.frames_decoded
+        self.frames_converted = fallback.frames_converted
         self._size = (int(frames.shape[1]), int(frames.shape[2]))
         return frames
 
     def close(self) -> None:
         self._release()
-        if self._own is not None:
-            self._own.close()
+        if self._fallback is not None:
+            self._fallback.close()

@@ -1,4 +1,4 @@
-"""A folder of pictures as a video."""
+"""The reader of a folder of images, one per frame."""
 
 from __future__ import annotations
 
@@ -10,28 +10,39 @@ import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import VideoReader, check_deadline
+from sce_video.registry import READERS
 
 _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)", re.I)
 
 
+@READERS.register_module("frames")
 class FrameFolderReader(VideoReader):
-    """Reads frames that were cut from a video, ``<anything><number>.jpg``.
+    """Reads frames that were extracted from a video as ``<anything><number>.jpg``.
 
-    Picture number ``first`` is shown at 0 s, the one after it ``1 / fps`` later. A number that is
-    missing leaves a gap, in which the picture before it is shown.
+    Image number ``first`` is displayed at 0 s, the next one ``1 / fps`` later. Where a number is
+    missing, the image before it is displayed longer.
 
     Args:
         path: The folder.
-        fps: DecodedFrames a second.
-        first: Number of the picture at 0 s; SlowFast and mmaction2 count AVA's from 1.
-        deadline: Value of ``time.monotonic()`` after which reading gives up.
+        fps: Frames per second.
+        first: Number of the image at 0 s; SlowFast and mmaction2 count the frames of AVA from 1.
+        num_threads: Not used; part of the contract of readers.
+        correction: Not used: no listed image is missing.
+        deadline: Value of ``time.monotonic()`` after which reading raises.
 
     Raises:
-        VideoDecodeError: No folder, no numbered picture in it, or the same number twice.
+        VideoDecodeError: No folder, no numbered image in it, or the same number twice.
     """
 
     def __init__(
-        self, path: str, *, fps: float = 30.0, first: int = 1, deadline: float | None = None
+        self,
+        path: str,
+        *,
+        fps: float = 30.0,
+        first: int = 1,
+        num_threads: int = 1,
+        correction: np.ndarray | None = None,
+        deadline: float | None = None,
     ) -> None:
         self.path = path
         self._deadline = deadline
@@ -46,30 +57,30 @@ class FrameFolderReader(VideoReader):
         )
         numbered = [(number, name) for number, name in numbered if number >= first]
         if not numbered:
-            raise VideoDecodeError(path, f"holds no picture numbered {first} or more")
+            raise VideoDecodeError(path, f"holds no image with a number of {first} or more")
         numbers = np.array([number for number, _ in numbered])
         twice = np.flatnonzero(np.diff(numbers) == 0)
         if len(twice):
-            raise VideoDecodeError(path, f"holds picture number {numbers[twice[0]]} twice")
+            raise VideoDecodeError(path, f"holds two images with number {numbers[twice[0]]}")
         self._names = [name for _, name in numbered]
         self.timestamps = (numbers - first) / fps
         self.duration = float(self.timestamps[-1]) + 1 / fps
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         """See :meth:`VideoReader.read`."""
-        pictures = []
+        images = []
         for index in self._check_indices(indices):
             check_deadline(self.path, self._deadline)
             name = self._names[index]
-            picture = cv2.imread(os.path.join(self.path, name), cv2.IMREAD_COLOR)
-            if picture is None:
+            image = cv2.imread(os.path.join(self.path, name), cv2.IMREAD_COLOR)
+            if image is None:
                 raise VideoDecodeError(self.path, f"{name} cannot be decoded", False)
-            pictures.append(cv2.cvtColor(picture, cv2.COLOR_BGR2RGB))
-        shapes = {picture.shape for picture in pictures}
+            images.append(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
+        shapes = {image.shape for image in images}
         if len(shapes) > 1:
-            raise VideoDecodeError(self.path, f"holds pictures of different sizes: {shapes}", False)
-        self._size = pictures[0].shape[:2]
-        return np.stack(pictures)
+            raise VideoDecodeError(self.path, f"holds images of different sizes: {shapes}", False)
+        self._size = images[0].shape[:2]
+        return np.stack(images)
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing: no file is kept open."""

@@ -1,8 +1,7 @@
-"""Which frames a file holds, when each is shown and where decoding can begin.
+"""The table of a video's frames: when each is displayed and where decoding can start.
 
-Two sources give the same table: the packets, of which all are read (:func:`table_from_packets`),
-and the index of an mp4, mov or AVI file, which needs no look at the media data
-(:func:`table_from_index`).
+Two sources give the same table: all packets of the stream (:func:`table_from_packets`), and the
+index of an mp4, mov or AVI file, for which no media data is read (:func:`table_from_index`).
 """
 
 from __future__ import annotations
@@ -17,19 +16,19 @@ from typing import BinaryIO
 import av
 import numpy as np
 
-_MAX_MOOV_BYTES = 256 * 2**20  # a header larger than this is not believed
+_MAX_MOOV_BYTES = 256 * 2**20  # a larger header is taken to be corrupt
 
 
 @dataclass(frozen=True)
 class FrameTable:
-    """The packets of a video stream, in the order of decoding.
+    """The packets of a video stream, in decoding order.
 
     Attributes:
-        pts: (F,) int64, when the frame of each packet is shown, in units of the stream.
-        is_key: (F,) bool, whether decoding can begin there.
-        last_duration: How long the frame shown last is shown, same units; 0 when not stated.
-        hidden: (F,) bool, frames that an edit list cuts away: decoded, because others refer to
-            them, but never shown. None where there are none.
+        pts: (F,) int64, presentation time stamp of each packet, in the stream's time base.
+        is_key: (F,) bool, whether it is a key frame, where decoding can start.
+        last_duration: Duration of the frame displayed last, same unit; 0 if not stated.
+        hidden: (F,) bool, frames cut away by an edit list: decoded, because others refer to them,
+            but never displayed. None if there are none.
     """
 
     pts: np.ndarray
@@ -38,21 +37,21 @@ class FrameTable:
     hidden: np.ndarray | None = None
 
     @property
-    def in_order_of_showing(self) -> np.ndarray:
-        """Packets of the frames that are shown, by their time stamps."""
+    def display_order(self) -> np.ndarray:
+        """Indices of the packets whose frames are displayed, sorted by time stamp."""
         shown = np.arange(len(self.pts)) if self.hidden is None else np.flatnonzero(~self.hidden)
         return shown[np.argsort(self.pts[shown], kind="stable")]
 
     @property
     def reordered(self) -> bool:
-        """Whether frames are decoded in another order than they are shown (B frames)."""
+        """Whether decoding order and display order differ (B frames)."""
         return bool((np.diff(self.pts) < 0).any())
 
 
 def table_from_packets(
     pts: list[int], is_key: list[bool], durations: list[int], hidden: list[bool]
 ) -> FrameTable:
-    """The table of packets that were read; arguments are those of :class:`FrameTable`."""
+    """The table of packets that were read; for the arguments see :class:`FrameTable`."""
     stamps = np.asarray(pts, dtype=np.int64)
     cut = np.asarray(hidden, dtype=bool)
     shown = np.flatnonzero(~cut)
@@ -60,11 +59,11 @@ def table_from_packets(
     return FrameTable(stamps, np.asarray(is_key, dtype=bool), last, cut if cut.any() else None)
 
 
-class TableMemory:
-    """Tables of files that had to be read to the end, so that a process does that once per file.
+class TableCache:
+    """Least-recently-used cache of tables of files that had to be read to the end.
 
     Args:
-        capacity: Tables that are kept, the latest used ones; nine bytes a frame.
+        capacity: Number of tables; each takes nine bytes a frame.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -72,7 +71,7 @@ class TableMemory:
         self._tables: OrderedDict[tuple[str, int, int], FrameTable] = OrderedDict()
 
     def get(self, path: str) -> FrameTable | None:
-        """The table of the file as it is now, if it is known."""
+        """The table of a file if it is cached and the file has not changed since, else None."""
         key = _identity(path)
         table = self._tables.get(key)
         if table is not None:
@@ -80,7 +79,7 @@ class TableMemory:
         return table
 
     def put(self, path: str, table: FrameTable) -> None:
-        """Remember a table."""
+        """Add the table of a file."""
         self._tables[_identity(path)] = table
         while len(self._tables) > self._capacity:
             self._tables.popitem(last=False)
@@ -92,17 +91,17 @@ def _identity(path: str) -> tuple[str, int, int]:
 
 
 def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
-    """The table of an mp4, mov or AVI file, from the index that FFmpeg made when opening it.
+    """The table of an mp4, mov or AVI file, from the index that FFmpeg reads when opening it.
 
-    That has the place, the decoding time and the key-frame flag of each sample, in an mp4 file
-    after the edit list; only the distance from decoding to presentation time (``ctts``) it keeps to
-    itself, so that is read from the file. The time stamps are right up to one constant, which
-    the first packet tells (see ``AvReader``).
+    The index has offset, decoding time and key-frame flag of each sample, for mp4 after the edit
+    list. FFmpeg does not expose the difference of decoding and presentation time (``ctts``), so it
+    is read from the file here. The time stamps are right up to one constant, which the first packet
+    gives (see ``AvReader``).
 
     Returns:
-        None where this is not certain to equal what the packets say: other containers, fragmented
-        files, edit lists that cut or repeat frames, AVI files with B frames, empty samples, files
-        cut short, tables that contradict each other.
+        None where it is not certain that the packets give the same table: other containers,
+        fragmented files, edit lists that cut or repeat frames, AVI files with B frames, empty
+        samples, truncated files, tables that contradict each other.
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
     if entries is None or len(entries) == 0:
@@ -118,13 +117,13 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     if samples is None or len(samples.durations) != len(entries):
         return None
     rows = [(e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard) for e in entries]
-    dts, places, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
+    dts, byte_offsets, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
     if discarded.any() or not sizes.all() or not keys.any():
         return None
-    if (places + sizes).max() > os.path.getsize(path) or not keys[0]:
-        return None  # cut short: the packets say what is left
+    if (byte_offsets + sizes).max() > os.path.getsize(path) or not keys[0]:
+        return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
-    if name == "avi":  # frames may be missing, which are then shown longer
+    if name == "avi":  # where a frame is missing, the one before it is displayed longer
         if (steps <= 0).any() or dts[-1] + 1 != stream.frames:
             return None
     elif (steps <= 0).any() or (steps != samples.durations[:-1]).any():
@@ -136,19 +135,19 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
 
 @dataclass(frozen=True)
 class _SampleTables:
-    """Of one track: duration of each sample, and presentation minus decoding time."""
+    """Duration of each sample of one track, and its presentation minus its decoding time."""
 
     durations: np.ndarray
     offsets: np.ndarray
 
 
 def _read_sample_tables(path: str, track_id: int) -> _SampleTables | None:
-    """Parse the header of an mp4 file; None when it is not what one expects."""
+    """Parse the header of an mp4 file; None if it is fragmented or malformed."""
     try:
         with open(path, "rb") as file:
             moov = _find_moov(file, os.fstat(file.fileno()).st_size)
         if moov is None or any(kind == b"mvex" for kind, _ in _boxes(moov)):
-            return None  # mvex: a fragmented file, most samples are described elsewhere
+            return None  # mvex: a fragmented file, whose samples are mostly listed elsewhere
         for kind, track in _boxes(moov):
             if kind == b"trak" and _track_id(track) == track_id:
                 return _tables_of_track(track)
@@ -181,7 +180,7 @@ def _find_moov(file: BinaryIO, file_size: int) -> memoryview | None:
 
 
 def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
-    """(kind, content) of the boxes that follow each other in ``data``."""
+    """(kind, content) of the consecutive boxes in ``data``."""
     position = 0
     while position + 8 <= len(data):
         size, kind = struct.unpack_from(">I4s", data, position)
@@ -192,13 +191,13 @@ def _boxes(data: memoryview) -> Iterator[tuple[bytes, memoryview]]:
         elif size == 0:
             size = len(data) - position
         if size < start or position + size > len(data):
-            raise ValueError("a box reaches beyond the one that holds it")
+            raise ValueError("a box extends beyond its parent box")
         yield kind, data[position + start : position + size]
         position += size
 
 
 def _child(data: memoryview, *kinds: bytes) -> memoryview:
-    """The first box found by descending through ``kinds``; KeyError when there is none."""
+    """The first box found by descending through ``kinds``; KeyError if there is none."""
     for wanted in kinds:
         for kind, content in _boxes(data):
             if kind == wanted:
@@ -227,10 +226,10 @@ def _tables_of_track(track: memoryview) -> _SampleTables:
 
 
 def _runs(box: memoryview, name: str) -> np.ndarray:
-    """Values of a run-length coded table of (count, value) pairs, one per sample."""
+    """One value per sample, from a run-length coded table of (count, value) pairs."""
     (count,) = struct.unpack_from(">I", box, 4)
     pairs = np.frombuffer(box, dtype=">i4", count=2 * count, offset=8).reshape(count, 2)
     lengths = pairs[:, 0].astype(np.int64)
     if (lengths < 0).any() or lengths.sum() > 2**26:
-        raise ValueError(f"{name} speaks of an impossible number of samples")
+        raise ValueError(f"{name} lists an impossible number of samples")
     return np.repeat(pairs[:, 1].astype(np.int64), lengths)

@@ -1,4 +1,4 @@
-"""Decoding with torchcodec, where it can be imported (it needs FFmpeg's shared libraries)."""
+"""The reader that decodes with torchcodec (which needs FFmpeg's shared libraries)."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.readers.fallback_reader import FallbackReader
+from sce_video.registry import READERS
 
 
+@READERS.register_module("torchcodec")
 class TorchcodecReader(FallbackReader):
-    """Reads a video with torchcodec, where torchcodec reads it rightly; elsewhere with PyAV.
+    """Reads a video with torchcodec where torchcodec reads it correctly, elsewhere with PyAV.
 
     Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files equal
-    those of the other backends bit for bit. In AVI files with B frames (UCF101 as published, for
-    one) it confuses neighbouring frames, in MPEG program streams it loses some, and 10-bit video
-    differs by 3 levels in the mean: those are read with PyAV.
+    those of the other backends bit for bit. Read with PyAV: AVI files with B frames (UCF101 as
+    published), of which it swaps neighbouring frames; MPEG program streams, of which it loses
+    frames; and 10-bit video, whose colours differ by 3 levels in the mean.
 
     Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
 
@@ -23,6 +25,8 @@ class TorchcodecReader(FallbackReader):
         ImportError: torchcodec cannot be imported.
     """
 
+    library = "torchcodec.decoders"
+    import_hint = "torchcodec needs FFmpeg's shared libraries and a build for the installed torch"
     codecs = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
     errors = (RuntimeError, IndexError, ValueError)
     _video: Any = None

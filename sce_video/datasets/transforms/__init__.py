@@ -1,4 +1,4 @@
-"""The steps of a data pipeline, from an open file to packed views."""
+"""The transforms of a data pipeline, from opening a file to packing views."""
 
 from sce_video.datasets.transforms.boxes import (
     FlipWithBoxes,
@@ -13,6 +13,7 @@ from sce_video.datasets.transforms.decoding import (
     rgb_difference,
 )
 from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
+from sce_video.datasets.transforms.images import LoadImage
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, cut_views
 from sce_video.datasets.transforms.sampling import (
@@ -41,6 +42,7 @@ __all__ = [
     "FlipWithBoxes",
     "KeyFrameClip",
     "LazyView",
+    "LoadImage",
     "OpenFrameFolder",
     "OpenVideo",
     "PackBoxes",

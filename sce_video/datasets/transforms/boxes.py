@@ -1,4 +1,4 @@
-"""Crops, scale and flip of a clip whose boxes follow (AVA)."""
+"""Crop, resizing and flip of a clip together with its boxes (AVA)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.registry import TRANSFORMS
 
 
 def _scaled(height: int, width: int, side: int) -> tuple[int, int]:
-    """Height and width with a short side of ``side``, the long one rounded down."""
+    """Height and width resized to a short side of ``side``; the long side is rounded down."""
     short = min(height, width)
     return height * side // short, width * side // short
 
@@ -25,13 +25,12 @@ def _to_pixels(boxes: np.ndarray, size: tuple[int, int]) -> np.ndarray:
 
 @TRANSFORMS.register_module()
 class RandomCropWithBoxes:
-    """Scale the short side to a random size and cut a random square; for training.
+    """Resize the short side to a random size and cut a random square, for training.
 
-    Boxes are cut at its border. A box of which nothing is left is dropped with its actions: its
-    person is not in the picture.
+    Boxes are clipped to the square. A box outside of it is dropped with its actions.
 
     Args:
-        short_side: Smallest and largest short side, pixels, both included.
+        short_side: Range of the short side, pixels, both ends included.
         size: Side of the square, pixels.
     """
 
@@ -45,7 +44,7 @@ class RandomCropWithBoxes:
         self.size = size
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``views`` (one), ``boxes`` from 0 to 1, ``actions``; boxes become pixels."""
+        """Read ``views`` (one), ``boxes`` in [0, 1], ``actions``; boxes are returned in pixels."""
         (view,) = results["views"]
         height, width = view.shape[1:3]
         u_side, u_top, u_left = results["rng"].random(3)
@@ -65,7 +64,7 @@ class RandomCropWithBoxes:
 
 @TRANSFORMS.register_module()
 class ResizeWithBoxes:
-    """Scale the short side; the whole frame stays, for testing.
+    """Resize the short side without a crop, for testing.
 
     Args:
         short_side: Pixels.
@@ -77,7 +76,7 @@ class ResizeWithBoxes:
         self.short_side = short_side
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``views`` (one) and ``boxes`` from 0 to 1; boxes become pixels."""
+        """Read ``views`` (one) and ``boxes`` in [0, 1]; boxes are returned in pixels."""
         (view,) = results["views"]
         height, width = view.shape[1:3]
         size = _scaled(height, width, self.short_side)
@@ -88,10 +87,10 @@ class ResizeWithBoxes:
 
 @TRANSFORMS.register_module()
 class FlipWithBoxes:
-    """Mirror clip and boxes with a probability; the pixels are turned when the clip is packed.
+    """Flip clip and boxes horizontally; the pixels are flipped when the clip is packed.
 
     Args:
-        prob: Of a mirrored clip.
+        prob: Probability of a flip.
     """
 
     def __init__(self, prob: float = 0.5) -> None:
@@ -111,13 +110,13 @@ class FlipWithBoxes:
 
 @TRANSFORMS.register_module()
 class PackBoxes:
-    """From the clip and its boxes to the sample a loader ships."""
+    """Pack the clip and its boxes into the sample of a data loader."""
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Return ``inputs`` (one uint8 (T, H, W, 3)), ``boxes`` (n, 4) in pixels, ``actions``.
 
-        ``actions`` is (n, 80) float32 of 0 and 1; ``label``, ``index`` and ``seed`` come along.
-        The clip goes to ``targets`` as in :class:`PackClips`.
+        ``actions`` is (n, 80) float32 of 0 and 1; ``label``, ``index`` and ``seed`` are kept. The
+        clip is written to ``targets`` as in :class:`PackClips`.
         """
         (clip,) = pack_views(results["views"], results.get("targets"))
         if results.get("flipped"):

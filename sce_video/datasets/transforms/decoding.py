@@ -1,4 +1,4 @@
-"""Transforms that open a video and decode the frames of all its clips in one pass."""
+"""Transforms that open a video, and decode the frames of all its clips in one pass."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
 from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference
@@ -17,10 +18,10 @@ class OpenVideo:
     """Open the file at ``path``.
 
     Args:
-        backend: ``av``, ``decord``, ``torchcodec`` or ``auto``: see
-            :func:`~sce_video.datasets.readers.open_reader`. The frames are the same; ``auto``
-            measures which is the fastest on the files at hand.
-        num_threads: Threads of the decoder; one is best when loader workers fill the cores.
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...) or ``auto``,
+            which measures the fastest for the files, see
+            :func:`~sce_video.datasets.readers.open_reader`. The frames are the same.
+        num_threads: Threads of the decoder; one is best when loader workers use all cores.
     """
 
     def __init__(self, backend: str = "av", num_threads: int = 1) -> None:
@@ -31,7 +32,10 @@ class OpenVideo:
         self.num_threads = num_threads
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline``, ``correction`` where present), write ``reader``."""
+        """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader``.
+
+        :func:`~sce_video.datasets.pipeline.run_pipeline` closes it after the last transform.
+        """
         results["reader"] = open_reader(
             results["path"],
             self.backend,
@@ -39,31 +43,31 @@ class OpenVideo:
             correction=results.get("correction"),
             deadline=results.get("deadline"),
         )
+        keep_open(results, results["reader"])
         return results
 
 
 @TRANSFORMS.register_module()
 class DecodeClips:
-    """Decode all frames of all clips in one ordered pass, and hand them out clip by clip.
+    """Decode all frames of all clips in one ordered pass, and return one view per clip.
 
-    Frames that several clips share are decoded once. The views are :class:`LazyView`: they
-    stand for uint8 (T, H, W, 3) and are made by the last transform. Where a clip asks for RGB
-    differences, its pictures are ``(grey(frame) - grey(partner) + 255) / 2`` with grey =
-    0.299 R + 0.587 G + 0.114 B, rounded, in three equal channels. Closes the reader.
+    Frames that several clips share are decoded once. The views are :class:`LazyView`, uint8
+    (T, H, W, 3) arrays that the last transform computes. The frames of an RGB-difference clip are
+    ``(grey(frame) - grey(partner) + 255) / 2`` with grey = 0.299 R + 0.587 G + 0.114 B, rounded, in
+    three equal channels.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``."""
         reader = results.pop("reader")
         clips = results["clips"]
-        with reader:
-            needed = [clip.frames for clip in clips]
-            needed += [clip.partners for clip in clips if clip.partners is not None]
-            indices = np.unique(np.concatenate(needed))
-            pictures = _decode(reader, indices)
+        needed = [clip.frames for clip in clips]
+        needed += [clip.partners for clip in clips if clip.partners is not None]
+        indices = np.unique(np.concatenate(needed))
+        frames = _decode(reader, indices)
         results["views"] = [
             LazyView(
-                pictures,
+                frames,
                 np.searchsorted(indices, clip.frames),
                 None if clip.partners is None else np.searchsorted(indices, clip.partners),
             )
@@ -74,31 +78,30 @@ class DecodeClips:
 
 @TRANSFORMS.register_module()
 class DecodeSharedFrames:
-    """Decode the frames of all clips in one ordered pass and keep each just once.
+    """Decode the frames of all clips in one ordered pass, and keep each frame once.
 
-    For testing with many clips: the clips of a short video overlap, and cutting views out of one
-    set of frames is the device's work (see :class:`PackVideo`). Closes the reader.
+    For testing with many clips: the clips of a short video overlap, and the views are cut from the
+    one set of frames on the device (see :class:`PackVideo`).
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader``, ``clips``; write ``views`` and ``positions``.
 
-        ``views`` holds one ``LazyView`` of F frames; ``positions``, (K, T) int64, says which of
-        them clip k shows at time t.
+        ``views`` holds one ``LazyView`` of F frames; ``positions``, (K, T) int64, the index of
+        frame t of clip k among them.
         """
         reader = results.pop("reader")
         wanted = np.stack([clip.frames for clip in results["clips"]])
         if any(clip.partners is not None for clip in results["clips"]):
             raise ValueError("DecodeSharedFrames makes no RGB differences: use DecodeClips")
-        with reader:
-            indices, positions = np.unique(wanted, return_inverse=True)
-            results["views"] = [LazyView(_decode(reader, indices), np.arange(len(indices)))]
+        indices, positions = np.unique(wanted, return_inverse=True)
+        results["views"] = [LazyView(_decode(reader, indices), np.arange(len(indices)))]
         results["positions"] = positions.reshape(wanted.shape)
         return results
 
 
 def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Grey differences of frames, moved to the middle of the uint8 range.
+    """Grey differences of frames, shifted to the middle of the uint8 range.
 
     Args:
         frames: (n, H, W, 3) uint8.
@@ -108,14 +111,14 @@ def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) ->
     Returns:
         (T, H, W, 3) uint8, three equal channels; equal frames give 128.
     """
-    pictures = np.empty((len(first), *frames.shape[1:]), dtype=np.uint8)
-    for picture, i, j in zip(pictures, first, second, strict=True):
-        picture[...] = grey_difference(frames[i], frames[j])[..., None]
-    return pictures
+    differences = np.empty((len(first), *frames.shape[1:]), dtype=np.uint8)
+    for difference, i, j in zip(differences, first, second, strict=True):
+        difference[...] = grey_difference(frames[i], frames[j])[..., None]
+    return differences
 
 
 def _decode(reader: VideoReader, indices: np.ndarray) -> DecodedFrames:
-    """Frames of a reader; one with nothing but ``read`` will do."""
+    """Frames of a reader; any object with ``read`` is accepted."""
     if isinstance(reader, VideoReader):
         return reader.decode(indices)
     return ArrayFrames(reader.read(indices))

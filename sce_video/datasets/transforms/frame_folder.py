@@ -1,23 +1,24 @@
-"""Opening a folder of frames in the place of a file."""
+"""The transform that opens a folder of frames instead of a video file."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
 from sce_video.registry import TRANSFORMS
 
 
 @TRANSFORMS.register_module()
 class OpenFrameFolder:
-    """Open the folder of frames at ``path``; in the place of ``OpenVideo``.
+    """Open the folder of frames at ``path``; replaces ``OpenVideo``.
 
     Args:
-        fps: DecodedFrames a second: 30 for AVA's frames.
-        first: Number of the picture at 0 s.
+        fps: Frames per second: 30 for the frames of AVA.
+        first: Number of the image at 0 s.
     """
 
-    backend = "pictures"
+    backend = "frames"
 
     def __init__(self, fps: float = 30.0, first: int = 1) -> None:
         if fps <= 0:
@@ -26,8 +27,9 @@ class OpenFrameFolder:
         self.first = first
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline``), write ``reader``."""
+        """Read ``path`` (and ``deadline`` if present), write ``reader``."""
         results["reader"] = FrameFolderReader(
             results["path"], fps=self.fps, first=self.first, deadline=results.get("deadline")
         )
+        keep_open(results, results["reader"])
         return results

@@ -1,4 +1,4 @@
-"""Views whose crops and scaling are decided first and done last, frame by frame, in one step."""
+"""Views whose crops and resizing are recorded first, and computed last, frame by frame."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sce_video.datasets.readers.base import DecodedFrames
 Box = tuple[int, int, int, int]  # top, left, height, width
 Size = tuple[int, int]  # height, width
 
-# Half of the luma of BT.601, and half of 255: maps grey(a) - grey(b) + 255, halved, in one step.
+# Half of the BT.601 luma weights and half of 255: (grey(a) - grey(b) + 255) / 2 in one product.
 _HALF_GREY = np.array([[0.1495, 0.2935, 0.057, 127.5]])
 
 
@@ -24,19 +24,18 @@ def grey_difference(first: np.ndarray, second: np.ndarray) -> np.ndarray:
 
 
 class LazyView:
-    """A view, uint8 (T, H, W, 3), that is made when it is needed.
+    """A view, uint8 (T, H, W, 3), that is computed when it is needed.
 
-    ``DecodeClips`` hands out decoded frames that have not been converted to RGB; crops and
-    resizing only note what they want; ``PackClips`` makes each frame once, in its final place:
-    no picture is held that nobody looks at. The pixels are those of doing one step after the
-    other. Wherever an array is wanted, ``np.asarray(view)`` or ``view[...]`` makes it.
+    ``DecodeClips`` returns decoded frames that are not yet converted to RGB, crops and resizing are
+    only recorded, and ``PackClips`` computes each frame once, in its final memory. The pixels equal
+    those of eager transforms. ``np.asarray(view)`` and ``view[...]`` compute an array.
 
     Args:
-        pictures: The frames of the video.
-        order: (T,) places in ``pictures``.
-        partners: (T,) places; the view then shows the difference of each pair, see
+        frames: The decoded frames of the video.
+        order: (T,) indices into ``frames``.
+        partners: (T,) indices into ``frames``; the view then consists of RGB differences, see
             :func:`grey_difference`.
-        steps: (box, size): cut the box out of what there is, scale it to the size.
+        steps: (box, size) in order: cut the box, resize it to the size.
     """
 
     dtype = np.dtype(np.uint8)
@@ -45,12 +44,12 @@ class LazyView:
 
     def __init__(
         self,
-        pictures: DecodedFrames,
+        frames: DecodedFrames,
         order: np.ndarray,
         partners: np.ndarray | None = None,
         steps: tuple[tuple[Box, Size], ...] = (),
     ) -> None:
-        self.pictures = pictures
+        self.frames = frames
         self.order = order
         self.partners = partners
         self.steps = steps
@@ -58,28 +57,28 @@ class LazyView:
     @property
     def shape(self) -> tuple[int, int, int, int]:
         """(T, H, W, 3)."""
-        return (len(self.order), *(self.steps[-1][1] if self.steps else self.pictures.size), 3)
+        return (len(self.order), *(self.steps[-1][1] if self.steps else self.frames.size), 3)
 
     def __len__(self) -> int:
         return len(self.order)
 
     def crop_and_resize(self, box: Box, size: Size) -> LazyView:
-        """This view with another step: a box of it, scaled. Does no work on pixels."""
+        """This view with another step: a box of it, resized. Does not touch pixels."""
         top, left, height, width = box
         steps = self.steps
         if (height, width) == self.shape[1:3] == size:
             return self
-        if steps and steps[-1][0][2:] == steps[-1][1]:  # the last step cuts and scales nothing
+        if steps and steps[-1][0][2:] == steps[-1][1]:  # a plain crop: merge both
             outer = steps[-1][0]
             steps, top, left = steps[:-1], top + outer[0], left + outer[1]
         steps = (*steps, ((top, left, height, width), size))
-        return LazyView(self.pictures, self.order, self.partners, steps)
+        return LazyView(self.frames, self.order, self.partners, steps)
 
     def render(self, out: np.ndarray | None = None) -> np.ndarray:
-        """Make the view.
+        """Compute the view.
 
         Args:
-            out: uint8 (T, H, W, 3) to write to; None for a new array.
+            out: uint8 (T, H, W, 3), written and returned; None for a new array.
         """
         if out is None:
             out = np.empty(self.shape, dtype=np.uint8)
@@ -88,7 +87,9 @@ class LazyView:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError("a pending view has no array yet: it cannot be had without a copy")
+            raise ValueError(
+                "a LazyView holds no array, so np.array(view, copy=False) is impossible"
+            )
         view = self.render()
         return view if dtype is None else view.astype(dtype, copy=False)
 
@@ -100,54 +101,54 @@ class LazyView:
 
 
 def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
-    """Make several views of the same frames, each frame of which is converted once.
+    """Compute several views; a decoded frame that they share is converted to RGB once.
 
     Args:
-        views: They may, but need not, share their ``pictures``.
-        outs: Where each goes, uint8 of the view's shape.
+        views: They may, but need not, share their ``frames``.
+        outs: The output of each view, uint8 of the view's shape.
     """
     groups: dict[int, list[int]] = {}
     for number, view in enumerate(views):
         if view.partners is not None:
             _render_differences(view, outs[number])
         else:
-            groups.setdefault(id(view.pictures), []).append(number)
+            groups.setdefault(id(view.frames), []).append(number)
     for members in groups.values():
         uses: dict[int, list[tuple[int, int]]] = {}
         for number in members:
-            for time, place in enumerate(views[number].order.tolist()):
-                uses.setdefault(place, []).append((number, time))
-        pictures = views[members[0]].pictures
-        for place in sorted(uses):
-            picture = pictures[place]
-            for number, time in uses[place]:
-                _apply(views[number].steps, picture, outs[number][time])
+            for time, index in enumerate(views[number].order.tolist()):
+                uses.setdefault(index, []).append((number, time))
+        frames = views[members[0]].frames
+        for index in sorted(uses):
+            frame = frames[index]
+            for number, time in uses[index]:
+                _apply(views[number].steps, frame, outs[number][time])
 
 
 def _render_differences(view: LazyView, out: np.ndarray) -> None:
-    """Differences are taken pixel by pixel, so only inside the part that the first step keeps."""
+    """Differences are per pixel, so only the box of the first step is computed."""
     assert view.partners is not None
     (top, left, height, width), size = view.steps[0] if view.steps else ((0, 0, 0, 0), (0, 0))
     rows = slice(top, top + height) if view.steps else slice(None)
     columns = slice(left, left + width) if view.steps else slice(None)
     steps = (((0, 0, height, width), size), *view.steps[1:]) if view.steps else ()
     for target, i, j in zip(out, view.order.tolist(), view.partners.tolist(), strict=True):
-        first, second = view.pictures[i][rows, columns], view.pictures[j][rows, columns]
+        first, second = view.frames[i][rows, columns], view.frames[j][rows, columns]
         grey = grey_difference(first, second)
         _apply(steps, np.repeat(grey[..., None], 3, axis=-1), target)
 
 
-def _apply(steps: tuple[tuple[Box, Size], ...], picture: np.ndarray, target: np.ndarray) -> None:
-    """All steps on one frame (H, W, 3), the last of them into ``target``."""
+def _apply(steps: tuple[tuple[Box, Size], ...], frame: np.ndarray, target: np.ndarray) -> None:
+    """Apply all steps to one frame (H, W, 3); the result is written to ``target``."""
     for number, ((top, left, height, width), size) in enumerate(steps, start=1):
-        picture = picture[top : top + height, left : left + width]
+        frame = frame[top : top + height, left : left + width]
         if (height, width) == size:
             continue
         last = number == len(steps)
         result = cv2.resize(
-            picture, size[::-1], dst=target if last else None, interpolation=cv2.INTER_LINEAR
+            frame, size[::-1], dst=target if last else None, interpolation=cv2.INTER_LINEAR
         )
         if last and result is target:
             return
-        picture = result
-    target[...] = picture
+        frame = result
+    target[...] = frame

@@ -1,4 +1,4 @@
-"""The last transform: from numpy views to the sample a loader ships."""
+"""The last transform of a pipeline: from views to the sample of a data loader."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from sce_video.registry import TRANSFORMS
 
 @TRANSFORMS.register_module()
 class PackClips:
-    """Turn the views into uint8 tensors; colours and layout are the data preprocessor's work.
+    """Turn the views into uint8 tensors; the data preprocessor normalises and permutes them.
 
-    Here the crops and the resizing of pending views are done, straight into the tensors.
+    The crops and the resizing of a :class:`LazyView` are computed here, directly in the tensors.
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``views``, and ``targets`` where present: V tensors, the places in a batch.
+        """Read ``views``, and ``targets`` if present: V tensors, a slot of a shared batch buffer.
 
-        Targets of other shapes than the views' are not used.
+        Targets whose shapes differ from those of the views are not used.
 
         Returns:
             ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``.
@@ -36,7 +36,7 @@ class PackClips:
 
 
 def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[Tensor]:
-    """The views as tensors uint8 (T, H, W, 3): in ``targets`` if they fit, else in new memory."""
+    """The views as uint8 tensors (T, H, W, 3): in ``targets`` if shapes match, else new ones."""
     shapes = [tuple(view.shape) for view in views]
     if targets is None or [tuple(target.shape) for target in targets] != shapes:
         targets = [torch.empty(shape, dtype=torch.uint8) for shape in shapes]
@@ -53,11 +53,10 @@ def pack_views(views: Sequence[View], targets: Sequence[Tensor] | None) -> list[
 
 @TRANSFORMS.register_module()
 class PackVideo:
-    """Ship the resized frames once, and where each of the K x C views of the video lies in them.
+    """Pack the resized frames once, with the position of each of the K x C views in them.
 
-    The views themselves are cut on the device, a few at a time
-    (:func:`sce_video.evaluation.view_chunks`): 10 clips x 3 crops of an 8-frame clip would be 240
-    crops of 256 x 256, of which the frames here hold each pixel once.
+    The views are cut on the device, a few at a time (:func:`sce_video.evaluation.view_chunks`):
+    10 clips x 3 crops of 8 frames are 240 crops of 256 x 256, which share most of their pixels.
 
     Args:
         crop_size: Side of a crop, pixels.
@@ -83,7 +82,7 @@ class PackVideo:
         """
         (view,) = results["views"]
         offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
-        (frames,) = pack_views([view], [empty_batch(view.shape)])  # shipped without a copy
+        (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
             "frames": frames,
@@ -95,14 +94,14 @@ class PackVideo:
 
 
 def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) -> Tensor:
-    """Views of a video in the memory of this machine, each written once into its place.
+    """Views of a packed video, cut on the CPU.
 
-    For work on the CPU, where it takes a seventh of the time of indexing with tensors.
+    There it takes a seventh of the time of indexing with tensors.
 
     Args:
-        video: What :class:`PackVideo` makes, K x C views.
-        first: The first view wanted.
-        last: One past the last; None for K x C.
+        video: Output of :class:`PackVideo`, K x C views.
+        first: Index of the first view.
+        last: Index after the last view; None for K x C.
 
     Returns:
         uint8 (last - first, T, S, S, 3); clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
@@ -114,6 +113,6 @@ def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) ->
     for number, view in enumerate(views.numpy(), start=first):
         clip, crop = divmod(number, len(offsets))
         top, left = offsets[crop]
-        for target, place in zip(view, positions[clip], strict=True):
-            target[...] = frames[place, top : top + size, left : left + size]
+        for target, index in zip(view, positions[clip], strict=True):
+            target[...] = frames[index, top : top + size, left : left + size]
     return views

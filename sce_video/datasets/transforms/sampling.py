@@ -1,4 +1,4 @@
-"""Transforms that decide which clips of an open video are taken; the arithmetic is elsewhere."""
+"""Transforms that sample clips of an open video; index arithmetic is in ``clip_sampling``."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ def _check_clip(clip_duration: float, num_frames: int) -> None:
 
 @TRANSFORMS.register_module()
 class RandomClips:
-    """V clips at independent, uniformly random places of the video, for training.
+    """V clips at independent, uniformly random positions in the video, for training.
 
-    For every view four numbers are drawn, whatever the options, so that changing one option leaves
-    the other decisions of a seed as they were.
+    Four numbers are drawn for every view, also where an option needs none, so that changing one
+    option does not change the other random decisions of a seed.
 
     Args:
         clip_duration: Seconds.
@@ -87,9 +87,9 @@ class RandomClips:
 
 @TRANSFORMS.register_module()
 class UniformClips:
-    """K clips whose starts lie at equal steps from 0 to (duration - clip), for testing.
+    """K clips with starts spaced equally from 0 to (duration - clip), for testing.
 
-    One clip is taken from the centre. See
+    A single clip is taken from the centre. See
     :func:`~sce_video.datasets.clip_sampling.spaced_starts`.
 
     Args:
@@ -123,7 +123,7 @@ class UniformClips:
 
 @TRANSFORMS.register_module()
 class RandomSegmentClip:
-    """One clip of T frames, each from a uniformly random place of its T-th of the video.
+    """One clip of T frames, one uniformly random frame of each of T equal segments of the video.
 
     The training clip of Something-Something (SlowFast, ``datasets/ssv2.py``).
 
@@ -149,7 +149,7 @@ class RandomSegmentClip:
 
 @TRANSFORMS.register_module()
 class CenterSegmentClip:
-    """One clip of T frames, each from the centre of its T-th of the video, for testing.
+    """One clip of T frames, the centre of each of T equal segments of the video, for testing.
 
     Args:
         num_frames: T.
@@ -174,10 +174,10 @@ class KeyFrameClip:
 
     Args:
         num_frames: T.
-        frame_interval: Frames from one to the next, at ``fps``: 8 x 8 is T = 8, interval 8.
-        fps: Rate that the interval is counted at; the video may have another.
-        begins_at: Second of the film at which the file begins: 900 for the 15-minute cuts and for
-            frame folders, 0 for whole films.
+        frame_interval: Distance of two frames, counted at ``fps``: 8 x 8 is T = 8, interval 8.
+        fps: Frame rate of ``frame_interval``; that of the video may differ.
+        begins_at: Second of the film at which the file begins: 900 for the 15-minute excerpts and
+            for frame folders, 0 for whole films.
     """
 
     num_clips = 1
@@ -207,7 +207,7 @@ class KeyFrameClip:
             raise VideoDecodeError(
                 results["path"],
                 f"has no second {results['timestamp']}: it begins at {self.begins_at:g} and lasts "
-                f"{reader.duration:.1f} s (begins_at of KeyFrameClip right?)",
+                f"{reader.duration:.1f} s (is begins_at of KeyFrameClip right?)",
             )
         times = key_frame_times(second, self.num_frames, self.frame_interval, self.fps)
         results["clips"] = [

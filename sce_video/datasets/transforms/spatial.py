@@ -1,4 +1,4 @@
-"""Crops and resizing of uint8 clips; every decision is taken once per view, for all its frames."""
+"""Crops and resizing of uint8 clips; random numbers are drawn once per view, for all frames."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from sce_video.datasets.transforms.lazy_view import Box, LazyView
 from sce_video.registry import TRANSFORMS
 
-#: (T, H, W, 3) uint8, made or still to be made.
+#: (T, H, W, 3) uint8, computed or not yet computed.
 View = np.ndarray | LazyView
 
 
@@ -22,7 +22,7 @@ def _check_size(size: int) -> int:
 
 
 def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
-    """Cut ``box`` from all frames and scale it bilinearly (no antialiasing).
+    """Cut ``box`` from all frames and resize it bilinearly (no antialiasing).
 
     Args:
         view: (T, H, W, 3) uint8.
@@ -30,7 +30,7 @@ def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
         size: Height and width of the result.
 
     Returns:
-        (T, *size, 3) uint8; of a pending view another one, of which no pixel is touched yet.
+        (T, *size, 3) uint8; for a :class:`LazyView` another one, without touching pixels.
     """
     if isinstance(view, LazyView):
         return view.crop_and_resize(box, size)
@@ -91,11 +91,11 @@ def random_box(
     aspect: tuple[float, float],
     draws: np.ndarray,
 ) -> Box:
-    """A box of random area and shape inside a frame.
+    """A box of random area and aspect ratio inside a frame.
 
-    The rule of torchvision's ``RandomResizedCrop``: share of the area uniform, aspect ratio
-    (width / height) uniform in its logarithm, the first draw that fits; if none does, the largest
-    central box whose aspect ratio lies in the range.
+    As torchvision's ``RandomResizedCrop``: uniform share of the area, log-uniform aspect ratio
+    (width / height), the first draw that fits; if none does, the largest central box whose aspect
+    ratio lies in the range.
 
     Args:
         frame_size: Height and width of the frame.
@@ -124,12 +124,12 @@ def random_box(
 
 @TRANSFORMS.register_module()
 class RandomResizedCropClips:
-    """Cut a random box and scale it to a square: one box per view, for all of its frames.
+    """Cut a random box and resize it to a square; one box per view, for all of its frames.
 
     Args:
-        size: Side of the result, pixels.
+        size: Side of the output, pixels.
         area: Range of the box's share of the frame's area.
-        aspect: Range of width / height, drawn uniformly in its logarithm.
+        aspect: Range of width / height, drawn log-uniformly.
     """
 
     tries = 10
@@ -161,12 +161,12 @@ class RandomResizedCropClips:
 
 @TRANSFORMS.register_module()
 class ResizeShortSide:
-    """Scale every view so that its short side has ``size`` pixels, bilinearly.
+    """Resize every view bilinearly so that its short side has ``size`` pixels.
 
     The long side becomes ``floor(long * size / short)``.
 
     Args:
-        size: Pixels; or a range (low, high), both included, drawn from per view.
+        size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
     """
 
     def __init__(self, size: int | tuple[int, int]) -> None:
@@ -176,7 +176,7 @@ class ResizeShortSide:
         self.low, self.high = int(low), int(high)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view; one number is drawn per view, whatever the range."""
+        """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
         for view in results["views"]:
             height, width = view.shape[1:3]
@@ -209,7 +209,7 @@ class CenterCropClips:
 class ThreeCrops:
     """Cut three squares along the long side, see :func:`crop_offsets`.
 
-    Three views come of each, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
+    Each view becomes three, in this order: clip 0 crop 0, clip 0 crop 1, clip 0 crop 2, clip 1
     crop 0, and so on.
 
     Args:
@@ -231,7 +231,7 @@ class ThreeCrops:
 
 @TRANSFORMS.register_module()
 class RandomCropClips:
-    """Cut a square at a uniformly random place, one per view for all of its frames.
+    """Cut a square at a uniformly random position, one per view for all of its frames.
 
     Args:
         size: Side of the crop, pixels; frames must be at least as large.

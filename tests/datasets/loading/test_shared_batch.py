@@ -1,4 +1,4 @@
-"""Samples are written to their places in a batch that equals one of samples on their own."""
+"""Samples are written to slots of a shared batch buffer; batches equal those of single samples."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sce_video.datasets import SampleRequest, VideoDataset, collate_views
 from sce_video.datasets.loading.shared_batch import (
     SharedBatchBuffer,
     SharedMemoryError,
-    joined,
+    stack_slots,
 )
 
 PIPELINE = [
@@ -36,7 +36,7 @@ def folder(tmp_path_factory):
 
 
 class Spy:
-    """Collates; adds whether the views of the samples lie where the batch has them."""
+    """Collates; adds whether the views of the samples share the memory of the batch."""
 
     def __call__(self, samples):
         kept = [sample for sample in samples if sample["inputs"] is not None]
@@ -57,7 +57,7 @@ def requests(count=20):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("on_error", ["replace", "skip"])
 def test_batches_equal_those_of_single_samples(folder, workers, on_error):
-    """Bad files among them: their place goes to the next sample."""
+    """With bad files among them: their slot goes to the next sample."""
     dataset = VideoDataset(str(folder), pipeline=PIPELINE, on_error=on_error)
     loader = DataLoader(dataset, 4, sampler=requests(), num_workers=workers, collate_fn=Spy())
     alone = VideoDataset(str(folder), pipeline=PIPELINE, on_error=on_error)
@@ -70,7 +70,7 @@ def test_batches_equal_those_of_single_samples(folder, workers, on_error):
         for v in range(2):
             assert torch.equal(batch["inputs"][v], torch.stack([s["inputs"][v] for s in kept]))
         assert batch["shared"] == [workers > 0] * 2
-    first = max(1, workers)  # of each worker: it does not know the shapes yet
+    first = max(1, workers)  # of each worker, which does not know the shapes yet
     assert [batch["in_place"] for batch in batches] == [False] * first + [True] * (5 - first)
 
 
@@ -78,12 +78,12 @@ def test_batches_do_not_share_memory(folder):
     loader = DataLoader(
         VideoDataset(str(folder), pipeline=PIPELINE), 4, sampler=requests(), collate_fn=Spy()
     )
-    places = [batch["inputs"][0].untyped_storage().data_ptr() for batch in list(loader)]
-    assert len(set(places)) == 5
+    storages = [batch["inputs"][0].untyped_storage().data_ptr() for batch in list(loader)]
+    assert len(set(storages)) == 5
 
 
-def test_who_is_left_behind_by_a_time_limit_cannot_spoil_the_batch(folder):
-    """A decoder that comes back after its time writes to a place nobody reads."""
+def test_a_thread_that_timed_out_cannot_change_the_batch(folder):
+    """A decoder that returns after its time limit writes to a slot that is not read."""
     collated, written = threading.Event(), threading.Event()
 
     class Slow:
@@ -105,13 +105,13 @@ def test_who_is_left_behind_by_a_time_limit_cannot_spoil_the_batch(folder):
     assert batch["failures"][0] == (str(folder / "2.mp4"), "timed out after 0.2 s")
     collated.set()
     assert written.wait(60)
-    for place, index in enumerate(batch["index"].tolist()):
-        single = alone[SampleRequest(index, wanted[place].seed)]
+    for slot, index in enumerate(batch["index"].tolist()):
+        single = alone[SampleRequest(index, wanted[slot].seed)]
         for v in range(2):
-            assert torch.equal(batch["inputs"][v][place], single["inputs"][v]), place
+            assert torch.equal(batch["inputs"][v][slot], single["inputs"][v]), slot
 
 
-def test_a_data_set_that_makes_a_sample_of_two_keeps_them_apart(folder):
+def test_a_data_set_that_combines_two_samples_gets_separate_memory(folder):
     class Average(VideoDataset):
         def __getitem__(self, request):
             first, second = (
@@ -146,44 +146,44 @@ def test_shapes_may_change_between_and_within_batches(folder):
         collate_views(dataset.__getitems__([SampleRequest(0, 1), SampleRequest(1, 2)]))
 
 
-def test_a_place_is_offered_until_it_is_taken():
-    places = SharedBatchBuffer(2, ((3, 2), (4,)))
-    first = places.next()
+def test_a_slot_is_returned_until_it_is_filled():
+    buffer = SharedBatchBuffer(2, ((3, 2), (4,)))
+    first = buffer.next_slot()
     assert [tuple(view.shape) for view in first] == [(3, 2), (4,)]
-    assert places.next()[0].data_ptr() == first[0].data_ptr()
-    places.take()
-    second = places.next()
+    assert buffer.next_slot()[0].data_ptr() == first[0].data_ptr()
+    buffer.fill()
+    second = buffer.next_slot()
     assert second[0].data_ptr() == first[0].data_ptr() + 6
-    places.take()
-    assert places.next() is None
-    places = SharedBatchBuffer(2, ((4,),))
-    places.abandon()
-    assert places.next() is None and SharedBatchBuffer(2, None).next() is None
+    buffer.fill()
+    assert buffer.next_slot() is None
+    buffer = SharedBatchBuffer(2, ((4,),))
+    buffer.abandon()
+    assert buffer.next_slot() is None and SharedBatchBuffer(2, None).next_slot() is None
 
 
-def test_joined_is_a_stack_whatever_lies_where():
-    places = SharedBatchBuffer(4, ((2, 3),))
+def test_stack_slots_equals_torch_stack():
+    buffer = SharedBatchBuffer(4, ((2, 3),))
     rows = []
     for _ in range(4):
-        rows += places.next()
-        places.take()
+        rows += buffer.next_slot()
+        buffer.fill()
     batch = rows[0].batch.copy_(torch.arange(24).view(4, 2, 3))
-    assert joined(rows).data_ptr() == batch.data_ptr()
-    assert torch.equal(joined(rows), batch)
-    assert joined(rows[1:3]).data_ptr() == batch[1].data_ptr()
+    assert stack_slots(rows).data_ptr() == batch.data_ptr()
+    assert torch.equal(stack_slots(rows), batch)
+    assert stack_slots(rows[1:3]).data_ptr() == batch[1].data_ptr()
     for tensors in (
         [rows[0], rows[2]],  # a gap
         [rows[1], rows[0]],  # the wrong order
         [rows[0], rows[1].clone()],  # other memory
-        [rows[0].t(), rows[1].t()],  # not what was handed out
-        list(batch),  # a user's own tensors, which must stay the user's
+        [rows[0].t(), rows[1].t()],  # not the tensors of the slots
+        list(batch),  # tensors of the user, which must not be aliased
     ):
-        result = joined(tensors)
+        result = stack_slots(tensors)
         assert torch.equal(result, torch.stack(tensors))
         assert result.data_ptr() != batch.data_ptr()
 
 
-def test_too_little_shared_memory_is_said_to_be_that(folder, monkeypatch):
+def test_too_little_shared_memory_is_reported(folder, monkeypatch):
     """As in a container with its default of 64 MiB."""
 
     def full(storage, size):
@@ -194,6 +194,6 @@ def test_too_little_shared_memory_is_said_to_be_that(folder, monkeypatch):
     assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
     with pytest.raises(SharedMemoryError) as raised:
         list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views, num_workers=1))
-    told = explain(raised.value)
-    assert told.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
-    assert "(28); /dev/shm has" in told and "--shm-size" in told and "\n" not in told
+    message = explain(raised.value)
+    assert message.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
+    assert "(28); /dev/shm has" in message and "--shm-size" in message and "\n" not in message

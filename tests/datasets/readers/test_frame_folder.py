@@ -1,4 +1,4 @@
-"""A folder of pictures read as a video."""
+"""A folder of images read as a video."""
 
 import cv2
 import numpy as np
@@ -12,8 +12,8 @@ from sce_video.datasets.transforms import KeyFrameClip, OpenFrameFolder
 def write(folder, numbers, size=(12, 16)):
     folder.mkdir(exist_ok=True)
     for number in numbers:
-        picture = np.full((*size, 3), (10, 20, number), dtype=np.uint8)  # BGR
-        cv2.imwrite(str(folder / f"film_{number:06d}.png"), picture)
+        image = np.full((*size, 3), (10, 20, number), dtype=np.uint8)  # BGR
+        cv2.imwrite(str(folder / f"film_{number:06d}.png"), image)
     return str(folder)
 
 
@@ -26,7 +26,7 @@ def test_frames_times_and_colours(tmp_path):
 
 
 def test_around_a_key_frame(tmp_path):
-    """Second 902 of a cut from 900 s is picture 61 at 30 a second."""
+    """Second 902 of an excerpt from 900 s is image 61 at 30 frames per second."""
     path = write(tmp_path / "film", range(1, 121))
     results = OpenFrameFolder()({"path": path, "timestamp": 902})
     (clip,) = KeyFrameClip(4, 8)(results)["clips"]
@@ -34,22 +34,22 @@ def test_around_a_key_frame(tmp_path):
     assert shown == [61 - 16, 61 - 8, 61, 61 + 8]
 
 
-def test_a_missing_number_is_a_gap(tmp_path):
+def test_a_missing_number_is_a_gap_in_the_time_stamps(tmp_path):
     (tmp_path / "film").mkdir()
-    (tmp_path / "film/notes.txt").write_text("no picture")
+    (tmp_path / "film/notes.txt").write_text("no image")
     reader = FrameFolderReader(write(tmp_path / "film", [1, 2, 5]), fps=10)
     assert reader.timestamps.tolist() == pytest.approx([0.0, 0.1, 0.4])
     assert reader.duration == pytest.approx(0.5)
 
 
-def test_what_is_wrong_is_named(tmp_path):
+def test_errors_name_folder_and_file(tmp_path):
     with pytest.raises(VideoDecodeError, match="no folder of frames"):
         FrameFolderReader(str(tmp_path / "none"))
-    with pytest.raises(VideoDecodeError, match="no picture numbered 1"):
+    with pytest.raises(VideoDecodeError, match="no image with a number of 1 or more"):
         FrameFolderReader(write(tmp_path / "empty", []))
     path = write(tmp_path / "film", [1, 2])
     (tmp_path / "film/other_2.jpg").write_bytes(b"x")
-    with pytest.raises(VideoDecodeError, match="number 2 twice"):
+    with pytest.raises(VideoDecodeError, match="two images with number 2"):
         FrameFolderReader(path)
     (tmp_path / "film/other_2.jpg").rename(tmp_path / "film/film_000003.jpg")
     with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg cannot be decoded"):

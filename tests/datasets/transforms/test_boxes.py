@@ -1,4 +1,4 @@
-"""Boxes follow crop, scale and flip: checked on the pixels that they enclose."""
+"""Boxes follow crop, resizing and flip: checked on the pixels that they enclose."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ BOXES = np.array([[20, 30, 80, 90], [100, 10, 160, 110], [150, 60, 199, 119]], d
 
 
 def sample(seed=0):
-    """A black clip with a grey rectangle per box, the value tells which."""
+    """A black clip with a grey rectangle per box, of a different value each."""
     view = np.zeros((2, HEIGHT, WIDTH, 3), dtype=np.uint8)
     for number, (x1, y1, x2, y2) in enumerate(BOXES.astype(int)):
         view[:, y1:y2, x1:x2] = np.maximum(view[:, y1:y2, x1:x2], 80 * (number + 1))
@@ -32,7 +32,7 @@ def sample(seed=0):
 
 
 def value_inside(clip, box):
-    """What stands in the middle of a box, if the box is large enough to have one."""
+    """The value in the middle of a box."""
     x1, y1, x2, y2 = (float(v) for v in box)
     return int(clip[0, int((y1 + y2) / 2), int((x1 + x2) / 2), 0])
 
@@ -43,7 +43,7 @@ def edges(clip, box, value):
     return columns.min(), rows.min(), columns.max() + 1, rows.max() + 1
 
 
-def test_the_whole_frame_scaled():
+def test_resizing_without_a_crop():
     packed = PackBoxes()(ResizeWithBoxes(60)(sample()))
     clip = packed["inputs"][0].numpy()
     assert clip.shape == (2, 60, 100, 3)
@@ -52,7 +52,7 @@ def test_the_whole_frame_scaled():
 
 
 @pytest.mark.parametrize("flip", [0.0, 1.0])
-def test_boxes_follow_whatever_is_drawn(flip):
+def test_boxes_follow_random_crops_and_flips(flip):
     dropped, seen = 0, set()
     for seed in range(60):
         results = RandomCropWithBoxes((80, 150), 72)(sample(seed))
@@ -74,7 +74,7 @@ def test_boxes_follow_whatever_is_drawn(flip):
     assert dropped > 0 and seen == {0, 1, 2}
 
 
-def test_flip_needs_its_probability():
+def test_the_probability_of_a_flip():
     flipped = [FlipWithBoxes(0.3)(sample(seed))["flipped"] for seed in range(300)]
     assert 60 < sum(flipped) < 120
     with pytest.raises(ValueError, match="prob"):
@@ -83,7 +83,7 @@ def test_flip_needs_its_probability():
         RandomCropWithBoxes((100, 120), 112)
 
 
-def test_collating_keeps_boxes_apart():
+def test_collated_boxes_stay_a_list_per_sample():
     first = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(1)))
     second = PackBoxes()(RandomCropWithBoxes((80, 80), 64)(sample(2)))
     skipped = {"inputs": None, "failures": [("a", "broken")]}

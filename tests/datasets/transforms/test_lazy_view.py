@@ -1,4 +1,4 @@
-"""Crops and scaling that are done last give the pixels of doing them one after the other."""
+"""Lazy views give the pixels of eager crops and resizing."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ PARTNERS = np.array([7, 1, 4, 2, 1])
 
 
 class Counting(ArrayFrames):
-    """Frames that know how often each was looked at."""
+    """Frames that count how often each is indexed."""
 
     def __init__(self, frames):
         super().__init__(frames)
-        self.looks = [0] * len(frames)
+        self.counts = [0] * len(frames)
 
-    def __getitem__(self, place):
-        self.looks[place] += 1
-        return super().__getitem__(place)
+    def __getitem__(self, index):
+        self.counts[index] += 1
+        return super().__getitem__(index)
 
 
 def eager(view, steps):
-    """The plain way: slice, then resize frame by frame, one step after the other."""
+    """Slice, then resize frame by frame, one step after the other."""
     for (top, left, height, width), size in steps:
         view = view[:, top : top + height, left : left + width]
         view = np.stack([cv2.resize(f, size[::-1], interpolation=cv2.INTER_LINEAR) for f in view])
@@ -60,7 +60,7 @@ STEPS = {
 
 @pytest.mark.parametrize("name", STEPS)
 @pytest.mark.parametrize("difference", [False, True])
-def test_pending_is_eager(name, difference):
+def test_a_lazy_view_equals_eager_steps(name, difference):
     base = rgb_difference(FRAMES, ORDER, PARTNERS) if difference else FRAMES[ORDER]
     expected = eager(base, STEPS[name])
     view = LazyView(ArrayFrames(FRAMES), ORDER, PARTNERS if difference else None)
@@ -70,7 +70,7 @@ def test_pending_is_eager(name, difference):
     assert (view.render() == expected).all()
     assert (np.asarray(view) == expected).all() and (view[1:3] == expected[1:3]).all()
     assert (view == expected).all()
-    out = np.zeros((7, *expected.shape[1:]), dtype=np.uint8)  # a place in something larger
+    out = np.zeros((7, *expected.shape[1:]), dtype=np.uint8)  # a part of a larger array
     assert view.render(out[1:6]) is not None
     assert (out[1:6] == expected).all() and not out[0].any() and not out[6].any()
 
@@ -86,8 +86,8 @@ def test_pending_is_eager(name, difference):
     ids=lambda pipeline: pipeline[-1]["type"],
 )
 @pytest.mark.parametrize("seed", range(5))
-def test_transforms_draw_and_cut_alike(pipeline, seed):
-    """The same seeds give the same pixels, whether the views are arrays or still to be made."""
+def test_transforms_of_arrays_and_lazy_views_are_equal(pipeline, seed):
+    """The same seeds give the same pixels for both."""
     other = np.array([5, 5, 2])
     packed = []
     for views in (
@@ -105,18 +105,18 @@ def test_transforms_draw_and_cut_alike(pipeline, seed):
         assert one.dtype == two.dtype == torch.uint8 and torch.equal(one, two)
 
 
-def test_nothing_is_converted_before_the_last_step_and_then_once():
-    pictures = Counting(FRAMES)
-    views = [LazyView(pictures, order) for order in (ORDER, ORDER[::-1], np.array([3]))]
+def test_frames_are_converted_once_and_only_when_rendered():
+    frames = Counting(FRAMES)
+    views = [LazyView(frames, order) for order in (ORDER, ORDER[::-1], np.array([3]))]
     views = [crop_and_resize(view, (0, 0, 20, 20), (8, 8)) for view in views]
-    assert views[0].shape == (5, 8, 8, 3) and not any(pictures.looks)
+    assert views[0].shape == (5, 8, 8, 3) and not any(frames.counts)
     outs = [np.empty(view.shape, np.uint8) for view in views]
     render_views(views, outs)
-    assert pictures.looks == [1, 1, 0, 1, 0, 0, 0, 0, 1]
+    assert frames.counts == [1, 1, 0, 1, 0, 0, 0, 0, 1]
     assert (outs[1] == outs[0][::-1]).all()
 
 
-def test_views_go_straight_to_their_places():
+def test_views_are_written_directly_to_their_targets():
     batch = torch.zeros(2, 4, 5, 40, 57, 3, dtype=torch.uint8)  # views, samples
     targets = [batch[0, 2], batch[1, 2]]
     state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER), FRAMES[ORDER[::-1]]],
@@ -128,7 +128,7 @@ def test_views_go_straight_to_their_places():
     assert not batch[:, [0, 1, 3]].any()
 
 
-def test_targets_of_another_shape_are_left_alone():
+def test_targets_of_another_shape_are_not_written():
     target = torch.zeros(5, 8, 8, 3, dtype=torch.uint8)
     state = {"views": [LazyView(ArrayFrames(FRAMES), ORDER)], "targets": [target],
              "label": 0, "index": 0, "seed": 0}  # fmt: skip
@@ -136,7 +136,7 @@ def test_targets_of_another_shape_are_left_alone():
     assert (made.numpy() == FRAMES[ORDER]).all() and not target.any()
 
 
-def test_an_array_cannot_be_had_without_a_copy():
+def test_an_array_without_a_copy_is_refused():
     view = LazyView(ArrayFrames(FRAMES), ORDER)
     assert np.asarray(view, dtype=np.float32).dtype == np.float32
     with pytest.raises(ValueError, match="copy"):
@@ -144,7 +144,7 @@ def test_an_array_cannot_be_had_without_a_copy():
 
 
 @pytest.mark.parametrize(("first", "last"), [(0, None), (0, 6), (2, 5), (5, 6)])
-def test_views_cut_here_are_those_cut_on_the_device(first, last):
+def test_views_cut_on_the_cpu_equal_those_of_the_device(first, last):
     state = {"views": [LazyView(ArrayFrames(FRAMES), np.arange(9))],
              "positions": np.array([[0, 2, 4], [3, 3, 8]]),
              "label": 0, "index": 0, "seed": 0}  # fmt: skip

@@ -29,7 +29,7 @@ def test_eight_by_eight_at_thirty_frames_a_second():
     assert frames(cut, 1799, 8, 8) == [26938, 26946, 26954, 26962, 26970, 26978, 26986, 26994]
 
 
-def test_other_rates_show_the_same_moments():
+def test_other_frame_rates_give_the_same_times():
     slow = Reader(np.arange(15 * 60 * 25) / 25, 900.0)  # 25 a second; 8/30 s are 6.67 frames
     # second 2 is frame 50; times 2 - 32/30, ... : 23.33, 30, 36.67, 43.33, 50, 56.67, 63.33, 70
     assert frames(slow, 902, 8, 8) == [23, 30, 36, 43, 50, 56, 63, 70]

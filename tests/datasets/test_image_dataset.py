@@ -1,0 +1,262 @@
+"""Images as clips of one frame, with PIL as the independent decoder."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import (
+    ImageDataset,
+    ResumableSampler,
+    SampleRequest,
+    VideoDecodeError,
+    collate_views,
+    scan_folder,
+)
+from sce_video.datasets.transforms import LoadImage, PackClips
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS
+from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.registry import DATASETS
+
+PIPELINE = [
+    {"type": "LoadImage"},
+    {"type": "RandomResizedCropClips", "size": 16},
+    {"type": "PackClips"},
+]
+WHOLE = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
+
+
+def smooth(height=30, width=40, seed=0):
+    """A photograph-like image: random colours on a coarse grid, interpolated."""
+    coarse = np.random.default_rng(seed).integers(0, 256, (4, 5, 3), dtype=np.uint8)
+    return np.asarray(Image.fromarray(coarse).resize((width, height), Image.BILINEAR))
+
+
+def whole(path):
+    """(H, W, 3) as the data set decodes it."""
+    (view,) = PackClips()({**LoadImage(1)({"path": str(path)}), **dict(label=0, index=0, seed=0)})[
+        "inputs"
+    ]
+    return view[0].numpy()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Three classes with images of all formats and several sizes, one in a nested folder."""
+    root = tmp_path_factory.mktemp("images")
+    names = ["bird/a.png", "bird/b.JPG", "cat/deep/c.bmp", "cat/d.webp", "dog/e.jpeg", "dog/f.png"]
+    for seed, name in enumerate(names):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(smooth(30 + seed, 40 - seed, seed))
+        image.save(root / name, **({"lossless": True} if name.endswith("webp") else {}))
+    (root / "cat/notes.txt").write_text("no image")
+    return root
+
+
+@pytest.fixture
+def mixed(tmp_path, folder):
+    """The six images and four files that are none."""
+    for name in ("bird", "cat", "dog"):
+        (tmp_path / name).symlink_to(folder / name)
+    bad = tmp_path / "worse"
+    bad.mkdir()
+    (bad / "empty.png").touch()
+    (bad / "text.jpg").write_text("no image " * 100)
+    (bad / "cut.jpg").write_bytes((folder / "bird/b.JPG").read_bytes()[:-300])
+    (bad / "cut.png").write_bytes((folder / "bird/a.png").read_bytes()[:-300])
+    return tmp_path
+
+
+# -- decoding ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["a.png", "a.bmp", "a.webp"])
+def test_lossless_formats_equal_pil(tmp_path, name):
+    Image.fromarray(smooth()).save(tmp_path / name, lossless=True)
+    expected = np.asarray(Image.open(tmp_path / name).convert("RGB"))
+    assert (whole(tmp_path / name) == expected).all() and (expected == smooth()).all()
+
+
+def test_jpeg_equals_pil_up_to_rounding(tmp_path):
+    Image.fromarray(smooth(123, 77)).save(tmp_path / "a.jpg", quality=90)
+    expected = np.asarray(Image.open(tmp_path / "a.jpg").convert("RGB")).astype(int)
+    difference = np.abs(whole(tmp_path / "a.jpg") - expected)
+    assert difference.max() <= 3 and difference.mean() < 0.5
+
+
+@pytest.mark.parametrize("mode", ["L", "RGBA", "P", "1", "LA"])
+def test_other_colour_modes_become_rgb(tmp_path, mode):
+    image = Image.fromarray(smooth()).convert(mode)
+    if mode == "RGBA":
+        image.putalpha(Image.fromarray(smooth(seed=3)[..., 0]))
+    image.save(tmp_path / "a.png")
+    assert (whole(tmp_path / "a.png") == np.asarray(image.convert("RGB"))).all()
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+def test_the_exif_orientation_is_applied(tmp_path, orientation):
+    from PIL import ImageOps
+
+    image = Image.fromarray(smooth(48, 64))
+    exif = image.getexif()
+    exif[0x0112] = orientation
+    image.save(tmp_path / "a.jpg", quality=95, exif=exif)
+    upright = ImageOps.exif_transpose(Image.open(tmp_path / "a.jpg")).convert("RGB")
+    ours, expected = whole(tmp_path / "a.jpg"), np.asarray(upright).astype(int)
+    assert ours.shape == expected.shape == ((48, 64, 3) if orientation < 5 else (64, 48, 3))
+    assert np.abs(ours - expected).mean() < 0.5
+
+
+def test_views_are_clips_of_one_frame(folder):
+    views = LoadImage(num_views=3)({"path": str(folder / "bird/a.png")})["views"]
+    assert [view.shape for view in views] == [(1, 30, 40, 3)] * 3
+    assert all((np.asarray(view)[0] == smooth(30, 40)).all() for view in views)
+    with pytest.raises(ValueError, match="num_views"):
+        LoadImage(0)
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("empty.png", "is empty"),
+        ("text.jpg", "no image that can be decoded"),
+        ("cut.jpg", "no image that can be decoded"),
+        ("cut.png", "no image that can be decoded"),
+        ("none.png", "cannot be opened: No such file"),
+    ],
+)
+def test_bad_files_raise_the_error_of_bad_videos(mixed, name, word):
+    with pytest.raises(VideoDecodeError, match=word) as error:
+        LoadImage()({"path": str(mixed / "worse" / name)})
+    assert error.value.permanent and error.value.path.endswith(name)
+
+
+@pytest.mark.parametrize("suffix", ["jpeg", "png", "bmp", "webp"])
+@pytest.mark.parametrize("share", [0.05, 0.5, 0.95])
+def test_truncated_files_are_never_decoded_in_part(tmp_path, suffix, share):
+    data = io.BytesIO()
+    Image.fromarray(smooth(64, 64)).save(data, suffix)
+    path = tmp_path / f"cut.{suffix}"
+    path.write_bytes(data.getvalue()[: int(len(data.getvalue()) * share)])
+    with pytest.raises(VideoDecodeError):
+        LoadImage()({"path": str(path)})
+
+
+# -- the data set --------------------------------------------------------------------------
+
+
+def test_a_folder_per_class(folder):
+    dataset = DATASETS.build({"type": "ImageDataset", "data_root": str(folder), "pipeline": WHOLE})
+    assert len(dataset) == 6 and dataset.metainfo == {"classes": ("bird", "cat", "dog")}
+    assert dataset.labels.tolist() == [0, 0, 1, 1, 2, 2]
+    assert dataset.path(3).endswith("cat/deep/c.bmp")
+    for index in range(6):
+        sample = dataset[SampleRequest(index, 9)]
+        assert (sample["label"], sample["index"], sample["seed"]) == (index // 2, index, 9)
+        expected = np.asarray(Image.open(dataset.path(index)).convert("RGB")).astype(int)
+        assert sample["inputs"][0].shape == (1, *expected.shape)
+        assert np.abs(sample["inputs"][0][0].numpy() - expected).mean() < 0.5
+
+
+def test_a_list(folder, tmp_path):
+    (tmp_path / "list.txt").write_text("dog/f.png 4\nbird/a.png 7\n")
+    dataset = ImageDataset(str(folder), str(tmp_path / "list.txt"), WHOLE)
+    assert [dataset[i]["label"] for i in range(2)] == [4, 7]
+    assert (dataset[1]["inputs"][0][0].numpy() == smooth(30, 40)).all()
+    assert dataset.describe(1).endswith("list.txt, line 2: 'bird/a.png'")
+
+
+def test_messages_speak_of_images(tmp_path):
+    with pytest.raises(ValueError, match=r"no image in .*\.jpg \.jpeg \.png \.bmp \.webp"):
+        ImageDataset(str(tmp_path))
+    (tmp_path / "list.txt").write_text("\n")
+    with pytest.raises(ValueError, match="lists no image"):
+        ImageDataset(str(tmp_path), "list.txt")
+    (tmp_path / "list.txt").write_text("a.png 1\nb.png zero\n")
+    with pytest.raises(ValueError, match="line 2: 'zero' is no label"):
+        ImageDataset(str(tmp_path), "list.txt")
+    (tmp_path / "list.txt").write_text("a.png\n")
+    with pytest.raises(ValueError, match="none of the first 1 images"):
+        ImageDataset(str(tmp_path), "list.txt")
+
+
+def test_videos_are_no_images(folder):
+    with pytest.raises(ValueError, match="no video in"):
+        scan_folder(str(folder))
+    assert len(scan_folder(str(folder), IMAGE_EXTENSIONS, "image")) == 6
+
+
+def test_a_sample_is_a_function_of_its_seed(folder):
+    first, second = (ImageDataset(str(folder), pipeline=PIPELINE) for _ in range(2))
+    second[0], second[5]
+    np.random.seed(1)
+    one, two = first[SampleRequest(2, 77)], second[SampleRequest(2, 77)]
+    assert [v.shape for v in one["inputs"]] == [(1, 16, 16, 3)] * 2
+    assert all(torch.equal(x, y) for x, y in zip(one["inputs"], two["inputs"], strict=True))
+    assert not torch.equal(one["inputs"][0], one["inputs"][1]), "the views are cropped differently"
+    assert not torch.equal(first[SampleRequest(2, 78)]["inputs"][0], one["inputs"][0])
+
+
+def test_bad_files_are_replaced_skipped_or_raised(mixed):
+    replaced = ImageDataset(str(mixed), pipeline=PIPELINE)
+    assert len(replaced) == 10
+    for bad in range(6, 10):
+        sample = replaced[SampleRequest(bad, 3)]
+        assert sample["failures"][0][0] == replaced.path(bad) and sample["index"] < 6
+    skipped = ImageDataset(str(mixed), pipeline=PIPELINE, on_error="skip")
+    assert collate_views([skipped[5], skipped[6], skipped[7]])["index"].tolist() == [5]
+    raising = ImageDataset(str(mixed), pipeline=PIPELINE, on_error="raise")
+    with pytest.raises(
+        VideoDecodeError, match=r"cut\.jpg.*on_error='replace' \(take another image"
+    ):
+        raising[6]
+
+
+def test_a_slow_image_times_out(folder):
+    import time
+
+    def slow(results):
+        time.sleep(0.3)
+        return results
+
+    dataset = ImageDataset(str(folder), pipeline=[slow, *PIPELINE], timeout=0.2, on_error="raise")
+    with pytest.raises(VideoDecodeError, match=r"timed out after 0\.2 s"):
+        dataset[0]
+
+
+def batches(dataset, workers, start=0):
+    sampler = ResumableSampler(dataset, seed=3)
+    sampler.set_start(start)
+    return list(
+        DataLoader(dataset, 2, sampler=sampler, num_workers=workers, collate_fn=collate_views)
+    )
+
+
+def test_workers_and_resuming_change_nothing(mixed):
+    alone = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 0)
+    helped = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 2)
+    resumed = batches(ImageDataset(str(mixed), pipeline=PIPELINE), 1, start=4)
+    assert len(alone) == 5 and sum(len(batch["failures"]) for batch in alone) >= 4
+    for one, two in [*zip(alone, helped, strict=True), *zip(alone[2:], resumed, strict=True)]:
+        assert one["index"].tolist() == two["index"].tolist()
+        assert one["failures"] == two["failures"]
+        for x, y in zip(one["inputs"], two["inputs"], strict=True):
+            assert x.shape == (2, 1, 16, 16, 3) and torch.equal(x, y)
+
+
+def test_the_data_preprocessor_takes_batches_of_images(folder):
+    (batch,) = DataLoader(ImageDataset(str(folder), pipeline=PIPELINE), 6, collate_fn=collate_views)
+    data = VideoDataPreprocessor(mean=[0.0] * 3, std=[1.0] * 3)(batch, False)
+    views = data["inputs"]
+    assert [tuple(view.shape) for view in views] == [(6, 3, 1, 16, 16)] * 2
+    expected = batch["inputs"][0].permute(0, 4, 1, 2, 3).float() / 255
+    assert torch.allclose(views[0], expected, atol=1e-6)
+    augmenting = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]
+    augmented = VideoDataPreprocessor(augmenting)(batch, True)["inputs"]
+    assert [tuple(view.shape) for view in augmented] == [(6, 3, 1, 16, 16)] * 2
+    assert all(torch.isfinite(view).all() for view in augmented)

@@ -1,0 +1,53 @@
+"""Labels against a classifier, and classes of two data sets against each other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sce_video.datasets import VideoDataset
+from sce_video.datasets.labels import check_labels, check_same_classes
+
+
+class Labelled:
+    def __init__(self, *labels, classes=()):
+        self.labels = np.array(labels)
+        self.metainfo = {"classes": classes}
+
+
+def test_labels_of_a_list_name_the_line(tmp_path):
+    (tmp_path / "a.mp4").touch()
+    (tmp_path / "list.txt").write_text("a.mp4 0\n\na.mp4 3\na.mp4 5\n")
+    dataset = VideoDataset(str(tmp_path), str(tmp_path / "list.txt"))
+    check_labels(dataset, 6)
+    message = r"list\.txt, line 3: 'a\.mp4' has label 3, .* 3 classes, 0 to 2 \(2 of 3 labels"
+    with pytest.raises(ValueError, match=message):
+        check_labels(dataset, 3)
+
+
+def test_labels_of_a_folder_name_the_file(tmp_path):
+    for name in ("run/a.mp4", "b.mp4"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=r"b\.mp4' has no label \(1 of 2 samples .*sub-folder"):
+        check_labels(VideoDataset(str(tmp_path)), 1)
+
+
+def test_any_data_set_with_labels_is_checked():
+    check_labels(object(), 1)
+    check_labels(Labelled(0, 1), 2)
+    with pytest.raises(ValueError, match="sample 1 has label 2, the classifier has 2 classes"):
+        check_labels(Labelled(0, 2), 2)
+
+
+def test_class_folders_must_be_the_same():
+    same, other = Labelled(classes=("a", "b")), Labelled(classes=("a", "c"))
+    check_same_classes(same, same)
+    check_same_classes(same, Labelled())  # a list has no class names
+    check_same_classes(object(), same)
+    with pytest.raises(
+        ValueError, match=r"only the queries have \['b'\], only the gallery has \['c'"
+    ):
+        check_same_classes(same, other)
+    with pytest.raises(ValueError, match=r"only x has \['b'\], only y has \['c'\]"):
+        check_same_classes(same, other, ("x has", "y has"))

@@ -1,0 +1,56 @@
+"""Clips sampled from an open video."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.readers import FramesReader
+
+from sce_video.registry import TRANSFORMS
+
+
+def build(name, **options):
+    return TRANSFORMS.build({"type": name, **options})
+
+
+@pytest.fixture
+def reader():
+    frames = np.random.default_rng(0).integers(0, 256, (40, 6, 7, 3), dtype=np.uint8)
+    return FramesReader(frames)
+
+
+def sample_clips(reader, seed=0, **options):
+    transform = build("RandomClips", clip_duration=1.0, num_frames=4, **options)
+    return transform({"reader": reader, "rng": np.random.default_rng(seed)})["clips"]
+
+
+def test_random_clips_options_do_not_reshuffle_each_other(reader):
+    for seed in range(20):
+        plain = sample_clips(reader, seed, num_views=3)
+        both = sample_clips(reader, seed, num_views=3, reverse_prob=0.5, diff_prob=0.5)
+        assert [c.start for c in plain] == [c.start for c in both]
+        reverse = sample_clips(reader, seed, num_views=3, reverse_prob=0.5)
+        assert [c.reversed for c in reverse] == [c.reversed for c in both]
+
+
+def test_random_clips_probabilities(reader):
+    clips = [
+        clip
+        for seed in range(1000)
+        for clip in sample_clips(reader, seed, reverse_prob=0.2, diff_prob=0.7, duration_jitter=0.2)
+    ]
+    assert np.mean([c.reversed for c in clips]) == pytest.approx(0.2, abs=0.03)
+    assert np.mean([c.partners is not None for c in clips]) == pytest.approx(0.7, abs=0.04)
+    lengths = np.array([c.clip_duration for c in clips])
+    assert 0.8 <= lengths.min() < 0.81 and 1.19 < lengths.max() < 1.2
+    starts = np.array([c.start for c in clips])
+    # start / room is uniform, and the two views of a sample are independent
+    room = starts / (4.0 - lengths)
+    assert np.abs(np.histogram(room, 5, (0, 1))[0] / 2000 - 0.2).max() < 0.03
+    assert abs(np.corrcoef(room[::2], room[1::2])[0, 1]) < 0.08
+
+
+def test_uniform_clips(reader):
+    clips = build("UniformClips", clip_duration=1.0, num_frames=2, num_clips=4)({"reader": reader})
+    assert [c.start for c in clips["clips"]] == [0.0, 1.0, 2.0, 3.0]
+    assert [c.frames.tolist() for c in clips["clips"]] == [[0, 9], [10, 19], [20, 29], [30, 39]]

@@ -1,0 +1,161 @@
+"""Crops and resizing."""
+
+from __future__ import annotations
+
+import math
+
+import cv2
+import numpy as np
+import pytest
+import torch
+
+from sce_video.datasets.transforms import crop_and_resize, random_box
+from sce_video.registry import TRANSFORMS
+
+
+def build(name, **options):
+    return TRANSFORMS.build({"type": name, **options})
+
+
+def coordinates(height, width, frames=2):
+    """Frames whose red channel is the row and whose green channel is the column."""
+    view = np.zeros((frames, height, width, 3), dtype=np.uint8)
+    view[..., 0] = np.arange(height)[:, None]
+    view[..., 1] = np.arange(width)
+    return view
+
+
+def results(*views, seed=0):
+    return {"views": list(views), "rng": np.random.default_rng(seed)}
+
+
+def corner(view):
+    assert (view[0] == view[-1]).all()
+    return int(view[0, 0, 0, 0]), int(view[0, 0, 0, 1])
+
+
+def test_center_crop_offsets():
+    for height, width, size, expected in [
+        (10, 15, 4, (3, 6)),
+        (9, 8, 8, (1, 0)),
+        (8, 8, 8, (0, 0)),
+    ]:
+        state = build("CenterCropClips", size=size)(results(coordinates(height, width)))
+        assert corner(state["views"][0]) == expected
+        assert state["views"][0].shape == (2, size, size, 3)
+
+
+def test_three_crops_lie_along_the_long_side():
+    wide, tall = coordinates(11, 20), coordinates(20, 11)
+    views = build("ThreeCrops", size=10)(results(wide, tall))["views"]
+    assert [corner(v) for v in views] == [(1, 0), (1, 5), (1, 10), (0, 1), (5, 1), (10, 1)]
+    assert all(v.shape == (2, 10, 10, 3) for v in views)
+    square = build("ThreeCrops", size=9)(results(coordinates(12, 12)))["views"]
+    assert [corner(v) for v in square] == [(2, 0), (2, 2), (2, 3)]
+
+
+def test_random_crop_reaches_every_place_equally():
+    transform = build("RandomCropClips", size=6)
+    corners = [
+        corner(transform(results(coordinates(8, 9), seed=s))["views"][0]) for s in range(2400)
+    ]
+    values, counts = np.unique(corners, axis=0, return_counts=True)
+    assert len(values) == 3 * 4 and values.max(0).tolist() == [2, 3]
+    assert np.abs(counts / 2400 - 1 / 12).max() < 0.025
+
+
+@pytest.mark.parametrize("name", ["CenterCropClips", "ThreeCrops", "RandomCropClips"])
+def test_too_large_crops_are_refused(name):
+    with pytest.raises(ValueError, match=r"12 does not fit.*10 x 20"):
+        build(name, size=12)(results(coordinates(10, 20)))
+
+
+def test_resize_short_side():
+    transform = build("ResizeShortSide", size=12)
+    views = transform(results(coordinates(24, 40), coordinates(37, 18)))["views"]
+    assert [v.shape[1:3] for v in views] == [(12, 20), (24, 12)]
+    sides = set()
+    for seed in range(200):
+        view = build("ResizeShortSide", size=(5, 8))(results(coordinates(10, 20), seed=seed))[
+            "views"
+        ][0]
+        sides.add(view.shape[1:3])
+    assert sides == {(5, 10), (6, 12), (7, 14), (8, 16)}
+
+
+def test_resizing_is_bilinear_without_antialiasing():
+    view = np.random.default_rng(0).integers(0, 256, (3, 17, 23, 3), dtype=np.uint8)
+    box, size = (2, 3, 11, 13), (7, 19)
+    window = torch.from_numpy(view[:, 2:13, 3:16]).permute(0, 3, 1, 2).double()
+    expected = torch.nn.functional.interpolate(window, size, mode="bilinear", align_corners=False)
+    ours = torch.from_numpy(crop_and_resize(view, box, size)).permute(0, 3, 1, 2).double()
+    assert (ours - expected).abs().max() <= 1.0
+    assert (ours - expected).abs().mean() < 0.35
+
+
+def test_the_whole_view_gets_one_box():
+    view = np.repeat(coordinates(64, 96, frames=1), 5, axis=0)
+    state = build("RandomResizedCropClips", size=32)(results(view, view, seed=1))
+    first, second = state["views"]
+    assert (
+        first.shape == (5, 32, 32, 3) and (first == first[0]).all() and (second == second[0]).all()
+    )
+    assert (first != second).any()
+
+
+def reference_box(height, width, area, aspect, draws):
+    """The published rule, written for one draw after the other."""
+    for a, r, y, x in draws:
+        target = (area[0] + (area[1] - area[0]) * a) * height * width
+        ratio = np.exp(np.log(aspect[0]) + (np.log(aspect[1]) - np.log(aspect[0])) * r)
+        w, h = round(math.sqrt(target * ratio)), round(math.sqrt(target / ratio))
+        if w <= width and h <= height:
+            return math.floor(y * (height - h + 1)), math.floor(x * (width - w + 1)), h, w
+    return None
+
+
+def test_random_box_equals_the_rule():
+    rng = np.random.default_rng(0)
+    for _ in range(500):
+        height, width = rng.integers(20, 300, 2).tolist()
+        draws = rng.random((10, 4))
+        expected = reference_box(height, width, (0.2, 0.766), (0.75, 4 / 3), draws)
+        if expected is not None:
+            assert random_box((height, width), (0.2, 0.766), (0.75, 4 / 3), draws) == expected
+
+
+def test_random_box_statistics():
+    rng = np.random.default_rng(0)
+    # up to half of a square frame every draw fits, so that nothing is skewed by rejection
+    boxes = [
+        random_box((400, 400), (0.1, 0.5), (0.75, 4 / 3), rng.random((10, 4))) for _ in range(4000)
+    ]
+    top, left, height, width = np.array(boxes).T
+    assert (top >= 0).all() and (left >= 0).all()
+    assert (top + height <= 400).all() and (left + width <= 400).all()
+    share = height * width / 400**2
+    assert 0.098 < share.min() and share.max() < 0.502
+    assert share.mean() == pytest.approx(0.3, abs=0.006)
+    log_ratio = np.log(width / height)
+    assert abs(log_ratio).max() < np.log(4 / 3) + 0.02
+    assert abs(log_ratio.mean()) < 0.02
+    # uniform in the logarithm: as many within half of the range as outside of it
+    assert np.mean(abs(log_ratio) < np.log(4 / 3) / 2) == pytest.approx(0.5, abs=0.04)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"),
+    [((10, 100), (0, 43, 10, 13)), ((100, 10), (43, 0, 13, 10))],
+)
+def test_fallback_is_the_largest_central_box(size, expected):
+    never = np.full((10, 4), 0.999)  # an area of 76.6 % never fits so thin a frame
+    assert random_box(size, (0.2, 0.766), (0.75, 4 / 3), never) == expected
+
+
+def test_same_seed_same_crop_whatever_came_before():
+    view = coordinates(64, 96)
+    transform = build("RandomResizedCropClips", size=16)
+    first = transform(results(view, seed=5))["views"][0]
+    cv2.setRNGSeed(1)
+    np.random.seed(99)
+    assert (transform(results(view, seed=5))["views"][0] == first).all()
