@@ -74,14 +74,14 @@ class VideoRunner(Runner):
     def build_dataloader(
         dataloader: DataLoader | dict, seed: int | None = None, diff_rank_seed: bool = False
     ) -> DataLoader:
-        """Build a data loader as mmengine does, with two settings made to fit.
+        """Build a data loader as mmengine does, with two settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
         off where there are no workers.
         """
         if isinstance(dataloader, dict):
-            wanted = dataloader.get("pin_memory", True)
-            dataloader = {**dataloader, "pin_memory": wanted and torch.cuda.is_available()}
+            pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
+            dataloader = {**dataloader, "pin_memory": pin_memory}
             if not dataloader.get("num_workers"):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
@@ -147,7 +147,7 @@ class VideoRunner(Runner):
         """Write everything a resumed run needs. Called on all ranks, rank 0 writes.
 
         Raises:
-            ValueError: a storage backend other than local files is asked for.
+            ValueError: a storage backend other than local files is requested.
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError("checkpoints are written to local files only: drop backend_args")

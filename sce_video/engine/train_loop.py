@@ -26,9 +26,10 @@ _STOP_CHECKPOINT = "stop_checkpoint"
 
 
 class TrainingStepError(RuntimeError):
-    """A ValueError or OSError inside a training step, the cause of this one.
+    """A ValueError or OSError inside a training step; ``__cause__`` is that error.
 
-    Elsewhere such an error tells of a wrong setting or file; inside a step its traceback matters.
+    Before training these types mean a wrong setting or file, and their message suffices. Inside a
+    step they may mean a bug, and the traceback matters.
     """
 
 
@@ -44,8 +45,8 @@ class _Stopped(Exception):  # noqa: N818 - no error
 class ResumableTrainLoop(EpochBasedTrainLoop):
     """Epochs of whole optimiser steps, resumable after any of them.
 
-    mmengine's epoch loop starts a resumed epoch from its first sample. This one tells the sampler
-    how many samples of the epoch were seen, so that they are neither trained on nor decoded again.
+    mmengine's epoch loop starts a resumed epoch from its first sample. In this loop the
+    sampler skips the samples seen before, so that they are neither trained on nor decoded again.
     With gradient accumulation an epoch ends with its last whole optimiser step; the remaining
     batches are left out, so that an epoch never ends between two micro-batches.
     """

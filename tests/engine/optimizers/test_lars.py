@@ -16,7 +16,7 @@ SHAPES = [(5,), (), (4, 3), (2, 3, 3, 3), (4, 2, 1, 3, 3), (7,), (1, 1)]
 
 
 def reference_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001):
-    """One step of one array as SETTINGS 3 states it; returns the new array and buffer."""
+    """One step of one array in the order of eztorch's LARS; returns the new array and buffer."""
     g = grad
     if p.ndim > 1:
         g = grad + weight_decay * p
@@ -121,7 +121,7 @@ def test_the_rate_is_not_part_of_the_buffer():
     torch.testing.assert_close(optimizer.state[param]["momentum_buffer"], torch.tensor([1.9]))
 
 
-def test_gradients_are_left_as_they_are():
+def test_gradients_are_unchanged():
     params = [nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3))]
     for p in params:
         p.grad = torch.randn_like(p)
@@ -170,7 +170,7 @@ def test_mixed_dtypes_in_one_group():
         torch.testing.assert_close(p.detach(), torch.full_like(p, 0.9))
 
 
-def test_state_survives_saving_bit_by_bit(tmp_path):
+def test_state_is_saved_and_loaded_bit_by_bit(tmp_path):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(32, 5))
     settings = dict(lr=0.5, momentum=0.9, weight_decay=1e-3)
@@ -210,8 +210,8 @@ def test_a_closure_is_run_with_gradients():
     assert optimizer.step() is None
 
 
-def test_the_host_is_never_asked_for_a_value(monkeypatch):
-    """No ``item``, comparison or copy in a step: each would wait for the device."""
+def test_a_step_does_not_synchronise_with_the_host(monkeypatch):
+    """No ``item``, comparison or copy in a step: each would synchronise with the device."""
 
     def refuse(*_, **__):
         raise AssertionError("the step reads a value on the host")

@@ -1,4 +1,4 @@
-"""Actions of given boxes: the head by hand, the loss, learning something."""
+"""Actions of given boxes: scores computed by hand, the loss, fitting one batch."""
 
 import pytest
 import torch
@@ -60,14 +60,15 @@ def test_loss_is_the_mean_over_boxes_and_actions():
     torch.testing.assert_close(loss, by_hand)
 
 
-def test_a_batch_without_boxes_trains_without_harm():
+def test_a_batch_without_boxes_has_zero_loss_and_gradients():
     model = detector()
     data = batch()
     data["boxes"] = [torch.zeros(0, 4)] * 2
     data["actions"] = [torch.zeros(0, 80)] * 2
     loss = model(**model.data_preprocessor(data, True), mode="loss")["loss"]
-    assert float(loss) == 0
+    assert loss.item() == 0
     loss.backward()
+    assert all(p.grad is None or not p.grad.any() for p in model.parameters())
     with pytest.raises(ValueError, match="'predict'"):
         model(**model.data_preprocessor(data), mode="predict")
 
@@ -78,7 +79,7 @@ def test_a_flip_on_the_device_is_refused():
         model(batch(), True)
 
 
-def test_it_learns_its_batch():
+def test_it_fits_one_batch():
     model = detector(dropout_ratio=0.0).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
     data = model.data_preprocessor(batch(), True)

@@ -1,8 +1,8 @@
 """Every registered self-supervised method keeps the contract of SelfSupervisedModel.
 
-The recipe of a method is found by itself: the first config whose ``model.type`` is the method. It
-is shrunk by one rule and trained through VideoRunner. A toy method of one class, written here,
-passes the same tests.
+The recipe of a method is the first config whose ``model.type`` is the method. It is shrunk by one
+rule and trained through VideoRunner. A toy method of one class, written here, passes the same
+tests.
 """
 
 from __future__ import annotations

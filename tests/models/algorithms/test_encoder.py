@@ -1,4 +1,4 @@
-"""The backbone alone."""
+"""Encoder: the backbone alone."""
 
 import pytest
 import torch
