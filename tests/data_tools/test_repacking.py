@@ -483,6 +483,7 @@ def test_output_and_source_show_the_same_at_the_same_time(shared_videos, tmp_pat
         assert psnr(picture, scaled) > 24, psnr(picture, scaled)
 
 
+@pytest.mark.slow
 def test_every_other_format_is_done_or_says_why(shared_videos, tmp_path):
     failed = set()
     for path in sorted(Path(shared_videos / "formats").iterdir()):

@@ -255,18 +255,19 @@ def test_a_frame_count_in_the_header_that_is_too_small(tmp_path, videos):
     ],
 )
 def test_what_the_facts_mean(changes, expected):
-    assert kinds("x.mp4", {**fakes.SOUND, **changes}) == expected
+    assert kinds("x.mp4", {**fakes.GOOD, **changes}) == expected
 
 
 @pytest.mark.parametrize("codec", ["vp8", "vp9", "libdav1d", "av1"])
 def test_codecs_of_webm(codec):
-    facts = {**fakes.SOUND, "container": "matroska,webm", "codec": codec}
+    facts = {**fakes.GOOD, "container": "matroska,webm", "codec": codec}
     assert kinds("x.webm", facts) == [] and kinds("x.mkv", facts) == []
 
 
 # -- awkward real files --------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_awkward_files_as_their_list_describes_them(shared_videos):
     """Frame counts against the table of SOURCES.md, problems against its words."""
     folder = shared_videos / "formats"
@@ -316,7 +317,7 @@ def make_list(entries):
 
 def test_duplicates_and_labels():
     videos = make_list([("a.mp4", 0), ("b.mp4", 2), ("./a.mp4", 0), ("b.mp4", 1), ("c.mp4", 3)])
-    facts = {videos.path(i): fakes.SOUND for i in range(5)}
+    facts = {videos.path(i): fakes.GOOD for i in range(5)}
     problems = find_problems(videos, facts, lines=[1, 2, 4, 5, 6], num_classes=3)
     assert [(p.kind, p.path, p.line) for p in problems] == [
         ("duplicate", "./a.mp4", 4),
@@ -331,7 +332,7 @@ def test_duplicates_and_labels():
 
 def test_missing_labels():
     videos = make_list([("a.mp4", -1)])
-    (problem,) = find_problems(videos, {"a.mp4": fakes.SOUND}, num_classes=3)
+    (problem,) = find_problems(videos, {"a.mp4": fakes.GOOD}, num_classes=3)
     assert problem.kind == "label" and "no label" in problem.detail
 
 
@@ -496,7 +497,7 @@ def test_two_runs_do_not_share_a_journal(folder):
 
 PROBLEMS = [
     Problem("bad", "x/a b.mp4", 3, "is empty (0 bytes)", {}),
-    Problem("short", "tab\there|.mp4", None, "7 frames", {**fakes.SOUND, "frames": 7}),
+    Problem("short", "tab\there|.mp4", None, "7 frames", {**fakes.GOOD, "frames": 7}),
 ]
 
 

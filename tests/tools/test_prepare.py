@@ -175,6 +175,7 @@ def test_kinetics_in_sub_folders(layout, tools, tmp_path):
     assert lines[3] == f"train/{inside}/-t_00010001_000017_000027.mp4 1"
 
 
+@pytest.mark.slow
 def test_as_a_command(roots):
     command = [sys.executable, "tools/data/ucf101.py", str(roots / "ucf101")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -483,6 +483,7 @@ def test_existing_lists_are_not_replaced_unasked(run, root):
     assert run("--force")[0] == 0 and len(lines_of(root, "val")) == 14
 
 
+@pytest.mark.slow
 def test_as_a_command(tool, root, capsys):
     with pytest.raises(SystemExit):
         tool.main(["--help"])

@@ -1,10 +1,11 @@
-"""tools/data/repack.py on generated data sets, as a command and in this process."""
+"""tools/data/repack.py on generated data sets."""
 
 from __future__ import annotations
 
 import errno
 import fcntl
 import importlib.util
+import io
 import json
 import os
 import shutil
@@ -20,6 +21,7 @@ import pytest
 from helpers.repack_fakes import by_name
 from helpers.videos import numbered_frames, read_number, write_video
 
+from sce_video.data_tools import process_pool
 from sce_video.data_tools.repack import (
     Options,
     Settings,
@@ -48,10 +50,10 @@ def tool(repo):
     return module
 
 
-@pytest.fixture
-def data(tmp_path):
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
     """A prepared data set: five videos of two classes, one of them listed twice."""
-    root = tmp_path / "data"
+    root = tmp_path_factory.mktemp("original") / "data"
     names = ["One/a b.avi", "One/c.avi", "One/c.mp4", "Two/d.avi", "Two/e.webm"]
     for number, name in enumerate(names):
         codec = "libvpx" if name.endswith("webm") else "mpeg4"
@@ -59,6 +61,12 @@ def data(tmp_path):
     lines = [f"{name} {int(name.startswith('Two'))}\n" for name in [*reversed(names), names[0]]]
     (root / "list.txt").write_text("".join(lines))
     return root
+
+
+@pytest.fixture
+def data(original, tmp_path):
+    """A copy of the data set."""
+    return Path(shutil.copytree(original, tmp_path / "data"))
 
 
 def outputs(folder):
@@ -268,8 +276,9 @@ def run(root, out, on_progress=None, **options):
     return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)
 
 
-def test_a_crash_and_a_hang_cost_their_files_only(odd, tmp_path):
-    result = run(odd, tmp_path / "out", timeout=3, workers=2)
+def test_a_crash_and_a_hang_cost_their_files_only(odd, tmp_path, monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
+    result = run(odd, tmp_path / "out", timeout=1.5, workers=2)
     kinds = {f["path"]: f["kind"] for f in result.report["failures"]}
     assert kinds == {"crash.mp4": "crash", "hang.mp4": "timeout"} and result.failed == 2
     assert "SIGSEGV" in result.report["failures"][0]["reason"]
@@ -533,14 +542,14 @@ def test_frames_that_are_never_shown_are_reported(tool, tmp_path, capsys):
     assert "never shown" not in summarize({**report, "frames_not_shown": 0})
 
 
-def test_a_name_that_is_no_utf8_can_be_said(repo, data, tmp_path):
-    destination = os.fsencode(tmp_path) + b"/out\xff"
-    command = [sys.executable, str(repo / "tools/data/repack.py"), str(data), destination, *FAST]
-    for encoding in ("utf-8:strict", "ascii:strict"):
-        environment = {**os.environ, "PYTHONIOENCODING": encoding}
-        done = subprocess.run(command, capture_output=True, env=environment, timeout=120)
-        assert done.returncode == 0, done.stderr
-        assert b"out?" in done.stdout and b"repack.json" in done.stdout
+@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
+def test_a_path_that_is_not_utf8_is_printed(tool, data, tmp_path, monkeypatch, encoding):
+    stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
+    monkeypatch.setattr(sys, "stdout", stdout)
+    assert tool.main([str(data), os.fsdecode(os.fsencode(tmp_path) + b"/out\xff"), *FAST]) == 0
+    stdout.flush()
+    text = stdout.buffer.getvalue()
+    assert b"out?" in text and b"repack.json" in text
 
 
 def test_an_output_cannot_have_the_name_of_a_folder(tool, tmp_path, capsys):
@@ -614,48 +623,59 @@ def test_wrong_places(tool, data, tmp_path, capsys):
     assert outputs(data) == ["One/c.mp4"]
 
 
-def start(repo, tmp_path, **more):
-    """The tool as a command on 30 files, killed by nobody yet."""
-    frames = np.random.default_rng(0).integers(0, 256, (12, 144, 192, 3), dtype=np.uint8)
+def run_until(command, folder, count):
+    """Start the command and return its process once the folder holds some outputs."""
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    limit = time.monotonic() + 60
+    while len(outputs(folder)) < count:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.01)
+    return process
+
+
+@pytest.mark.slow
+def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
+    repo, tool, tmp_path, capsys
+):
+    """The one test of the tool as a command: signals need a process."""
+    frames = np.random.default_rng(0).integers(0, 256, (12, 96, 128, 3), dtype=np.uint8)
     first = write_video(tmp_path / "videos/00.mp4", frames, options={"preset": "ultrafast"})
     for number in range(1, 30):
         os.link(first, tmp_path / f"videos/{number:02}.mp4")
-    command = [sys.executable, str(repo / "tools/data/repack.py"), str(tmp_path / "videos")]
-    command += [str(tmp_path / "out"), "--crf", "30", "--min-psnr", "0", "--workers", "1"]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **more)
-    limit = time.monotonic() + 60
-    while len(outputs(tmp_path / "out")) < 4:
-        assert process.poll() is None and time.monotonic() < limit
-        time.sleep(0.01)
-    return command, process
-
-
-@pytest.mark.slow
-def test_a_killed_run_leaves_no_half_file_and_goes_on(repo, tmp_path):
-    command, process = start(repo, tmp_path)
+    out = tmp_path / "out"
+    arguments = [str(tmp_path / "videos"), str(out), "--crf", "30", "--min-psnr", "0"]
+    arguments += ["--workers", "1"]
+    command = [sys.executable, str(repo / "tools/data/repack.py"), *arguments]
+    process = run_until(command, out, 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = times(tmp_path / "out")
+    done = times(out)
     assert 4 <= len(done) < 30
     for name in done:
-        with av.open(str(tmp_path / "out" / name)) as container:
+        with av.open(str(out / name)) as container:
             assert sum(1 for _ in container.decode(video=0)) == 12
     # a rename whose line in the journal was lost, and a line cut in two
-    journal = tmp_path / "out/.repack/journal.jsonl"
+    journal = out / ".repack/journal.jsonl"
     known = journal.read_text().splitlines(keepends=True)
     journal.write_text("".join(known[:-1]) + known[-1][:40])
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert f"{30 - (len(known) - 2)} of 30 files to do" in again.stderr
-    assert len(outputs(tmp_path / "out")) == 30 and hidden(tmp_path / "out") == []
-    now = times(tmp_path / "out")
-    assert sum(now[name] == when for name, when in done.items()) >= len(known) - 2
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_says_so(repo, tmp_path):
-    _, process = start(repo, tmp_path, start_new_session=True)
+    recorded = len(known) - 2  # without the header and the lost line
+    process = run_until(command, out, len(done) + 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
-    assert hidden(tmp_path / "out") == []
+    assert f"{30 - recorded} of 30 files to do" in err
+    assert hidden(out) == []
+    recorded = len(journal.read_text().splitlines()) - 1
+    assert len(done) + 2 <= recorded == len(outputs(out)) < 30
+    before = times(out)
+    assert tool.main(arguments) == 0
+    assert f"{30 - recorded} of 30 files to do" in capsys.readouterr().err
+    assert len(outputs(out)) == 30 and hidden(out) == []
+    assert sum(times(out)[name] == when for name, when in before.items()) == recorded

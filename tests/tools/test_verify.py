@@ -1,14 +1,16 @@
-"""tools/data/verify.py on generated data sets, as a command and in this process."""
+"""tools/data/verify.py on generated data sets."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +26,10 @@ def verify(repo):
     return module
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A prepared data set: four sound videos of two classes."""
-    root = tmp_path / "data"
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A prepared data set: four good videos of two classes."""
+    root = tmp_path_factory.mktemp("original") / "data"
     names = ["One/a b.avi", "One/c.avi", "Two/d.avi", "Two/e.avi"]
     for name in names:
         write_video(root / name, numbered_frames(12), codec="mpeg4")
@@ -35,6 +37,12 @@ def data(tmp_path):
     (root / "list.txt").write_text("".join(lines))
     (root / "classes.txt").write_text("One\nTwo\n")
     return root
+
+
+@pytest.fixture
+def data(original, tmp_path):
+    """A copy of the data set."""
+    return Path(shutil.copytree(original, tmp_path / "data"))
 
 
 def rows(path):
@@ -129,46 +137,47 @@ def test_wrong_lists(verify, data, tmp_path, capsys):
     assert (data / "list.jsonl").read_text() == "keep me\n"
 
 
+def run_until(command, journal, lines):
+    """Start the command and return its process once the journal has some lines."""
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    limit = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < lines:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.01)
+    return process
+
+
 @pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_was(repo, tmp_path):
-    """Killed without warning amid many files: the second run decodes the others only."""
+def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys):
+    """The one test of the tool as a command: signals need a process."""
     noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
     first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
     for number in range(1, 60):
         os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
-    command += ["--workers", "2"]
     journal = tmp_path / "videos.verify.jsonl"
-    run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count("\n") < 6:
-        assert run.poll() is None and time.monotonic() < limit
-        time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    arguments = [str(tmp_path / "videos"), "--workers", "1"]
+    command = [sys.executable, str(repo / "tools/data/verify.py"), *arguments]
+    process = run_until(command, journal, 6)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     done = journal.read_text().count("\n") - 1
     assert 5 <= done < 60
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert f"{60 - done} files to decode, {done} known" in again.stderr
-    assert "60 files, no problems" in again.stdout
+    process = run_until(command, journal, done + 4)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
+    assert f"{60 - done} files to decode, {done} known" in err
+    done = journal.read_text().count("\n") - 1
+    assert done < 60
+    assert verify.main(arguments) == 0
+    captured = capsys.readouterr()
+    assert f"{60 - done} files to decode, {done} known" in captured.err
+    assert "60 files, no problems" in captured.out
     assert journal.read_text().count("\n") == 61
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_says_so(repo, tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
-    first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
-    for number in range(1, 60):
-        os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
-    journal = tmp_path / "videos.verify.jsonl"
-    command += ["--workers", "1"]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count("\n") < 3:
-        assert run.poll() is None and time.monotonic() < limit
-        time.sleep(0.02)
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and "resumes from here" in err and "Traceback" not in err
