@@ -25,15 +25,11 @@ from sce_video.data_tools import process_pool
 from sce_video.data_tools.repack import (
     Options,
     Settings,
-    Shard,
     StorageError,
-    lock,
     make_plan,
     repack,
 )
-from sce_video.data_tools.repack.file_status import open_journal
 from sce_video.data_tools.repack.lock import run_lock
-from sce_video.data_tools.repack.plan import name_outputs
 from sce_video.data_tools.repack.report import summarize
 from sce_video.data_tools.repack.temporaries import new_token, temporary_path
 from sce_video.datasets import read_annotation_list, scan_folder
@@ -134,7 +130,7 @@ def times(folder):
     return {name: (folder / name).stat().st_mtime_ns for name in outputs(folder)}
 
 
-def test_what_is_done_is_not_done_again(tool, data, tmp_path, capsys):
+def test_finished_files_are_not_repacked_again(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data), str(out), *FAST]
     assert tool.main(command) == 0
@@ -156,7 +152,7 @@ def test_what_is_done_is_not_done_again(tool, data, tmp_path, capsys):
     assert all(times(out)[name] != second[name] for name in ALL)
 
 
-def test_other_settings_make_all_again_and_other_limits_none(tool, data, tmp_path, capsys):
+def test_other_settings_repack_all_again_and_other_limits_none(tool, data, tmp_path, capsys):
     noise = np.random.default_rng(0).integers(0, 256, (5, 64, 80, 3), dtype=np.uint8)
     write_video(data / "Two/d.avi", noise, codec="mpeg4", options={"qscale": "2"})
     command = [str(data), str(tmp_path / "out"), *FAST]
@@ -212,54 +208,6 @@ def test_shards_with_failures_are_merged_too(tool, data, tmp_path, capsys):
     assert [line.split("\t")[0] for line in failed] == ["One/c.avi", "Two/d.avi"]
 
 
-def test_of_several_journals_the_latest_entry_counts(tmp_path):
-    with open_journal(tmp_path, "b.jsonl") as journal:
-        journal.add({"path": "x", "status": "failed"})
-    with open_journal(tmp_path, "a.jsonl") as journal:
-        journal.add({"path": "x", "status": "done"})
-        journal.reload()
-        assert journal.entries["x"]["status"] == "done"
-    with open_journal(tmp_path, "b.jsonl") as journal:
-        journal.add({"path": "x", "status": "again"})
-    assert open_journal(tmp_path, None).entries["x"]["status"] == "again"
-    with open_journal(tmp_path, "b.jsonl"), pytest.raises(ValueError, match="another run"):
-        open_journal(tmp_path, "b.jsonl")
-    (tmp_path / "c.jsonl").write_text('{"path": "x"}\n')
-    with pytest.raises(ValueError, match=r"c\.jsonl"):
-        open_journal(tmp_path, None)
-
-
-def test_a_line_cut_in_two_does_not_spoil_the_next(tmp_path):
-    with open_journal(tmp_path, "a.jsonl") as journal:
-        journal.add({"path": "x"})
-    with open(tmp_path / "a.jsonl", "a") as file:
-        file.write('{"path": "y", "ti')
-    with open_journal(tmp_path, "a.jsonl") as journal:
-        journal.add({"path": "z"})
-    assert sorted(open_journal(tmp_path, None).entries) == ["x", "z"]
-
-
-def test_shards_cover_any_list_exactly():
-    paths = [f"class {i % 7}/video_{i}.mp4" for i in range(5000)]
-    for count in (1, 2, 7, 32):
-        shards = [Shard(number, count) for number in range(1, count + 1)]
-        held = [[path for path in paths if shard.holds(path)] for shard in shards]
-        assert sorted(sum(held, [])) == sorted(paths)
-        assert min(map(len, held)) > 0.7 * 5000 / count
-
-
-def test_names_of_outputs():
-    assert name_outputs(["a.avi", "a.mp4", "b.mkv", "c/d.e.mov", "f"]) == {
-        "a.avi": "a.avi.mp4",
-        "a.mp4": "a.mp4",
-        "b.mkv": "b.mp4",
-        "c/d.e.mov": "c/d.e.mp4",
-        "f": "f.mp4",
-    }
-    with pytest.raises(ValueError, match=r"a\.avi\.mp4"):
-        name_outputs(["a.avi", "a.mkv", "a.avi.mp4"])
-
-
 @pytest.fixture
 def odd(tmp_path):
     """A crash, a hang and two sound files."""
@@ -276,7 +224,7 @@ def run(root, out, on_progress=None, **options):
     return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)
 
 
-def test_a_crash_and_a_hang_cost_their_files_only(odd, tmp_path, monkeypatch):
+def test_a_crash_and_a_hang_affect_their_files_only(odd, tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
     result = run(odd, tmp_path / "out", timeout=1.5, workers=2)
     kinds = {f["path"]: f["kind"] for f in result.report["failures"]}
@@ -285,7 +233,7 @@ def test_a_crash_and_a_hang_cost_their_files_only(odd, tmp_path, monkeypatch):
     assert outputs(tmp_path / "out") == ["a.mp4", "z.mp4"] and hidden(tmp_path / "out") == []
 
 
-def test_a_full_disk_stops_the_run_and_blames_no_video(odd, tmp_path):
+def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
     for name in ("crash", "hang"):
         (odd / f"{name}.mp4").unlink()
     write_video(odd / "full.mp4", numbered_frames(4), codec="mpeg4")
@@ -316,7 +264,7 @@ def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(tool, da
     assert set(hidden(tmp_path / "out")) == {other, foreign}
 
 
-def test_files_of_others_are_not_written_over(tool, data, tmp_path, capsys):
+def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     theirs = write_video(out / "One/c.mp4", numbered_frames(3), codec="mpeg4").read_bytes()
     assert tool.main([str(data), str(out), *FAST]) == 2
@@ -328,7 +276,7 @@ def test_files_of_others_are_not_written_over(tool, data, tmp_path, capsys):
     assert tool.main([str(data), str(out), *FAST]) == 0
 
 
-def test_two_lists_share_a_folder_but_no_name(tool, data, tmp_path, capsys):
+def test_two_lists_share_a_folder_but_no_output(tool, data, tmp_path, capsys):
     (data / "train.txt").write_text("One/c.avi 0\n")
     (data / "val.txt").write_text("Two/d.avi 1\nOne/c.avi 0\n")
     (data / "test.txt").write_text("One/c.mp4 0\n")
@@ -362,7 +310,7 @@ def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
     assert outputs(out) == ALL and not left.exists()
 
 
-def test_a_file_system_without_locks_lets_everybody_in(tool, data, tmp_path, monkeypatch):
+def test_a_file_system_without_locks_admits_every_run(tool, data, tmp_path, monkeypatch):
     def none(*_):
         raise OSError(errno.ENOLCK, "No locks available")
 
@@ -371,22 +319,7 @@ def test_a_file_system_without_locks_lets_everybody_in(tool, data, tmp_path, mon
         assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
 
 
-def test_locks_of_another_user_are_seen(tmp_path, monkeypatch):
-    def may_not_write(path, mode="r"):
-        if mode != "r":
-            raise PermissionError(path)
-        return open(path, mode)
-
-    with run_lock(tmp_path, "", 2):
-        pass
-    monkeypatch.setattr(lock, "open", may_not_write, raising=False)
-    with run_lock(tmp_path, "", 2):
-        monkeypatch.undo()
-        with pytest.raises(ValueError, match="another run"), run_lock(tmp_path, "list.", 2):
-            pass
-
-
-def test_the_list_itself_is_never_written_over(tool, data, tmp_path, capsys):
+def test_the_list_itself_is_never_overwritten(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     text = (data / "list.txt").read_text()
@@ -398,7 +331,7 @@ def test_the_list_itself_is_never_written_over(tool, data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.failed.txt", "list.repack.json"])
-def test_lists_and_reports_of_others_are_not_written_over(tool, data, tmp_path, capsys, name):
+def test_other_lists_and_reports_are_not_overwritten(tool, data, tmp_path, capsys, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text('{"mine": 1}')
@@ -430,7 +363,7 @@ def test_another_list_of_the_same_name_is_refused(tool, data, tmp_path, capsys):
     assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # the same place, longer
 
 
-def test_a_video_put_in_the_place_of_a_failed_one_stays(tool, data, tmp_path, capsys):
+def test_a_video_put_at_the_path_of_a_failed_output_stays(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     (data / "Two/d.avi").write_bytes(b"no video at all")
     assert tool.main([str(data), str(out), *FAST]) == 1
@@ -457,7 +390,7 @@ def test_two_roots_with_equal_paths_do_not_mix(tool, tmp_path, capsys):
     assert numbers(out / "c/1.mp4") == list(range(9))
 
 
-def test_names_as_long_as_they_can_be(tool, tmp_path):
+def test_names_of_maximum_length(tool, tmp_path):
     names = ["a" * 251, "b" * 252, "c" * 249]
     for name, ending in zip(names, (".mp4", ".ts", ".webm"), strict=True):
         codec = "libvpx" if ending == ".webm" else "mpeg4"
@@ -471,7 +404,7 @@ def test_names_as_long_as_they_can_be(tool, tmp_path):
     assert [(f["path"][0], f["kind"]) for f in failures] == [("b", "name")]
 
 
-def test_sources_that_are_away_lose_no_finished_work(tool, data, tmp_path, capsys):
+def test_files_whose_sources_are_away_stay_done(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data / "list.txt"), str(out), *FAST]
     assert tool.main(command) == 0
@@ -494,7 +427,7 @@ def test_sources_that_are_away_lose_no_finished_work(tool, data, tmp_path, capsy
     assert "2 of 5 files to do" in capsys.readouterr().err
 
 
-def test_a_source_that_goes_away_while_all_are_made_again(odd, tmp_path):
+def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
     for name in ("crash", "hang"):
         (odd / f"{name}.mp4").unlink()
     assert run(odd, tmp_path / "out").report["done"] == 2
@@ -511,7 +444,7 @@ def test_a_source_that_goes_away_while_all_are_made_again(odd, tmp_path):
     assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
 
 
-def test_an_output_never_takes_the_place_of_a_source(tool, tmp_path, capsys):
+def test_an_output_never_overwrites_a_source(tool, tmp_path, capsys):
     root = tmp_path / "data"
     for name in ("a.mp4", "x/a.mp4"):
         write_video(root / name, numbered_frames(4), codec="mpeg4")
@@ -602,7 +535,7 @@ def test_wrong_usage(tool, data, tmp_path, capsys, options, words):
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_places(tool, data, tmp_path, capsys):
+def test_wrong_paths(tool, data, tmp_path, capsys):
     for source, destination in (
         (data, data),
         (data, data / "One"),
