@@ -118,7 +118,7 @@ def test_a_list_with_failures(tool, data, tmp_path, capsys):
     report = json.loads((tmp_path / "out/list.repack.json").read_text())
     assert [failure["kind"] for failure in report["failures"]] == ["bad", "missing"]
     assert outputs(tmp_path / "out") == ALL[:3]
-    # the file comes back: it and the other failure are tried again, nothing else
+    # the file exists again: only it and the other failure are tried again
     write_video(data / "Two/e.webm", numbered_frames(10), codec="libvpx")
     assert tool.main([str(data / "list.txt"), str(tmp_path / "out"), *FAST]) == 1
     assert "2 of 5 files to do" in capsys.readouterr().err
@@ -140,8 +140,8 @@ def test_finished_files_are_not_repacked_again(tool, data, tmp_path, capsys):
     assert times(out) == first and "0 of 5 files to do" in capsys.readouterr().err
     again = json.loads((out / "repack.json").read_text())
     assert again["psnr"] == report["psnr"] and again["bytes"] == report["bytes"]
-    os.utime(data / "One/c.avi", ns=(1, 1))  # another source
-    (out / "Two/d.mp4").write_bytes(b"cut")  # another output
+    os.utime(data / "One/c.avi", ns=(1, 1))  # a changed source
+    (out / "Two/d.mp4").write_bytes(b"cut")  # a damaged output
     (out / "Two/e.mp4").unlink()
     assert tool.main(command) == 0
     changed = {name for name, when in times(out).items() if when != first[name]}
@@ -162,14 +162,14 @@ def test_other_settings_repack_all_again_and_other_limits_none(tool, data, tmp_p
     assert "0 of 5 files to do" in capsys.readouterr().err
     assert tool.main([*command, "--keyint", "3"]) == 0
     assert "5 of 5 files to do" in capsys.readouterr().err
-    # what no longer is good enough is not left in its place
+    # an output that is no longer good enough is removed
     assert tool.main([*command, "--keyint", "3", "--min-psnr", "90"]) == 1
     assert "Two/d.mp4" not in outputs(tmp_path / "out")
     report = json.loads((tmp_path / "out/repack.json").read_text())
     assert [(f["path"], f["kind"]) for f in report["failures"]] == [("Two/d.avi", "quality")]
 
 
-def test_shards_do_every_file_once_and_are_merged(tool, data, tmp_path, capsys):
+def test_shards_repack_every_file_once_and_are_merged(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     assert tool.main([str(data / "list.txt"), str(tmp_path / "whole"), *FAST]) == 0
     command = [str(data / "list.txt"), str(out), *FAST]
@@ -210,7 +210,7 @@ def test_shards_with_failures_are_merged_too(tool, data, tmp_path, capsys):
 
 @pytest.fixture
 def odd(tmp_path):
-    """A crash, a hang and two sound files."""
+    """A file that crashes, one that hangs, and two good ones."""
     root = tmp_path / "odd"
     for name in ("a", "crash", "hang", "z"):
         write_video(root / f"{name}.mp4", numbered_frames(4), codec="mpeg4")
@@ -242,7 +242,7 @@ def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
     assert outputs(tmp_path / "out") == ["a.mp4"] and hidden(tmp_path / "out") == []
     journal = (tmp_path / "out/.repack/journal.jsonl").read_text()
     assert "full.mp4" not in journal and '"failed"' not in journal
-    (odd / "full.mp4").rename(odd / "y.mp4")  # room is made
+    (odd / "full.mp4").rename(odd / "y.mp4")  # stands for a disk that is no longer full
     (odd / "calls.log").unlink()
     assert run(odd, tmp_path / "out").report["done"] == 3
     assert (odd / "calls.log").read_text().split() == ["y.mp4", "z.mp4"]
@@ -271,7 +271,7 @@ def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
     assert "One/c.mp4" in capsys.readouterr().err
     assert (out / "One/c.mp4").read_bytes() == theirs and outputs(out) == ["One/c.mp4"]
     assert tool.main([str(data), str(out), *FAST, "--force"]) == 0
-    # one that repack made, whose journal is lost, is simply made again
+    # an output of repack whose journal is lost is repacked again
     (out / ".repack/journal.jsonl").unlink()
     assert tool.main([str(data), str(out), *FAST]) == 0
 
@@ -306,7 +306,7 @@ def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
     with run_lock(out / ".repack", "list.", 2):
         assert tool.main([*command, "--shard", "1/2"]) == 0
         assert tool.main([*command, "--shard", "2/2"]) == 0
-    assert tool.main(command) == 0  # the others are through
+    assert tool.main(command) == 0  # the other shards have finished
     assert outputs(out) == ALL and not left.exists()
 
 
@@ -360,7 +360,7 @@ def test_another_list_of_the_same_name_is_refused(tool, data, tmp_path, capsys):
     assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # under another mount point
     with open(tmp_path / "same/train.txt", "a") as file:
         file.write("Two/d.avi 1\n")
-    assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # the same place, longer
+    assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # the same path, more entries
 
 
 def test_a_video_put_at_the_path_of_a_failed_output_stays(tool, data, tmp_path, capsys):
@@ -383,7 +383,7 @@ def test_two_roots_with_equal_paths_do_not_mix(tool, tmp_path, capsys):
     err = capsys.readouterr().err
     assert str(tmp_path / "train") in err and str(tmp_path / "val") in err
     assert numbers(out / "c/1.mp4") == list(range(5))
-    shutil.copytree(tmp_path / "train", tmp_path / "mounted")  # keeps the time of change
+    shutil.copytree(tmp_path / "train", tmp_path / "mounted")  # keeps the modification time
     assert tool.main([str(tmp_path / "mounted"), str(out), *FAST]) == 0
     assert "0 of 1 files to do" in capsys.readouterr().err
     assert tool.main([str(tmp_path / "val"), str(out), *FAST, "--force"]) == 0
@@ -418,7 +418,7 @@ def test_files_whose_sources_are_away_stay_done(tool, data, tmp_path, capsys):
         assert times(out) == first and (out / "list.txt").read_text() == text
     assert tool.main([*command, "--force"]) == 0
     assert {name for name, when in times(out).items() if when == first[name]} == set(ALL[3:])
-    # in other settings they have failed; what was made stays
+    # with other settings they fail; the outputs stay
     assert tool.main([*command, "--keyint", "2"]) == 1
     assert outputs(out) == ALL
     (tmp_path / "away").rename(data / "Two")
@@ -453,7 +453,7 @@ def test_an_output_never_overwrites_a_source(tool, tmp_path, capsys):
     for more in ([], ["--force"]):
         assert tool.main([str(root / "list.txt"), str(root / "x"), *FAST, *more]) == 2
         assert "which is a source" in capsys.readouterr().err
-    # the same through a link among the sources
+    # the same through a symbolic link among the sources
     (tmp_path / "out").mkdir()
     (root / "a.mp4").rename(tmp_path / "out/b.mp4")
     (root / "b.mp4").symlink_to(tmp_path / "out/b.mp4")

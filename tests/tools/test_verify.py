@@ -50,7 +50,7 @@ def rows(path):
     return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
 
 
-def test_a_sound_data_set(verify, data, capsys):
+def test_a_good_data_set(verify, data, capsys):
     status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
     out = capsys.readouterr()
     assert status == 0, out.err
@@ -60,7 +60,7 @@ def test_a_sound_data_set(verify, data, capsys):
     assert [entry.get("frames") for entry in journal] == [None, 12, 12, 12, 12]
 
 
-def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
+def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
     (data / "Two/e.avi").unlink()
     (data / "One/c.avi").write_bytes(b"")
     write_video(data / "Two/short.avi", numbered_frames(5), codec="mpeg4")
@@ -81,7 +81,7 @@ def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
     table = data / "list.verify.tsv"
     assert [(r["problem"], r["path"], r["line"]) for r in rows(table)] == expected
     assert "7 files, 2 good, 5 with problems" in out and str(table) in out
-    # other limits, and an addition to the list, need no decoding of what is known
+    # with other limits and a longer list, known files are not decoded again
     assert verify.main([*command, "--min-frames", "5", "--min-duration", "0"]) == 1
     assert "0 files to decode, 6 known or missing" in capsys.readouterr().err
     assert "short" not in [r["problem"] for r in rows(table)]
@@ -130,7 +130,7 @@ def test_wrong_lists(verify, data, tmp_path, capsys):
     (data / "no_names.txt").touch()
     arguments = [str(data / "list.txt"), "--classes", str(data / "no_names.txt")]
     assert verify.main(arguments) == 2 and "no_names.txt" in capsys.readouterr().err
-    # --out that would make the journal of a list's name: it is no journal, so it stays
+    # with this --out the journal would have the path of another file, which stays
     (data / "list.jsonl").write_text("keep me\n")
     assert verify.main([str(data / "list.txt"), "--out", str(data / "list.tsv")]) == 2
     assert "list.jsonl" in capsys.readouterr().err

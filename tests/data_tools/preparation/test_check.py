@@ -15,7 +15,7 @@ from sce_video.data_tools.preparation.check import check_files, first_frame_erro
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_crashes_and_hangs_cost_one_file_only(workers, monkeypatch):
+def test_crashes_and_hangs_affect_one_file_only(workers, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
     paths = [f"good{i}" for i in range(20)]
     paths[3:3] = ["bad", "crash1", "hang", "crash2", "exit", "error"]

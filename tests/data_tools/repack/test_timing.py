@@ -21,7 +21,7 @@ def test_rounded_time_stamps_are_a_constant_rate():
 
 
 def test_a_missing_frame_is_not_rounding_even_with_long_ticks():
-    """In an AVI the tick is the frame."""
+    """In an AVI a tick is as long as a frame."""
     times = np.delete(np.arange(20) / 25, 7)
     made = schedule(times, 20 / 25, [Fraction(25)], tick=1 / 25)
     assert not made.constant and made.rate == 25
@@ -56,7 +56,7 @@ def test_random_schedules_agree_with_a_loop():
         slack = 0 if made.constant else min(0.001, 0.1 * frame)
         for number, shown in enumerate(made.shown):
             time = number * frame
-            if made.constant:  # moved by less than a tenth of a frame
+            if made.constant:  # time stamps deviate by less than a tenth of a frame
                 assert shown == number and abs(times[shown] - time) <= 0.1 * frame + 1e-3
             else:
                 assert shown == max(i for i in range(count) if times[i] <= time + slack + 1e-9)

@@ -42,7 +42,7 @@ def decode(path):
 
 
 def noise(count, height=64, width=80, seed=0):
-    """Smoothed noise, so that there is something to lose."""
+    """Smoothed noise, which encoding changes visibly."""
     frames = np.random.default_rng(seed).integers(0, 256, (count, height, width, 3), np.uint8)
     return np.stack([cv2.GaussianBlur(frame, (0, 0), 2) for frame in frames])
 
@@ -68,7 +68,7 @@ def test_an_odd_rate_is_kept_exactly(tmp_path):
 
 
 def test_variable_rate_is_right_in_seconds(tmp_path):
-    """At every output time stands the frame that the source shows then, by its own time stamps."""
+    """Each output frame is the frame that the source shows at its time."""
     gaps = [40] * 20 + [120] * 5 + [40] * 10 + [500, 40, 40, 80, 200]
     stamps = np.concatenate([[0], np.cumsum(gaps)]).tolist()
     path = write_video(tmp_path / "in.mkv", numbered_frames(len(stamps)), pts=stamps)
@@ -83,7 +83,7 @@ def test_variable_rate_is_right_in_seconds(tmp_path):
 
 
 def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
-    """After a damaged packet nothing is taken until the next key frame, as in the reader."""
+    """No frames between a damaged packet and the next key frame, as in the reader."""
     options = {"crf": "20", "x264-params": "keyint=10:scenecut=0:bframes=0"}
     path = write_video(tmp_path / "in.mkv", numbered_frames(40), options=options)
     with av.open(str(path)) as container:
@@ -99,7 +99,7 @@ def test_frames_that_do_not_decode_leave_a_gap(tmp_path):
 
 @pytest.mark.parametrize(("still", "rate"), [(6, "30"), (10, "124/5")])
 def test_a_burst_before_a_still_keeps_its_frames(tmp_path, still, rate):
-    """30 frames in a second; what cannot be shown within the bound is counted."""
+    """30 frames in one second; frames that cannot be shown within the limit are counted."""
     stamps = [round(1000 * number / 30) for number in range(30)] + [still * 1000 - 40]
     path = write_video(tmp_path / "in.mkv", numbered_frames(31), pts=stamps)
     facts, output = repacked(path, tmp_path)
@@ -130,7 +130,7 @@ def test_an_odd_size_is_cropped_not_scaled(tmp_path):
 
 
 def write_odd(path, frames):
-    """FFV1 takes odd sizes, and loses nothing."""
+    """FFV1 accepts odd sizes and is lossless."""
     with av.open(str(path), "w") as container:
         stream = container.add_stream("ffv1", rate=25)
         stream.height, stream.width = frames.shape[1:3]
@@ -183,7 +183,7 @@ def test_audio_is_dropped_and_the_index_is_at_the_beginning(shared_videos, tmp_p
 
 
 def yuv(path):
-    """(n, 3 H / 2, W) float: Y, U, V as they are decoded."""
+    """(n, 3 H / 2, W) float: decoded Y, U, V planes."""
     with av.open(str(path)) as container:
         frames = [frame.to_ndarray() for frame in container.decode(video=0)]
     return np.stack(frames).astype(float)
@@ -206,7 +206,7 @@ def test_the_crf_is_chosen_to_reach_the_psnr(tmp_path, keyint):
     for aim in (39.0, 42.0):
         facts, output = repacked(path, tmp_path, psnr=aim, keyint=keyint)
         error = (yuv(path) - yuv(output)) ** 2
-        worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise is the harder part
+        worse = max(error.mean(), error[:, :64].mean())  # the chroma of noise has the lower PSNR
         assert aim <= 10 * np.log10(255**2 / worse) < aim + 1
         found[aim] = facts["crf"]
     assert CRF_RANGE[0] < found[42.0] < found[39.0] < CRF_RANGE[1]
@@ -241,7 +241,7 @@ def test_a_long_video_is_compared_on_a_sample(tmp_path, monkeypatch):
 
 
 def spoiled(change):
-    """``encode`` with other arguments than it was asked for."""
+    """``encode`` with changed arguments."""
     encode = work.encode
 
     def spoil(frames, path, **options):
@@ -315,7 +315,7 @@ def test_a_full_disk_is_not_a_failure_of_the_video(tmp_path):
 
 
 def reader_of(path):
-    """An open reader of the frames that really are there."""
+    """An open reader of the frames that can be decoded."""
     reader = open_reader(str(path))
     try:
         reader.read(np.array([len(reader.timestamps) - 1]))
@@ -349,7 +349,7 @@ FORMATS = [
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos, tmp_path, name):
-    """Through the package's reader: upright, in colour, at six times of each."""
+    """Read by the package's reader: upright, in RGB, at six times per file."""
     path = shared_videos / "formats" / name
     facts, output = repacked(path, tmp_path, preset="veryfast")
     assert facts["status"] == "done", facts
@@ -363,10 +363,10 @@ def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos,
         made = other.read(seconds)
         shown = np.searchsorted(one.timestamps, seconds * frame + 0.1 * frame, side="right") - 1
         wanted = one.read(np.unique(shown))[np.unique(shown, return_inverse=True)[1]]
-    for picture, reference in zip(made, wanted, strict=True):
-        assert min(picture.shape[:2]) <= 256
-        scaled = cv2.resize(reference, picture.shape[1::-1], interpolation=cv2.INTER_AREA)
-        assert psnr(picture, scaled) > 24, psnr(picture, scaled)
+    for frame_made, reference in zip(made, wanted, strict=True):
+        assert min(frame_made.shape[:2]) <= 256
+        scaled = cv2.resize(reference, frame_made.shape[1::-1], interpolation=cv2.INTER_AREA)
+        assert psnr(frame_made, scaled) > 24, psnr(frame_made, scaled)
 
 
 @pytest.mark.slow

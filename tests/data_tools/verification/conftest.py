@@ -9,7 +9,7 @@ from helpers.videos import write_video
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    """Sound files of 40 frames, 1.6 s, in three containers; noise makes them much data."""
+    """Good files of 40 frames, 1.6 s, in three containers; noise makes them large."""
     noise = np.random.default_rng(0).integers(0, 256, (40, 64, 80, 3), dtype=np.uint8)
     folder = tmp_path_factory.mktemp("videos")
     options = {"crf": "20", "g": "10", "bf": "0"}

@@ -105,7 +105,7 @@ def test_a_file_cut_in_half_is_truncated(tmp_path, videos, name):
 
 
 def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, videos):
-    """Zeros over a part of the pictures' data: a decoder refuses or patches up what it reads."""
+    """Part of the frames' data is zeroed: the decoder refuses packets or conceals errors."""
     data = bytearray((videos / "a.mp4").read_bytes())
     start = data.index(b"mdat") + 4
     middle = start + 2 * (data.index(b"moov") - start) // 3
@@ -117,7 +117,7 @@ def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, vi
 
 
 def test_usable_frames_are_those_that_the_reader_returns(shared_videos):
-    """One of its packets is refused; a plain decoder would go on with pictures made of nothing."""
+    """One packet is refused; plain decoding would continue with frames that lack references."""
     from sce_video.datasets import FrameCountError, open_reader
 
     path = str(shared_videos / "formats" / "decord__corrupted.mp4")
@@ -137,7 +137,7 @@ def test_a_slow_file_times_out(videos):
 
 
 def test_the_time_limit_also_holds_while_frames_are_decoded(videos, monkeypatch):
-    """Listing the packets is quick; it is decoding that takes its time."""
+    """Most of the time goes into decoding, not into listing the packets."""
     calls = []
 
     def strike(path, deadline):
@@ -169,11 +169,11 @@ def test_short_files(tmp_path):
         ("a.mp4", "a.mkv", True),
         ("a.mp4", "a.MOV", False),
         ("b.mkv", "b.mp4", True),
-        ("b.mkv", "b.webm", True),  # h264 is nothing a webm can hold
+        ("b.mkv", "b.webm", True),  # webm cannot hold h264
         ("c.avi", "c.mp4", True),
         ("c.avi", "c.AVI", False),
         ("a.mp4", "a.AVI", True),
-        ("c.avi", "c.part", False),  # says nothing
+        ("c.avi", "c.part", False),  # unknown extension
         ("c.avi", "c", False),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_frame_count_in_the_header_that_is_too_small(tmp_path, videos):
 
 @pytest.mark.slow
 def test_unusual_real_files_agree_with_their_description(shared_videos):
-    """Frame counts against the table of SOURCES.md, problems against its words."""
+    """Frame counts and problems agree with the table of SOURCES.md."""
     folder = shared_videos / "formats"
     rows = [line.split("|") for line in (folder / "SOURCES.md").read_text().splitlines()]
     counts = {
@@ -213,8 +213,9 @@ def test_unusual_real_files_agree_with_their_description(shared_videos):
             continue
         facts = examine(path)
         found[path.name] = kinds(path, facts)
-        # That list took stream 0 of the NASA file; its best stream is another one. It counts the
-        # corrupted file up to the damage; the reader also gives what the decoder still holds.
+        # The table is about stream 0 of the NASA file, which is not its best stream. It counts the
+        # frames of the corrupted file up to the damage; the reader also returns those that the
+        # decoder had buffered.
         if path.name in counts and path.name not in (
             "torchcodec__nasa_13013.mp4",
             "decord__corrupted.mp4",

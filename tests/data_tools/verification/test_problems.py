@@ -26,7 +26,7 @@ def test_every_video_extension_has_its_containers():
     ("changes", "expected"),
     [
         ({}, []),
-        # a frame or two, or a tenth, is no disagreement
+        # differences of two frames or a tenth are tolerated
         ({"header_frames": 102}, []),
         ({"header_frames": 110}, []),
         ({"header_frames": 120}, ["bad"]),
@@ -36,11 +36,11 @@ def test_every_video_extension_has_its_containers():
         ({"packets": 130}, ["bad"]),
         ({"refused": 1}, ["bad"]),
         ({"damaged": 1}, ["bad"]),
-        # a frame count that holds makes a wrong duration the header's fault
+        # if the frame count is right, a wrong duration is a problem of the header
         ({"header_seconds": 9.0}, ["header"]),
         ({"header_seconds": 2.0}, ["header"]),
         ({"header_seconds": 4.4}, []),
-        # without one, a video that ends early is cut off
+        # without a frame count, a video that ends early is truncated
         ({"header_frames": None, "header_seconds": 9.0}, ["bad"]),
         ({"header_frames": None, "header_seconds": 9.0, "header_of_file": True}, ["header"]),
         ({"header_frames": None, "header_seconds": 2.0}, ["header"]),
@@ -76,7 +76,7 @@ def test_duplicates_and_labels():
     assert problems[0].detail == "same file as line 1"
     assert "line 2" in problems[1].detail and "label 2; here it is 1" in problems[1].detail
     assert "label 3 is out of range: labels are 0 to 2" in problems[2].detail
-    assert len(find_problems(videos, facts)) == 2  # nobody asked about labels
+    assert len(find_problems(videos, facts)) == 2  # labels are not checked
 
 
 def test_missing_labels():

@@ -35,7 +35,7 @@ def test_tables(tmp_path):
 
 
 def test_paths_that_are_not_utf8(tmp_path):
-    """The table keeps their bytes, so that they can be found; a terminal gets something to show."""
+    """The table keeps their bytes; the summary shows replacement characters."""
     problem = Problem("bad", os.fsdecode(b"caf\xe9.mp4"), 1, "broken", {})
     write_table(tmp_path / "t.tsv", [problem])
     assert b"\tcaf\xe9.mp4\t" in (tmp_path / "t.tsv").read_bytes()
