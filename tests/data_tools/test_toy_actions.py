@@ -1,4 +1,4 @@
-"""The generated videos: real files, disjoint parts, repeatable, and classes that can be told."""
+"""Toy actions: h264 files, disjoint parts, reproducible, with distinguishable classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return generate_toy_actions(root, {"train": 14, "val": 12, "test": 3}, seed=5, **SMALL)
 
 
-def test_files_are_h264_of_the_asked_shape_in_a_folder_per_class(made: Path) -> None:
+def test_files_are_h264_of_the_given_shape_in_a_folder_per_class(made: Path) -> None:
     counts = {part: len(list(made.glob(f"{part}/*/*.mp4"))) for part in ("train", "val", "test")}
     assert counts == {"train": 14, "val": 12, "test": 3}
     assert {p.name for p in (made / "train").iterdir()} == set(CLASSES)
@@ -39,19 +39,19 @@ def test_files_are_h264_of_the_asked_shape_in_a_folder_per_class(made: Path) -> 
     assert [frame.shape for frame in frames] == [(32, 32, 3)] * 12
 
 
-def test_every_video_is_another_draw(made: Path) -> None:
+def test_all_videos_differ(made: Path) -> None:
     files = contents(made)
     assert len(set(files.values())) == len(files) == 29
 
 
-def test_equal_seeds_give_equal_files_whatever_the_workers(made: Path, tmp_path: Path) -> None:
+def test_equal_seeds_give_equal_files_for_any_number_of_workers(made: Path, tmp_path: Path) -> None:
     again = generate_toy_actions(tmp_path / "a", {"train": 14}, seed=5, workers=1, **SMALL)
     assert contents(again) == {k: v for k, v in contents(made).items() if k.startswith("train/")}
     other = generate_toy_actions(tmp_path / "b", {"train": 2}, seed=6, **SMALL)
     assert not set(contents(other).values()) & set(contents(made).values())
 
 
-def test_repeating_writes_nothing_and_a_broken_off_run_goes_on(
+def test_repeating_writes_nothing_and_an_interrupted_run_is_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     generate_toy_actions(tmp_path / "v", {"val": 6}, **SMALL)
@@ -70,7 +70,7 @@ def test_repeating_writes_nothing_and_a_broken_off_run_goes_on(
     assert len(written) == 1
 
 
-def test_a_failed_write_leaves_no_half_file(
+def test_a_failed_write_leaves_no_partial_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
@@ -104,7 +104,7 @@ def test_a_part_is_added_but_never_changed_in_size(tmp_path: Path) -> None:
     assert {k: v for k, v in contents(root).items() if k in before} == before
     assert len(contents(root)) == 5
     with pytest.raises(ValueError, match="another number of train videos"):
-        generate_toy_actions(root, {"train": 2}, **SMALL)  # a third would stay in the folder
+        generate_toy_actions(root, {"train": 2}, **SMALL)  # a third video would stay in the folder
     assert len(contents(root)) == 5
 
 
@@ -155,11 +155,11 @@ def path_of(how: str, seed: int) -> toy_actions.Motion:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_motions_are_what_they_are_called(seed: int) -> None:
+def test_motions_agree_with_their_names(seed: int) -> None:
     bounce, circle, shake, pulse = (path_of(how, seed) for how in HOWS)
 
     velocity = np.hypot(np.diff(bounce.x), np.diff(bounce.y))
-    assert np.isclose(velocity, np.median(velocity), rtol=1e-3).mean() > 0.8  # but at the walls
+    assert np.isclose(velocity, np.median(velocity), rtol=1e-3).mean() > 0.8  # except at the walls
     assert min(bounce.x.min(), bounce.y.min()) >= 0.15 - 1e-6
     assert max(bounce.x.max(), bounce.y.max()) <= 0.85 + 1e-6
 

@@ -39,7 +39,7 @@ _CODECS = {
     ".mp4": ("libx264", {"preset": "ultrafast", "crf": "18"}),
     ".webm": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "crf": "20", "b": "0"}),
 }
-# Beginnings of HMDB51's file names, among them those with characters that a shell or a glob reads.
+# Beginnings of HMDB51's file names, some with characters that are special in a shell or a glob.
 _HMDB51_FILMS = (
     "April_09",
     "(Rad)Schlag_die_Bank!",
@@ -51,12 +51,12 @@ _SSV2_PLACEHOLDERS = ("potato", "vicks vaporub bottle")
 
 
 def write_toy_video(path: Path, class_number: int, number: int, frames: int = 20) -> Path:
-    """A video of toy action ``class_number`` (64 x 64, 15 a second); no two numbers are alike."""
+    """A video of toy action ``class_number`` (64 x 64, 15 per second); all numbers differ."""
     what, how = CLASSES[class_number % len(CLASSES)].split("_")
     rng = np.random.default_rng([class_number, number])
-    pictures = render_toy_action(what, how, rng, size=SIZE, num_frames=frames, fps=FPS)
+    clip = render_toy_action(what, how, rng, size=SIZE, num_frames=frames, fps=FPS)
     codec, options = _CODECS[path.suffix]
-    return write_video(path, pictures, fps=FPS, codec=codec, options=dict(options))
+    return write_video(path, clip, fps=FPS, codec=codec, options=dict(options))
 
 
 def make_ucf101(
@@ -208,7 +208,7 @@ def _write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> None:
 AVA_FPS = 30
 AVA_BEGIN = 900  # second of the film at which a cut begins: second 902 is at 2 s
 AVA_FIRST = 902
-# Which actions a person does, by how it moves and by what it is; 16 is none of the scored 60.
+# Actions of a person, by how it moves and by what it is; 16 is not among the 60 scored ones.
 AVA_POSES = {"bounce": 10, "circle": 14, "shake": 4, "pulse": 7}
 AVA_THINGS = {"stripes": (17,), "checks": (59, 79), "rings": (16, 80)}
 AVA_NAMES = {
@@ -250,7 +250,7 @@ class AvaPerson:
         return (AVA_POSES[self.how], *AVA_THINGS[self.what])
 
     def box(self, second: int) -> tuple[float, float, float, float]:
-        """x1 y1 x2 y2 as shares of the frame, to three digits, at a second of the film."""
+        """x1 y1 x2 y2 relative to the frame, with three digits, at a second of the film."""
         frame = (second - AVA_BEGIN) * AVA_FPS
         x, y = int(self.left[frame]), int(self.top[frame])
         height, width = self.size
@@ -261,7 +261,7 @@ class AvaPerson:
 def ava_persons(
     number: int, seconds: int = 11, size: tuple[int, int] = (96, 128)
 ) -> list[AvaPerson]:
-    """Who is in movie ``number``: three side by side, who drift; four movies show all twelve."""
+    """Persons of movie ``number``: three side by side, drifting; four movies show all twelve."""
     height, width = size
     rng = np.random.default_rng([7, number])
     side = min(height // 2, width // _AVA_PERSONS - 6)
@@ -279,7 +279,7 @@ def ava_persons(
 
 
 def draw_ava_movie(number: int, seconds: int = 11, size: tuple[int, int] = (96, 128)) -> np.ndarray:
-    """The frames of movie ``number``, uint8 (T, H, W, 3), 30 a second from second 900 on."""
+    """The frames of movie ``number``, uint8 (T, H, W, 3), 30 per second from second 900 on."""
     height, width = size
     rng = np.random.default_rng([8, number])
     shades = rng.uniform(60, 160, size=(height // 16 + 1, width // 16 + 1))
@@ -310,7 +310,7 @@ def make_ava(
     frames: bool = False,
     detections: Sequence[str] = ("csv",),
 ) -> Path:
-    """annotations/ and videos/ or frames/ in ``root``, as the public tools leave them.
+    """annotations/ and videos/ or frames/ in ``root``, as the public tools write them.
 
     A movie shows seconds 900 to 900 + ``seconds`` of a film, as the 15-minute cuts do; seconds 902
     on, but for the last two, are annotated. Three persons a frame: how one moves gives one action,
@@ -367,8 +367,8 @@ def _write_ava_video(path: Path, movie: np.ndarray) -> None:
 def _write_ava_frames(folder: Path, movie: np.ndarray) -> None:
     folder.mkdir(parents=True)
     for number, frame in enumerate(movie, 1):
-        picture = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
-        cv2.imwrite(str(folder / f"{folder.name}_{number:06d}.jpg"), picture)
+        image = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+        cv2.imwrite(str(folder / f"{folder.name}_{number:06d}.jpg"), image)
 
 
 def _write_ava_annotations(
@@ -385,7 +385,7 @@ def _write_ava_annotations(
     proposals: dict[str, np.ndarray] = {}
     for video in videos:
         for second in range(AVA_FIRST, AVA_BEGIN + seconds - 1):
-            place = f"{video},{second:04d}"
+            key = f"{video},{second:04d}"
             boxes = []
             for i, person in enumerate(persons[video]):
                 box = person.box(second)
@@ -395,14 +395,14 @@ def _write_ava_annotations(
                 if hidden or (video, second) == (videos[-1], 905):
                     continue
                 corners = ",".join(f"{corner:.3f}" for corner in box)
-                truth += [f"{place},{corners},{action},{i}" for action in person.actions]
+                truth += [f"{key},{corners},{action},{i}" for action in person.actions]
             boxes.append((0.0, 0.0, 0.999, 0.3, 0.5))
-            proposals[place] = np.array(boxes)
+            proposals[key] = np.array(boxes)
             for i, (*box, score) in enumerate(boxes):
-                # In SlowFast's file of train a box comes once for every action of the person.
+                # SlowFast's file of train lists a box once per action of the person.
                 actions = persons[video][i].actions if split == "train" and i < 3 else ("",)
                 corners = ",".join(f"{corner:.3f}" for corner in box)
-                found += [f"{place},{corners},{action},{score:.6f}" for action in actions]
+                found += [f"{key},{corners},{action},{score:.6f}" for action in actions]
     _write_lines(folder / f"ava_{split}_v2.2.csv", truth)
     _write_lines(folder / f"ava_{split}_excluded_timestamps_v2.2.csv", [f"{videos[0]},0903"])
     if "csv" in detections:

@@ -1,4 +1,4 @@
-"""What a decoder might do to its process; in a module that other processes can import."""
+"""Checks of files that crash, hang or fail; in a module that other processes can import."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import signal
 import time
 
 
-def judge(path: str) -> str | None:
-    """As the name of the file says."""
+def fail_by_name(path: str) -> str | None:
+    """Crash, exit, hang or fail as the name of the file says."""
     if path.startswith("crash"):
         os.kill(os.getpid(), signal.SIGKILL)
     if path.startswith("exit"):
@@ -21,13 +21,13 @@ def judge(path: str) -> str | None:
 
 
 def own_process(path: str) -> str | None:
-    """The number of the process, after a while."""
+    """The number of the process, after 0.1 s."""
     time.sleep(0.1)
     return str(os.getpid())
 
 
 def slow_after_a(path: str) -> str | None:
-    """Only "a" is done soon."""
+    """Return at once for "a", hang for all others."""
     if path != "a":
         time.sleep(60)
     return None

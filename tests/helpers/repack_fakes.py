@@ -1,4 +1,4 @@
-"""What the processes of a repacking do in tests; a module, so that they find it."""
+"""Functions for the processes of a repacking; in a module that they can import."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from sce_video.data_tools.repack.work import repack_file
 
 
 def by_name(job):
-    """Crash, hang, fail or find the disk full as the source's name says; else do the work.
+    """Crash, hang or report a full disk as the source's name says; otherwise repack the file.
 
-    The path of every source is noted in ``calls.log`` beside the sources.
+    The name of every source is appended to ``calls.log`` beside the sources.
     """
     path = Path(job.source)
     with open(path.parent / "calls.log", "a") as log:

@@ -1,4 +1,4 @@
-"""What the processes of a verification do in tests; a module, so that they find it."""
+"""Functions for the processes of a verification; in a module that they can import."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-SOUND = {
+GOOD = {
     "outcome": "decoded",
     "error": None,
     "frames": 100,
@@ -24,20 +24,20 @@ SOUND = {
 
 
 def note_and_pass(request):
-    """Write the path to ``calls.log`` beside the file; every file is sound."""
+    """Append the name to ``calls.log`` beside the file; every file is good."""
     path = Path(request[0])
     with open(path.parent / "calls.log", "a", errors="surrogateescape") as log:
         log.write(f"{path.name}\n")
-    return SOUND
+    return GOOD
 
 
 def by_name(request):
-    """Crash, hang or fail as the file's name says; else as :func:`note_and_pass`."""
-    return obey(Path(request[0]).stem) or note_and_pass(request)
+    """Crash, hang or fail as the file's name says; otherwise as :func:`note_and_pass`."""
+    return fail_by_word(Path(request[0]).stem) or note_and_pass(request)
 
 
-def obey(word):
-    """``crash``, ``hang``, ``fail`` and ``quit`` do so; None for anything else."""
+def fail_by_word(word):
+    """Crash, hang, raise or exit as the word says; return None for other words."""
     if word == "crash":
         os.kill(os.getpid(), signal.SIGSEGV)
     if word == "quit":
@@ -50,8 +50,8 @@ def obey(word):
 
 
 def square(number):
-    """The square; words as :func:`obey`."""
-    return obey(number) if isinstance(number, str) else number * number
+    """The square of a number; words as in :func:`fail_by_word`."""
+    return fail_by_word(number) if isinstance(number, str) else number * number
 
 
 def block_signals_and_hang(folder):

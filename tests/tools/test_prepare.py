@@ -51,7 +51,7 @@ def originals(tmp_path_factory):
 
 @pytest.fixture
 def roots(originals, tmp_path):
-    """A copy of the trees, to be changed at will."""
+    """A copy of the trees, which tests may change."""
     shutil.copytree(originals, tmp_path / "data")
     return tmp_path / "data"
 
@@ -80,7 +80,7 @@ def _texts(root):
     return {path.name: path.read_text() for path in root.glob("*.txt")}
 
 
-# -- the whole way -----------------------------------------------------------------------------
+# -- complete runs ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -140,7 +140,7 @@ def test_kinetics_lists_by_hand(run, roots):
     texts = _texts(roots / "kinetics")
     assert texts["k400_classes.txt"] == "".join(f"{n}\n" for n in official_trees.KINETICS_CLASSES)
     train = texts["k400_train.txt"].splitlines()
-    # The damaged one is taken from the replacements, and the user is told.
+    # The damaged video is replaced, and the user is told.
     assert train[0] == f"{official_trees.REPLACEMENT}/-t_00000000_000007_000017.mp4 0"
     assert train[7] == "train/-t_00010003_000037_000047.mp4 1"
     assert "note: 1 files taken from the folder of replacements" in out
@@ -175,6 +175,7 @@ def test_kinetics_in_sub_folders(layout, tools, tmp_path):
     assert lines[3] == f"train/{inside}/-t_00010001_000017_000027.mp4 1"
 
 
+@pytest.mark.slow
 def test_as_a_command(roots):
     command = [sys.executable, "tools/data/ucf101.py", str(roots / "ucf101")]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -220,11 +221,11 @@ def test_strict(name, run, roots):
     assert status == 1
     assert f"{name}: counts differ from the published ones, see the table\n" in err
     assert "differs" in out
-    assert (roots / name / LISTS[name][0]).is_file()  # the lists are as good as they are
+    assert (roots / name / LISTS[name][0]).is_file()  # the lists are written nevertheless
 
 
 def test_strict_with_the_published_counts(run, roots, monkeypatch):
-    """The tree taken for the whole data set: the published counts are patched to its own."""
+    """With the published counts patched to those of the tree."""
     from sce_video.data_tools.preparation import ssv2
 
     monkeypatch.setattr(ssv2, "PUBLISHED", {"train": 16, "validation": 8})
@@ -260,11 +261,11 @@ def test_a_missing_file_is_reported_and_left_out(name, run, roots):
     assert report.read_text() == f"{path}\tno such file\n"
     assert f"missing ({report.name}): 1 files, left out of the lists" in out
     assert (root / LISTS[name][0]).read_text().splitlines() == lines[:-1]
-    # Kept on demand; the report stays.
+    # Missing files are kept on demand; the report stays.
     run(name, "--force", "--keep-missing")
     assert (root / LISTS[name][0]).read_text().splitlines() == lines
     assert report.is_file()
-    # The file is back: the report goes.
+    # The file exists again: the report is removed.
     full.write_bytes(content)
     status, out, _ = run(name, "--force")
     assert status == 0
@@ -290,14 +291,14 @@ def test_an_unreadable_file_is_reported_and_left_out(name, run, roots):
     assert f"unreadable ({report.name}): 2 files, left out of the lists" in out
     kept = (root / LISTS[name][0]).read_text().splitlines()
     assert kept == [lines[0], lines[1], lines[3], *lines[5:]]
-    # Not looked at: in the lists again.
+    # Without the check they are in the lists again.
     status, out, _ = run(name, "--force", "--no-check")
     assert status == 0
     assert "not checked" in out
     assert (root / LISTS[name][0]).read_text().splitlines() == lines
 
 
-def test_a_link_to_nothing_without_a_check(run, roots):
+def test_a_broken_link_without_a_check(run, roots):
     path = roots / "ssv2/20bn-something-something-v2/78687.webm"
     path.unlink()
     path.symlink_to("nowhere.webm")
@@ -525,7 +526,7 @@ def test_bad_options(run, options, message):
 # -- the trees themselves ----------------------------------------------------------------------
 
 
-def test_the_trees_are_drawn_alike_each_time_and_classes_differ(originals, tmp_path):
+def test_the_trees_are_reproducible_and_classes_differ(originals, tmp_path):
     again = official_trees.make_ssv2(tmp_path / "ssv2")
 
     def frames(root, video):

@@ -48,7 +48,7 @@ def original(tmp_path_factory):
 
 @pytest.fixture
 def root(original, tmp_path):
-    """A copy of the tree, to be changed at will; the pictures are links."""
+    """A copy of the tree, which tests may change; videos and frames are symbolic links."""
     folder = tmp_path / "data/ava"
     shutil.copytree(original / "annotations", folder / "annotations")
     for name in ("videos", "frames"):
@@ -86,7 +86,7 @@ def cells(out, title):
 
 
 def expected(videos):
-    """What the lists must hold, from who is in the movies."""
+    """Expected entries of the lists, from the persons in the movies."""
     entries = []
     for video in sorted(videos):
         persons = official_trees.ava_persons(NUMBERS[video])
@@ -110,11 +110,11 @@ def without_detections(entries):
     return [{k: v for k, v in entry.items() if k != "detections"} for entry in entries]
 
 
-# -- what is written --------------------------------------------------------------------------
+# -- lists written --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("split", "videos"), [("train", TRAIN), ("val", VAL)])
-def test_lists_hold_who_is_in_the_movies(run, root, split, videos):
+def test_lists_hold_the_persons_of_the_movies(run, root, split, videos):
     status, _, err = run()
     assert status == 0 and "counts differ from the published ones" in err
     entries = lines_of(root, split)
@@ -127,7 +127,7 @@ def test_lists_hold_who_is_in_the_movies(run, root, split, videos):
         assert found.shape == (3, 5) and (np.diff(found[:, 4]) <= 0).all()
         assert (found[:, 4] >= 0.92).all()
         boxes = np.array([person.box(entry["timestamp"]) for person in persons])
-        order = np.argsort(found[:, 0])  # from left to right, as the persons are
+        order = np.argsort(found[:, 0])  # from left to right, as the persons stand
         assert np.abs(found[order, :4] - boxes).max() <= 0.011
     actions = read_actions(root / "ava_actions.json")
     assert {a.id: a.name for a in actions} == official_trees.AVA_NAMES
@@ -137,17 +137,17 @@ def test_lists_hold_who_is_in_the_movies(run, root, split, videos):
 
 
 def test_second_902_is_two_seconds_into_the_file(original):
-    """The pictures of a video and of its frame folder at a key frame, where the list says."""
+    """Images of a video and of its frame folder at a key frame."""
     for video, name in ((TRAIN[0], f"{TRAIN[0]}.mp4"), (VAL[1], f"{VAL[1]}.mkv")):
         movie = official_trees.draw_ava_movie(NUMBERS[video])
         with open_reader(str(original / "videos" / name)) as reader:
-            place = int(np.searchsorted(reader.timestamps, 2.0 - 1e-3))
-            picture = reader.read(np.array([place]))[0]
+            index = int(np.searchsorted(reader.timestamps, 2.0 - 1e-3))
+            image = reader.read(np.array([index]))[0]
         frame = cv2.imread(str(original / f"frames/{video}/{video}_000061.jpg"))[..., ::-1]
-        for shown in (picture, frame):
+        for shown in (image, frame):
             error = [np.abs(shown.astype(float) - movie[i]).mean() for i in range(55, 66)]
             assert np.argmin(error) == 5 and error[5] < 6
-        # inside a person's box there is its colour
+        # a person's box shows its colour
         for person in official_trees.ava_persons(NUMBERS[video]):
             x1, y1, x2, y2 = (np.array(person.box(902)) * [128, 96, 128, 96]).round().astype(int)
             inside = movie[60, y1:y2, x1:x2].reshape(-1, 3).mean(axis=0)
@@ -161,9 +161,9 @@ def test_frames_and_proposals_give_the_same_lists(run, root):
     pickles = (root / TRAIN_PKL, root / VAL_PKL)
     status, out, _ = run("--frames", root / "frames", "--detections", *pickles)
     assert status == 0 and out.count("unchanged") == 3 and texts(root) == first
-    shutil.rmtree(root / "videos")  # then frames are found by themselves
+    shutil.rmtree(root / "videos")  # then the frames are found
     for name in ("train", "val"):
-        (root / f"annotations/ava_{name}_predicted_boxes.csv").unlink()  # and so are proposals
+        (root / f"annotations/ava_{name}_predicted_boxes.csv").unlink()  # and the proposals
     assert run()[1].count("unchanged") == 3
 
 
@@ -212,7 +212,7 @@ def test_detections_of_any_score(run, root):
     assert status == 1 and "min_score must be from 0 to 1, got 90.0" in err
 
 
-def test_the_file_of_detections_need_not_say_which_split(run, root):
+def test_the_split_of_a_file_of_detections_need_not_be_given(run, root):
     run()
     first = texts(root)
     mixed = root / "persons.csv"
@@ -228,7 +228,7 @@ def test_the_file_of_detections_need_not_say_which_split(run, root):
     assert {len(entry["detections"]) for entry in lines_of(root, "train")} == {0}
 
 
-def test_seconds_with_detections_alone(run, root):
+def test_seconds_with_detections_only(run, root):
     """Second 905 of the last movie of val, and not the excluded one."""
     _, out, _ = run()
     assert "2 seconds have detections but no ground truth, and are left out" in out
@@ -283,7 +283,7 @@ def test_published_numbers():
     assert (ava.PUBLISHED_ACTIONS, ava.PUBLISHED_SCORED) == (80, 60)
 
 
-# -- what is missing --------------------------------------------------------------------------
+# -- missing files ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("form", ["videos", "frames"])
@@ -332,7 +332,7 @@ def test_unreadable_videos_are_named_and_left_out(run, root):
 
 
 def test_a_time_stamp_without_frames(run, root, original):
-    """The first frame of second 906 is gone; the error names the row that wants it."""
+    """The first frame of second 906 is missing; the error names the row that needs it."""
     video = VAL[1]
     (root / "frames" / video).unlink()
     shutil.copytree(original / "frames" / video, root / "frames" / video)
@@ -374,8 +374,8 @@ def test_an_empty_folder_of_frames_is_missing(run, root):
     assert report == f"{VAL[0]}\tthe folder holds no numbered jpg or png files\n"
 
 
-def test_whole_films(run, root, tmp_path):
-    """A picture a second: 1 s of film a frame, long enough for a film."""
+def test_full_films(run, root, tmp_path):
+    """One frame per second, so that a short file lasts as long as a film."""
     film = write_video(tmp_path / "film.mp4", np.zeros((1100, 32, 32, 3), np.uint8), fps=1)
     paths = {path.stem: path for path in (root / "videos").iterdir()}
     paths[TRAIN[0]].unlink()
@@ -474,7 +474,7 @@ def test_two_files_of_one_video(run, root):
     assert status == 1 and f"{VAL[0]}.mp4 and {VAL[0]}.webm are the same video" in err
 
 
-def test_existing_lists_are_not_replaced_unasked(run, root):
+def test_existing_lists_are_replaced_on_demand_only(run, root):
     run()
     (root / "ava_val.jsonl").write_text("mine\n")
     status, _, err = run()
@@ -483,6 +483,7 @@ def test_existing_lists_are_not_replaced_unasked(run, root):
     assert run("--force")[0] == 0 and len(lines_of(root, "val")) == 14
 
 
+@pytest.mark.slow
 def test_as_a_command(tool, root, capsys):
     with pytest.raises(SystemExit):
         tool.main(["--help"])

@@ -1,14 +1,16 @@
-"""tools/data/verify.py on generated data sets, as a command and in this process."""
+"""tools/data/verify.py on generated data sets."""
 
 from __future__ import annotations
 
 import importlib.util
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,10 +26,10 @@ def verify(repo):
     return module
 
 
-@pytest.fixture
-def data(tmp_path):
-    """A prepared data set: four sound videos of two classes."""
-    root = tmp_path / "data"
+@pytest.fixture(scope="module")
+def original(tmp_path_factory):
+    """A prepared data set: four good videos of two classes."""
+    root = tmp_path_factory.mktemp("original") / "data"
     names = ["One/a b.avi", "One/c.avi", "Two/d.avi", "Two/e.avi"]
     for name in names:
         write_video(root / name, numbered_frames(12), codec="mpeg4")
@@ -37,12 +39,18 @@ def data(tmp_path):
     return root
 
 
+@pytest.fixture
+def data(original, tmp_path):
+    """A copy of the data set."""
+    return Path(shutil.copytree(original, tmp_path / "data"))
+
+
 def rows(path):
     head, *lines = path.read_text().splitlines()
     return [dict(zip(head.split("\t"), line.split("\t"), strict=True)) for line in lines]
 
 
-def test_a_sound_data_set(verify, data, capsys):
+def test_a_good_data_set(verify, data, capsys):
     status = verify.main([str(data / "list.txt"), "--classes", str(data / "classes.txt")])
     out = capsys.readouterr()
     assert status == 0, out.err
@@ -52,7 +60,7 @@ def test_a_sound_data_set(verify, data, capsys):
     assert [entry.get("frames") for entry in journal] == [None, 12, 12, 12, 12]
 
 
-def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
+def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
     (data / "Two/e.avi").unlink()
     (data / "One/c.avi").write_bytes(b"")
     write_video(data / "Two/short.avi", numbered_frames(5), codec="mpeg4")
@@ -73,7 +81,7 @@ def test_everything_wrong_is_in_the_table(verify, data, capsys, monkeypatch):
     table = data / "list.verify.tsv"
     assert [(r["problem"], r["path"], r["line"]) for r in rows(table)] == expected
     assert "7 files, 2 good, 5 with problems" in out and str(table) in out
-    # other limits, and an addition to the list, need no decoding of what is known
+    # with other limits and a longer list, known files are not decoded again
     assert verify.main([*command, "--min-frames", "5", "--min-duration", "0"]) == 1
     assert "0 files to decode, 6 known or missing" in capsys.readouterr().err
     assert "short" not in [r["problem"] for r in rows(table)]
@@ -122,53 +130,54 @@ def test_wrong_lists(verify, data, tmp_path, capsys):
     (data / "no_names.txt").touch()
     arguments = [str(data / "list.txt"), "--classes", str(data / "no_names.txt")]
     assert verify.main(arguments) == 2 and "no_names.txt" in capsys.readouterr().err
-    # --out that would make the journal of a list's name: it is no journal, so it stays
+    # with this --out the journal would have the path of another file, which stays
     (data / "list.jsonl").write_text("keep me\n")
     assert verify.main([str(data / "list.txt"), "--out", str(data / "list.tsv")]) == 2
     assert "list.jsonl" in capsys.readouterr().err
     assert (data / "list.jsonl").read_text() == "keep me\n"
 
 
+def run_until(command, journal, lines):
+    """Start the command and return its process once the journal has some lines."""
+    process = subprocess.Popen(
+        command,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+        # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    limit = time.monotonic() + 60
+    while not journal.exists() or journal.read_text().count("\n") < lines:
+        assert process.poll() is None and time.monotonic() < limit
+        time.sleep(0.01)
+    return process
+
+
 @pytest.mark.slow
-def test_a_killed_run_goes_on_where_it_was(repo, tmp_path):
-    """Killed without warning amid many files: the second run decodes the others only."""
+def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys):
+    """The one test of the tool as a command: signals need a process."""
     noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
     first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
     for number in range(1, 60):
         os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
-    command += ["--workers", "2"]
     journal = tmp_path / "videos.verify.jsonl"
-    run = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count("\n") < 6:
-        assert run.poll() is None and time.monotonic() < limit
-        time.sleep(0.02)
-    run.send_signal(signal.SIGKILL)
-    run.wait()
+    arguments = [str(tmp_path / "videos"), "--workers", "1"]
+    command = [sys.executable, str(repo / "tools/data/verify.py"), *arguments]
+    process = run_until(command, journal, 6)
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
     done = journal.read_text().count("\n") - 1
     assert 5 <= done < 60
-    again = subprocess.run(command, capture_output=True, text=True, timeout=120)
-    assert again.returncode == 0, again.stderr
-    assert f"{60 - done} files to decode, {done} known" in again.stderr
-    assert "60 files, no problems" in again.stdout
+    process = run_until(command, journal, done + 4)
+    os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
+    assert f"{60 - done} files to decode, {done} known" in err
+    done = journal.read_text().count("\n") - 1
+    assert done < 60
+    assert verify.main(arguments) == 0
+    captured = capsys.readouterr()
+    assert f"{60 - done} files to decode, {done} known" in captured.err
+    assert "60 files, no problems" in captured.out
     assert journal.read_text().count("\n") == 61
-
-
-@pytest.mark.slow
-def test_an_interrupted_run_says_so(repo, tmp_path):
-    noise = np.random.default_rng(0).integers(0, 256, (40, 144, 176, 3), dtype=np.uint8)
-    first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
-    for number in range(1, 60):
-        os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    command = [sys.executable, str(repo / "tools/data/verify.py"), str(tmp_path / "videos")]
-    journal = tmp_path / "videos.verify.jsonl"
-    command += ["--workers", "1"]
-    run = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
-    limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count("\n") < 3:
-        assert run.poll() is None and time.monotonic() < limit
-        time.sleep(0.02)
-    os.killpg(run.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = run.communicate(timeout=60)
-    assert run.returncode == 130 and "resumes from here" in err and "Traceback" not in err

@@ -75,15 +75,15 @@ def read_action_list(path: Path) -> dict[int, str]:
     text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
     names: dict[int, str] = {}
     for block in _BLOCK.finditer(text):
-        place = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
+        where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
         fields: dict[str, str] = dict(_FIELD.findall(block[1]))
         name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
         if not name.startswith('"') or not number.isdecimal():
-            raise ValueError(f'{place}: the block has no name: "..." with id: or label_id: NUMBER')
+            raise ValueError(f'{where}: the block has no name: "..." with id: or label_id: NUMBER')
         if not 1 <= int(number) <= NUM_ACTIONS:
-            raise ValueError(f"{place}: id {number} is not in 1 to {NUM_ACTIONS}")
+            raise ValueError(f"{where}: id {number} is not in 1 to {NUM_ACTIONS}")
         if int(number) in names:
-            raise ValueError(f"{place}: id {number} is listed twice")
+            raise ValueError(f"{where}: id {number} is listed twice")
         names[int(number)] = re.sub(r"\\(.)", r"\1", name[1:-1])
     if not names:
         raise ValueError(
@@ -128,28 +128,28 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
     """
     found = Annotations(path)
     for line, cells in _rows(path):
-        place = f"{path}, line {line}"
+        where = f"{path}, line {line}"
         if len(cells) < 2 or not cells[0]:
-            raise ValueError(f"{place}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
+            raise ValueError(f"{where}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
         frame = found.frames.setdefault(
-            (cells[0], _second(cells[1], place)),
+            (cells[0], _second(cells[1], where)),
             KeyFrame(line),
         )
         if not any(cells[2:]):
             continue
         if len(cells) not in (7, 8):
             raise ValueError(
-                f"{place}: {len(cells)} cells, not 8: video_id,middle_frame_timestamp,"
+                f"{where}: {len(cells)} cells, not 8: video_id,middle_frame_timestamp,"
                 "x1,y1,x2,y2,action_id,person_id"
             )
-        corners = check_box([_number(cell, place) for cell in cells[2:6]], place, found.remarks)
-        action = _whole(cells[6], place, "action_id")
+        corners = check_box([_number(cell, where) for cell in cells[2:6]], where, found.remarks)
+        action = _whole(cells[6], where, "action_id")
         if action not in actions:
             raise ValueError(
-                f"{place}: action {action} is not in the action list, ids "
+                f"{where}: action {action} is not in the action list, ids "
                 f"{min(actions)} to {max(actions)}"
             )
-        person = _whole(cells[7], place, "person_id") if len(cells) == 8 and cells[7] else -1
+        person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
         if corners is None:
             continue
         own = frame.boxes.setdefault((corners, person), [])
@@ -162,7 +162,7 @@ def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
     return found
 
 
-def check_box(numbers: list[float], place: str, remarks: Counter[str]) -> Corners | None:
+def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corners | None:
     """Corners clipped to the frame; None for a box without width or height. Both are counted.
 
     Raises:
@@ -171,15 +171,15 @@ def check_box(numbers: list[float], place: str, remarks: Counter[str]) -> Corner
     x1, y1, x2, y2 = numbers
     shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
     if not all(math.isfinite(number) for number in numbers):
-        raise ValueError(f"{place}: {shown} has a coordinate that is not a number")
+        raise ValueError(f"{where}: {shown} has a coordinate that is not a number")
     if min(numbers) < -OVERSHOOT or max(numbers) > 1 + OVERSHOOT:
         raise ValueError(
-            f"{place}: {shown} is outside the frame: coordinates must be relative to width and "
+            f"{where}: {shown} is outside the frame: coordinates must be relative to width and "
             "height, 0 to 1 (divide pixels by them)"
         )
     if x1 > x2 or y1 > y2:
         raise ValueError(
-            f"{place}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 are required"
+            f"{where}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 are required"
         )
     if min(numbers) < 0 or max(numbers) > 1:
         remarks[f"boxes outside the frame by up to {OVERSHOOT:g}, clipped to it"] += 1
@@ -240,20 +240,20 @@ class Detections:
     def _add_csv(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
         """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
         for line, cells in _rows(path):
-            place = f"{path}, line {line}"
+            where = f"{path}, line {line}"
             if len(cells) != 8:
                 raise ValueError(
-                    f"{place}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
+                    f"{where}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
                     "action_id (may be empty),score"
                 )
-            key = self._key(cells[0], cells[1], place, videos)
-            score = _number(cells[7], place)
+            key = self._key(cells[0], cells[1], where, videos)
+            score = _number(cells[7], where)
             if not 0 <= score <= 1:
                 raise ValueError(
-                    f"{place}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
+                    f"{where}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
                     "(the last column of annotations is person_id, that of detections a score)"
                 )
-            corners = check_box([_number(cell, place) for cell in cells[2:6]], place, self.remarks)
+            corners = check_box([_number(cell, where) for cell in cells[2:6]], where, self.remarks)
             self._add(key, corners, score, min_score)
             self.files[path] += 1
 
@@ -266,22 +266,22 @@ class Detections:
                 '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
             )
         for name, value in content.items():
-            place = f"{path}, key {name!r}"
+            where = f"{path}, key {name!r}"
             video, comma, second = name.rpartition(",") if isinstance(name, str) else ("", "", "")
             if not comma:
-                raise ValueError(f"{place} is not VIDEO,TIMESTAMP")
-            key = self._key(video, second, place, videos)
-            for row, numbers in enumerate(_proposals(value, place).tolist()):
-                corners = check_box(numbers[:4], f"{place}, row {row}", self.remarks)
+                raise ValueError(f"{where} is not VIDEO,TIMESTAMP")
+            key = self._key(video, second, where, videos)
+            for row, numbers in enumerate(_proposals(value, where).tolist()):
+                corners = check_box(numbers[:4], f"{where}, row {row}", self.remarks)
                 self._add(key, corners, numbers[4], min_score)
                 self.files[path] += 1
 
-    def _key(self, video: str, second: str, place: str, videos: Mapping[str, object]) -> Key:
+    def _key(self, video: str, second: str, where: str, videos: Mapping[str, object]) -> Key:
         if video not in videos:
             raise ValueError(
-                f"{place}: video {video!r} is not in the annotation files; {nearest(video, videos)}"
+                f"{where}: video {video!r} is not in the annotation files; {nearest(video, videos)}"
             )
-        return video, _second(second, place)
+        return video, _second(second, where)
 
     def _add(self, key: Key, corners: Corners | None, score: float, min_score: float) -> None:
         if score < min_score:
@@ -291,7 +291,7 @@ class Detections:
             own[corners] = max(score, own.get(corners, 0.0))
 
 
-def _proposals(value: Any, place: str) -> np.ndarray:
+def _proposals(value: Any, where: str) -> np.ndarray:
     """(n, 5) float64 of one key frame."""
     try:
         table = np.asarray(value, dtype=np.float64)
@@ -301,11 +301,11 @@ def _proposals(value: Any, place: str) -> np.ndarray:
         return np.zeros((0, 5))
     if table.ndim != 2 or table.shape[1] != 5:
         shape = table.shape if isinstance(value, np.ndarray) else type(value).__name__
-        raise ValueError(f"{place}: {shape}, not an array (n, 5) of x1, y1, x2, y2, score")
+        raise ValueError(f"{where}: {shape}, not an array (n, 5) of x1, y1, x2, y2, score")
     wrong = ~((table[:, 4] >= 0) & (table[:, 4] <= 1))
     if wrong.any():
         row = int(wrong.argmax())
-        raise ValueError(f"{place}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
+        raise ValueError(f"{where}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
     return table
 
 
@@ -322,24 +322,24 @@ def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
             raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
 
 
-def _second(text: str, place: str) -> int:
-    second = _whole(text, place, "time stamp")
+def _second(text: str, where: str) -> int:
+    second = _whole(text, where, "time stamp")
     if not FIRST_SECOND <= second <= LAST_SECOND:
         raise ValueError(
-            f"{place}: time stamp {second} is not in the annotated seconds "
+            f"{where}: time stamp {second} is not in the annotated seconds "
             f"{FIRST_SECOND} to {LAST_SECOND}"
         )
     return second
 
 
-def _whole(text: str, place: str, what: str) -> int:
+def _whole(text: str, where: str, what: str) -> int:
     if not text.isdecimal():
-        raise ValueError(f"{place}: {what} {text!r} is not a whole number")
+        raise ValueError(f"{where}: {what} {text!r} is not a whole number")
     return int(text)
 
 
-def _number(text: str, place: str) -> float:
+def _number(text: str, where: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise ValueError(f"{place}: {text!r} is not a number") from None
+        raise ValueError(f"{where}: {text!r} is not a number") from None

@@ -32,7 +32,7 @@ class Located:
 def list_videos(folder: Path) -> list[str]:
     """All video files below a folder at any depth, sorted, relative to it.
 
-    Hidden files and folders are left out. Links to folders are followed.
+    Hidden files and folders are left out; links to folders are followed.
     """
     return sorted(path.replace(os.sep, "/") for path in find_files(folder, VIDEO_EXTENSIONS))
 

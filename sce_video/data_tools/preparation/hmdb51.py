@@ -89,14 +89,14 @@ def read_class_split(path: Path) -> dict[str, str | None]:
     for number, line in read_lines(path):
         name, _, mark = line.rpartition(" ")
         name = name.strip()
-        place = f"{path}, line {number}"
+        where = f"{path}, line {number}"
         if not name or "/" in name or mark not in _MARKS:
             raise ValueError(
-                f"{place}: {line!r} must be 'NAME.avi MARK' with mark 0 (not used), 1 (train) "
+                f"{where}: {line!r} must be 'NAME.avi MARK' with mark 0 (not used), 1 (train) "
                 "or 2 (test)"
             )
         if name in parts:
-            raise ValueError(f"{place}: {name!r} is listed twice")
+            raise ValueError(f"{where}: {name!r} is listed twice")
         parts[name] = _MARKS[mark]
     return parts
 

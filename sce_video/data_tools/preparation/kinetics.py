@@ -121,14 +121,14 @@ def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
             for cells in reader:
                 if not cells:
                     continue
-                place = f"{path}, line {reader.line_num}"
+                where = f"{path}, line {reader.line_num}"
                 if len(cells) != len(header):
                     raise ValueError(
-                        f"{place}: {len(cells)} columns, but the header has {len(header)}"
+                        f"{where}: {len(cells)} columns, but the header has {len(header)}"
                     )
-                class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, place)
+                class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, where)
                 if name in rows:
-                    raise ValueError(f"{place}: {name!r} is listed twice")
+                    raise ValueError(f"{where}: {name!r} is listed twice")
                 rows[name] = CsvRow(class_name, reader.line_num)
         except (csv.Error, UnicodeDecodeError) as error:
             raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
@@ -137,20 +137,20 @@ def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
     return rows
 
 
-def _parse_row(row: Mapping[str, str], part: str, place: str) -> tuple[str, str]:
+def _parse_row(row: Mapping[str, str], part: str, where: str) -> tuple[str, str]:
     """(class, name) of a row."""
     class_name, video, start, end, split = (row[column].strip() for column in _COLUMNS)
     if not class_name:
-        raise ValueError(f"{place}: no label")
+        raise ValueError(f"{where}: no label")
     if not _YOUTUBE_ID.fullmatch(video):
-        raise ValueError(f"{place}: youtube_id {video!r} does not have 11 letters, digits, - or _")
+        raise ValueError(f"{where}: youtube_id {video!r} does not have 11 letters, digits, - or _")
     if not (start.isdecimal() and end.isdecimal() and int(start) < int(end)):
         raise ValueError(
-            f"{place}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
+            f"{where}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
             "smaller than the second"
         )
     if split not in _SPLIT_MARKS[part]:
-        raise ValueError(f"{place}: split {split!r} in the file of split {part!r}")
+        raise ValueError(f"{where}: split {split!r} in the file of split {part!r}")
     return class_name, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4"
 
 
@@ -311,13 +311,13 @@ def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entr
     everywhere = {_clip(entry.name)[:11] for entry in whole.entries}
     wanted: set[str] = set()
     for number, line in read_lines(path):
-        place = f"{path}, line {number}"
+        where = f"{path}, line {number}"
         if not _YOUTUBE_ID.fullmatch(line):
-            raise ValueError(f"{place}: {line!r} does not have 11 letters, digits, - or _")
+            raise ValueError(f"{where}: {line!r} does not have 11 letters, digits, - or _")
         if line not in known:
             why = "is of a class that is not in K200" if line in everywhere else "is unknown"
-            raise ValueError(f"{place}: id {line!r} {why} ({whole.title})")
+            raise ValueError(f"{where}: id {line!r} {why} ({whole.title})")
         if line in wanted:
-            raise ValueError(f"{place}: id {line!r} is listed twice")
+            raise ValueError(f"{where}: id {line!r} is listed twice")
         wanted.add(line)
     return [entry for entry in entries if _clip(entry.name)[:11] in wanted]

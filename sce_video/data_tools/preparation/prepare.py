@@ -64,7 +64,7 @@ def prepare(
     """
     stream = stream if stream is not None else sys.stdout
     _check_distinct(located)
-    missing = {name: place.missing for name, place in located.items() if place.missing}
+    missing = {name: location.missing for name, location in located.items() if location.missing}
     unreadable = _unreadable(located, options, missing)
     rows = count_rows(official, missing, unreadable, options.check)
     _print(format_table(rows), stream)
@@ -91,10 +91,12 @@ def _print(text: str, stream: TextIO) -> None:
 def _check_distinct(located: Mapping[str, Located]) -> None:
     """Refuse two names for one file: a video could be in train and test."""
     name_of: dict[str, str] = {}
-    for name, place in located.items():
-        other = name_of.setdefault(place.path, name)
+    for name, location in located.items():
+        other = name_of.setdefault(location.path, name)
         if other != name:
-            raise ValueError(f"{other!r} and {name!r} of the lists are the same file, {place.path}")
+            raise ValueError(
+                f"{other!r} and {name!r} of the lists are the same file, {location.path}"
+            )
 
 
 def _unreadable(
@@ -102,8 +104,8 @@ def _unreadable(
 ) -> dict[str, str]:
     """Problems of the existing files by name; broken links are added to ``missing``."""
     full = {
-        os.path.join(options.root, place.path): name
-        for name, place in located.items()
+        os.path.join(options.root, location.path): name
+        for name, location in located.items()
         if name not in missing
     }
     if not options.check:
@@ -130,9 +132,9 @@ def _notes(
     """Notes that are printed below the table."""
     notes = [f"note: {note}" for note in official.notes]
     remarks: dict[str, list[str]] = {}
-    for name, place in located.items():
-        if place.remark is not None:
-            remarks.setdefault(place.remark, []).append(name)
+    for name, location in located.items():
+        if location.remark is not None:
+            remarks.setdefault(location.remark, []).append(name)
     for remark, names in remarks.items():
         example = f"{names[0]}: {located[names[0]].path}"
         notes.append(f"note: {len(names):,} files {remark}, for example {example}")

@@ -97,22 +97,22 @@ def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
     label_of = {name: label for label, name in enumerate(classes)}
     entries: dict[str, Entry] = {}
     for number, item in enumerate(_load(path, list, '[{"id": ..., "template": ...}, ...]'), 1):
-        place = f"{path}, entry {number}"
+        where = f"{path}, entry {number}"
         if not isinstance(item, dict) or not {"id", "template"} <= item.keys():
-            raise ValueError(f"{place}: {_short(item)} has no 'id' and 'template'")
+            raise ValueError(f"{where}: {_short(item)} has no 'id' and 'template'")
         video, template = item["id"], item["template"]
         if not isinstance(video, str | int) or not str(video).isdecimal():
-            raise ValueError(f"{place}: id {video!r} is not a number")
+            raise ValueError(f"{where}: id {video!r} is not a number")
         if not isinstance(template, str):
-            raise ValueError(f"{place} (id {video}): template {template!r} is not a string")
+            raise ValueError(f"{where} (id {video}): template {template!r} is not a string")
         name = re.sub(r"[\[\]]", "", template)
         if name not in label_of:
             raise ValueError(
-                f"{place} (id {video}): unknown template {template!r}; {nearest(name, label_of)}"
+                f"{where} (id {video}): unknown template {template!r}; {nearest(name, label_of)}"
             )
         file_name = f"{video}.webm"
         if file_name in entries:
-            raise ValueError(f"{place}: id {video} is listed twice")
+            raise ValueError(f"{where}: id {video} is listed twice")
         entries[file_name] = Entry(file_name, label_of[name])
     return tuple(entries.values())
 

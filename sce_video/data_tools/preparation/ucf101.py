@@ -71,14 +71,14 @@ def read_class_index(path: Path) -> tuple[str, ...]:
     names: list[str] = []
     for number, line in read_lines(path):
         index, _, name = line.partition(" ")
-        place = f"{path}, line {number}"
+        where = f"{path}, line {number}"
         if index != str(len(names) + 1) or not name.strip():
             raise ValueError(
-                f"{place}: {line!r} must be '{len(names) + 1} CLASS': classes are numbered from 1 "
+                f"{where}: {line!r} must be '{len(names) + 1} CLASS': classes are numbered from 1 "
                 "without gaps"
             )
         if name.strip() in names:
-            raise ValueError(f"{place}: class {name.strip()!r} is listed twice")
+            raise ValueError(f"{where}: class {name.strip()!r} is listed twice")
         names.append(name.strip())
     return tuple(names)
 
@@ -96,24 +96,24 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
     label_of = {name.lower(): label for label, name in enumerate(classes)}
     entries: dict[str, Entry] = {}
     for number, line in read_lines(path):
-        place = f"{path}, line {number}"
+        where = f"{path}, line {number}"
         words = line.split()
         folder, _, name = words[0].partition("/")
         if len(words) != (2 if labelled else 1) or not folder or not name or "/" in name:
             expected = "CLASS/FILE.avi NUMBER" if labelled else "CLASS/FILE.avi"
-            raise ValueError(f"{place}: {line!r} must be '{expected}'")
+            raise ValueError(f"{where}: {line!r} must be '{expected}'")
         label = label_of.get(folder.lower())
         if label is None:
             raise ValueError(
-                f"{place}: unknown class {folder!r}; {nearest(folder, classes)} (classInd.txt)"
+                f"{where}: unknown class {folder!r}; {nearest(folder, classes)} (classInd.txt)"
             )
         if labelled and words[1] != str(label + 1):
             raise ValueError(
-                f"{place}: {line!r} gives number {words[1]}, but classInd.txt numbers "
+                f"{where}: {line!r} gives number {words[1]}, but classInd.txt numbers "
                 f"{folder} {label + 1}"
             )
         if words[0] in entries:
-            raise ValueError(f"{place}: {words[0]!r} is listed twice")
+            raise ValueError(f"{where}: {words[0]!r} is listed twice")
         entries[words[0]] = Entry(words[0], label)
     return tuple(entries.values())
 

@@ -36,7 +36,7 @@ _STORAGE = {
     errno.EACCES: "no permission to write",
     errno.EPERM: "no permission to write",
     errno.EIO: "the disk reports an error",
-    errno.ENOENT: "the folder is gone",
+    errno.ENOENT: "the folder does not exist any more",
     errno.ESTALE: "the network file system lost the file",
 }
 

@@ -36,7 +36,7 @@ def write(path, text):
 # -- annotations ------------------------------------------------------------------------------
 
 
-def test_rows_of_one_box_are_joined(tmp_path):
+def test_rows_of_one_box_are_merged(tmp_path):
     rows = [
         "-5KQ66BBWC4,0902,0.077,0.151,0.283,0.811,80,1",
         "-5KQ66BBWC4,0902,0.226,0.032,0.366,0.497,12,0",
@@ -106,7 +106,7 @@ def test_an_empty_file_is_named(tmp_path):
         read_annotations(write(tmp_path / "a.csv", "\n"), NAMES)
 
 
-def test_boxes_are_cut_by_a_trifle_only():
+def test_boxes_are_clipped_within_the_tolerance_only():
     remarks = Counter()
     assert check_box([-0.005, 0.0, 1.005, 1.0], "here", remarks) == (0, 0, 1, 1)
     assert check_box([0.0, 0.0, 1.0, 1.0], "here", remarks) == (0, 0, 1, 1)
@@ -114,7 +114,9 @@ def test_boxes_are_cut_by_a_trifle_only():
     for numbers in ([-0.0051, 0, 1, 1], [0, 0, 1, 1.0051]):
         with pytest.raises(ValueError, match="here: .* outside"):
             check_box(numbers, "here", remarks)
-    assert check_box([1.0, 0.1, 1.004, 0.2], "here", remarks) is None  # nothing of it is left
+    assert (
+        check_box([1.0, 0.1, 1.004, 0.2], "here", remarks) is None
+    )  # nothing of it is inside the frame
     assert check_box([0.2, 0.1, 0.4, 0.1], "here", remarks) is None
     assert remarks["boxes without width or height, left out"] == 2
 
@@ -173,7 +175,7 @@ def test_scored_actions_are_marked():
         merge_actions({4: "fall"}, every)
 
 
-def test_without_the_full_list_the_others_are_called_by_their_ids():
+def test_without_the_full_list_other_actions_are_named_by_their_ids():
     unscored = (2, 16, 75)
     scored = {i: f"name {i}" for i in range(1, 81) if i not in unscored}
     actions = merge_actions(scored, None)
@@ -195,9 +197,9 @@ def detections_of(path, min_score=0.9, videos=("film", "-a")):
 def test_slowfast_detections(tmp_path):
     rows = [
         "film,0902,0.036,0.098,0.550,0.979,,0.995518",
-        "film,0902,0.036,0.098,0.550,0.979,12,0.995518",  # a row an action: one box
+        "film,0902,0.036,0.098,0.550,0.979,12,0.995518",  # one row per action, one box
         "film,0902,0.1,0.2,0.3,0.4,,0.9",
-        "film,0902,0.1,0.2,0.3,0.4,,0.97",  # said twice: the better score counts
+        "film,0902,0.1,0.2,0.3,0.4,,0.97",  # listed twice: the higher score counts
         "film,0902,0.1,0.2,0.3,0.4,,0.93",
         "film,0903,0.1,0.2,0.3,0.4,,0.9",
         "-a,1798,0.1,0.2,0.3,0.4,,0.899999",
@@ -308,7 +310,7 @@ def test_plain_data_is_read(tmp_path, protocol):
 
 
 @pytest.mark.parametrize("core", ["core", "_core"])
-def test_the_arrays_of_older_and_newer_numpy(tmp_path, core):
+def test_arrays_of_old_and_new_numpy(tmp_path, core):
     text = pickle.dumps({"a": np.arange(3.0)}, protocol=2)
     for old in (b"numpy._core.multiarray", b"numpy.core.multiarray"):
         text = text.replace(old, b"numpy.%s.multiarray" % core.encode())
@@ -317,7 +319,7 @@ def test_the_arrays_of_older_and_newer_numpy(tmp_path, core):
     assert load_plain_pickle(path)["a"].tolist() == [0, 1, 2]
 
 
-def test_the_arrays_of_python_2(tmp_path):
+def test_arrays_of_python_2(tmp_path):
     """Python 2 writes the bytes as text, here by hand: ndarray of two f8, and its dtype."""
     raw = struct.pack("<2d", 1.5, -2.0)
     text = (
@@ -338,7 +340,7 @@ class _Evil:
     def __reduce__(self):
         return self.made
 
-    def __repr__(self):  # names the test, alike in every process
+    def __repr__(self):  # the test id, equal in all processes
         return f"_Evil({self.made[0].__name__})"
 
 
@@ -363,7 +365,7 @@ class _Evil:
     ids=str,
 )
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-def test_anything_else_is_refused(tmp_path, value, wanted, protocol):
+def test_other_objects_are_refused(tmp_path, value, wanted, protocol):
     path, mark = tmp_path / "p.pkl", tmp_path / "mark"
     if isinstance(value, _Evil):
         function, arguments = value.made
@@ -380,7 +382,7 @@ def test_anything_else_is_refused(tmp_path, value, wanted, protocol):
 
 
 def _malformed():
-    """Pickles that name only what is allowed, and put it together wrongly."""
+    """Pickles of allowed names only, assembled wrongly."""
     good = pickle.dumps(np.arange(4.0), protocol=2)
     yield "more rows than bytes", good.replace(b"K\x04\x85", b"K\x05\x85")
     yield "a negative side", good.replace(b"K\x04\x85", b"J\xff\xff\xff\xff\x85")
@@ -416,8 +418,8 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path):
     read = 0
     for _ in range(300):
         text = bytearray(good)
-        for place in rng.integers(0, len(text), 3):
-            text[place] = rng.integers(0, 256)
+        for index in rng.integers(0, len(text), 3):
+            text[index] = rng.integers(0, 256)
         path.write_bytes(text)
         try:
             load_plain_pickle(path)
@@ -427,7 +429,7 @@ def test_damaged_pickles_never_do_more_than_raise(tmp_path):
     assert 0 < read < 300  # numbers in the arrays may change
 
 
-def test_a_pickle_that_is_not_there(tmp_path):
+def test_a_missing_pickle(tmp_path):
     with pytest.raises(FileNotFoundError):
         load_plain_pickle(tmp_path / "none.pkl")
 
@@ -435,7 +437,7 @@ def test_a_pickle_that_is_not_there(tmp_path):
 # -- videos and options -----------------------------------------------------------------------
 
 
-def test_how_long_a_video_lasts(tmp_path):
+def test_the_duration_of_a_video(tmp_path):
     for name in ("v.mp4", "v.mkv"):
         path = write_video(tmp_path / name, numbered_frames(45), fps=30)
         assert probe_video(str(path)) == pytest.approx(1.5, abs=0.05)
@@ -445,7 +447,7 @@ def test_how_long_a_video_lasts(tmp_path):
     assert "cannot be opened" in probe_video(str(tmp_path / "none.mp4"))
 
 
-def test_options_that_cannot_be(tmp_path):
+def test_invalid_options(tmp_path):
     with pytest.raises(ValueError, match="min_score must be from 0 to 1"):
         AvaOptions(root=tmp_path, min_score=1.5)
     with pytest.raises(ValueError, match="not both"):

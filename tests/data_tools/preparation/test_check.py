@@ -1,4 +1,4 @@
-"""Parallel checks: good files, bad files, and files that hang or crash the decoder."""
+"""check_files: good files, bad files, and files that hang or crash the decoder."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ import pytest
 from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
+from sce_video.data_tools import process_pool
 from sce_video.data_tools.preparation.check import check_files, first_frame_error
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_crashes_and_hangs_cost_one_file_only(workers):
+def test_crashes_and_hangs_affect_one_file_only(workers, monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
     paths = [f"good{i}" for i in range(20)]
     paths[3:3] = ["bad", "crash1", "hang", "crash2", "exit", "error"]
     done = []
@@ -22,15 +24,15 @@ def test_crashes_and_hangs_cost_one_file_only(workers):
     found = check_files(
         paths,
         workers=workers,
-        time_limit=1.0,
-        check=preparation_fakes.judge,
+        time_limit=0.5,
+        check=preparation_fakes.fail_by_name,
         advance=lambda: done.append(1),
     )
     assert time.monotonic() - start < 20
     assert found == {
         "bad": "bad",
         "crash1": "the decoder crashed: the process was killed by SIGKILL",
-        "hang": "not done after 1 s",
+        "hang": "not done after 0.5 s",
         "crash2": "the decoder crashed: the process was killed by SIGKILL",
         "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",
@@ -44,7 +46,7 @@ def test_no_files():
     assert check_files([], workers=2, time_limit=1.0) == {}
 
 
-def test_work_is_shared():
+def test_files_are_spread_over_the_processes():
     found = check_files(
         list("abcdef"), workers=3, time_limit=5.0, check=preparation_fakes.own_process
     )
@@ -90,7 +92,7 @@ def test_first_frame_error(tmp_path):
 
 
 def test_only_the_first_frame_is_decoded(tmp_path):
-    """A file damaged further on is for verify.py to find: this check is the quick one."""
+    """verify.py finds damage further on; this check is the fast one."""
     path = write_video(tmp_path / "v.avi", numbered_frames(40), codec="mpeg4", options={"g": "1"})
     data = bytearray(path.read_bytes())
     middle = len(data) // 2

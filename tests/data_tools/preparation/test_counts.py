@@ -32,7 +32,7 @@ def test_rows_by_hand():
     ]
 
 
-def test_what_counts_as_agreement():
+def test_when_counts_agree():
     def result(missing, unreadable, published_files=None):
         rows = count_rows(_lists(published_files), missing, unreadable)
         return next(row.agrees for row in rows if row.title == "train")
@@ -40,7 +40,7 @@ def test_what_counts_as_agreement():
     assert result(set(), set())
     assert not result({"t0"}, set())
     assert not result(set(), {"t0"})
-    # Kinetics: 1,198 of the 1,200 can be had.
+    # Kinetics: 1,198 of the 1,200 can be downloaded.
     assert result({"t0", "t1"}, set(), 1198)
     assert not result({"t0", "t1", "t2"}, set(), 1198)
     assert not result({"t0", "t1"}, {"t2"}, 1198)
@@ -53,7 +53,7 @@ def test_without_a_check():
     assert {row.unreadable for row in rows[1:]} == {"not checked"}
 
 
-def test_the_table_lines_up():
+def test_the_columns_of_the_table_are_aligned():
     lines = format_table(count_rows(_lists(), {"t0"}, set())).splitlines()
     assert lines[0].split("  ")[-1].strip() == "result"
     column = lines[0].index("in the list") + len("in the list")

@@ -27,7 +27,7 @@ def test_a_link_to_a_folder_elsewhere_is_followed(tmp_path):
     assert list_videos(tmp_path / "root") == ["classes/x.avi"]
 
 
-def test_exact_names_go_first(tmp_path):
+def test_exact_names_take_precedence(tmp_path):
     _touch(tmp_path, "v/A/x.avi", "v/a/x.avi", "v/B/Y.avi")
     names = ["A/x.avi", "a/x.avi", "b/y.avi", "A/X.avi", "c/z.avi"]
     located = locate_by_name(tmp_path, tmp_path / "v", names)

@@ -48,10 +48,10 @@ def test_the_official_files(tree):
     assert [split.per_class for split in official.splits] == [70, 30] * 3
     located = locate_hmdb51(tree, official)
     assert located[odd.name].path == f"hmdb51_org/brush_hair/{ODD}"
-    assert all(place.missing is None for place in located.values())
+    assert all(location.missing is None for location in located.values())
 
 
-def test_a_name_is_no_pattern(tree):
+def test_a_name_is_not_a_glob_pattern(tree):
     """A glob would read [...], * and ? of the name, and find another file or none."""
     official = read_hmdb51(tree)
     folder = tree / "hmdb51_org/brush_hair"
@@ -59,7 +59,7 @@ def test_a_name_is_no_pattern(tree):
     assert locate_hmdb51(tree, official)[f"brush_hair/{ODD}"].missing == "no such file"
 
 
-def test_class_folders_elsewhere(tree):
+def test_class_folders_at_another_path(tree):
     (tree / "hmdb51_org").rename(tree / "videos")
     official = read_hmdb51(tree)
     with pytest.raises(FileNotFoundError, match="folder of videos: looked for .*hmdb51_org"):
@@ -92,7 +92,7 @@ def test_a_class_without_one_of_its_splits(tree):
         read_hmdb51(tree)
 
 
-def test_empty_folders_say_what_belongs_where(tmp_path):
+def test_empty_folders_are_reported_with_the_layout(tmp_path):
     with pytest.raises(FileNotFoundError, match=r"(.|\n)*hmdb51_org/brush_hair/April_09"):
         read_hmdb51(tmp_path)
     (tmp_path / "testTrainMulti_7030_splits").mkdir()
@@ -101,7 +101,7 @@ def test_empty_folders_say_what_belongs_where(tmp_path):
 
 
 def test_full_size_agrees_and_one_video_less_does_not(tmp_path):
-    """51 classes: 70 train, 30 test a split, and unused ones up to 6,766."""
+    """51 classes, 70 training and 30 test videos per split, and unused ones up to 6,766."""
     folder = tmp_path / "testTrainMulti_7030_splits"
     folder.mkdir()
     extra = [6766 // 51 + (i < 6766 % 51) for i in range(51)]

@@ -59,13 +59,13 @@ def test_the_official_files(tree):
     assert (class_map.file_name, class_map.names) == ("k400_classes.txt", CLASSES)
     assert class_map.published == 400
     located = locate_kinetics(tree, official)
-    assert {name: place.path for name, place in located.items()} == {
+    assert {name: location.path for name, location in located.items()} == {
         name: name for name in (A, B, C, D, E, F)
     }
-    assert not any(place.missing or place.remark for place in located.values())
+    assert not any(location.missing or location.remark for location in located.values())
 
 
-def test_other_places_and_names_of_the_csv_files(tree):
+def test_other_paths_and_names_of_the_csv_files(tree):
     expected = read_kinetics400(tree)
     # One more column, as the CVD Foundation has it, and DeepMind's name and mark for validation.
     text = "".join(f"{line},0\n" for line in VAL_ROWS.replace(",val", ",validate").splitlines())
@@ -114,10 +114,10 @@ def test_videos_in_sub_folders_and_by_class(tree):
     assert locate_kinetics(tree, official, tree / "mine")[E].path == f"mine/{moves[E]}"
 
 
-def test_replacements_go_first(tree):
+def test_replacements_take_precedence(tree):
     folder = "replacement/replacement_for_corrupted_k400"
     _write(tree / folder / "aaaaaaaaaaa_000003_000013.mp4")
-    _write(tree / folder / "ccccccccccc_000000_000010.mp4")  # by its id, whatever the seconds
+    _write(tree / folder / "ccccccccccc_000000_000010.mp4")  # by its id, at any seconds
     (tree / C).unlink()
     located = locate_kinetics(tree, read_kinetics400(tree))
     assert located[A].path == f"{folder}/aaaaaaaaaaa_000003_000013.mp4"
@@ -160,7 +160,7 @@ def test_bad_csv(tmp_path, text, message):
         read_csv(path, "train")
 
 
-def test_a_class_that_training_does_not_have(tree):
+def test_a_class_that_is_not_in_the_training_list(tree):
     path = tree / "annotations/val.csv"
     path.write_text(path.read_text() + "Zumbas,ggggggggggg,8,18,val\n")
     with pytest.raises(ValueError, match=r"val.csv, line 4: unknown class 'Zumbas'; .*'zumba'"):
@@ -196,7 +196,7 @@ def test_k200_by_classes(tree):
     assert official.class_maps[1].file_name == "k200_classes.txt"
     assert official.class_maps[1].published == 200
     assert "all videos of its classes" in official.notes[-1]
-    assert official.names() == [A, B, C, D, E, F]  # no video counts twice
+    assert official.names() == [A, B, C, D, E, F]  # no video is counted twice
 
 
 def test_k200_by_ids(tree):

@@ -1,4 +1,4 @@
-"""Files are written whole or not at all, and never over other content unasked."""
+"""Lists are written atomically and replace other content on demand only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_written_unchanged_replaced_removed(tmp_path):
     with pytest.raises(ValueError, match=r"differ from the new result: [^,]*b\.txt\. Nothing"):
         write_outputs(folder, changed)
     assert (folder / "b.txt").read_text() == "2\n"
-    assert not (folder / "c.txt").exists()  # not a part of the result either
+    assert not (folder / "c.txt").exists()  # not in the result
     actions = write_outputs(folder, changed, force=True)
     assert actions == {"a.txt": "unchanged", "b.txt": "removed", "c.txt": "written"}
     with pytest.raises(ValueError, match=r"a\.txt.*c\.txt.*--force"):
@@ -49,7 +49,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path, monkeypatch):
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == {"a.txt": "old"}
 
 
-def test_names_that_are_no_utf8_survive(tmp_path):
+def test_names_that_are_not_utf8_are_kept(tmp_path):
     name = os.fsdecode(b"caf\xe9.avi 0\n")
     write_outputs(tmp_path, {"a.txt": name})
     assert (tmp_path / "a.txt").read_bytes() == b"caf\xe9.avi 0\n"

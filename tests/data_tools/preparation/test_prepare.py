@@ -1,4 +1,4 @@
-"""The shared part: lists, reports and notes, for videos that are only looked for."""
+"""Lists, reports and notes, for videos that are not opened."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ def _prepare(tmp_path, names, located, **options):
     return agrees, stream.read()
 
 
-def test_odd_paths_come_back_from_the_list(tmp_path):
+def test_unusual_paths_can_be_read_from_the_list(tmp_path):
     names = ["two words.avi", "a\ttab.avi", "7 8.avi", "#&(;[!*?.avi", os.fsdecode(b"caf\xe9.avi")]
     for name in names:
         (tmp_path / name).touch()
     located = {name: Located(name, remark="of odd names") for name in reversed(names)}
     agrees, text = _prepare(tmp_path, names, located)
-    assert agrees  # nothing is published but the two classes
+    assert agrees  # only the number of classes is published
     videos = read_annotation_list(str(tmp_path / "a.txt"))
     assert [videos.path(i) for i in range(5)] == names
     assert videos.labels.tolist() == [0, 1, 0, 1, 0]
@@ -52,7 +52,7 @@ def test_many_missing_files_are_counted_and_all_reported(tmp_path):
     located = {
         name: Located(name, "no such file" if i < 7 else None) for i, name in enumerate(names)
     }
-    _, text = _prepare(tmp_path, names, located)  # 07 to 10 are links to nothing, say
+    _, text = _prepare(tmp_path, names, located)  # 07 to 10 stand for broken links
     assert "missing (missing_x.txt): 11 files, left out of the lists" in text
     assert "  04.avi: no such file\n  and 6 more\n" in text
     assert (tmp_path / "a.txt").read_text() == "11.avi 1\n"
@@ -60,7 +60,7 @@ def test_many_missing_files_are_counted_and_all_reported(tmp_path):
     assert (tmp_path / "missing_x.txt").read_text() == report
 
 
-def test_a_split_with_nothing_left(tmp_path):
+def test_a_split_without_videos(tmp_path):
     located = {"a.avi": Located("a.avi", "no such file")}
     with pytest.raises(ValueError, match=r"none of the 1 videos of a\.txt"):
         _prepare(tmp_path, ["a.avi"], located)
@@ -77,7 +77,7 @@ def test_two_names_of_one_file(tmp_path):
         _prepare(tmp_path, ["a.avi", "A.avi"], located)
 
 
-def test_text_files_of_any_system(tmp_path):
+def test_text_files_of_all_systems(tmp_path):
     (tmp_path / "list.txt").write_bytes(b"\xef\xbb\xbf1 a\r\n\r\n  2 b \n3 \xe9")
     assert read_lines(tmp_path / "list.txt") == [(1, "1 a"), (3, "2 b"), (4, "3 \udce9")]
     with pytest.raises(ValueError, match="is a folder"):

@@ -35,10 +35,10 @@ def _dump(folder, prefix="something-something-v2-"):
 
 
 @pytest.mark.parametrize("prefix", ["something-something-v2-", ""])
-@pytest.mark.parametrize("place", ["labels", ".", "given"])
-def test_the_official_files(tmp_path, prefix, place):
-    _dump(tmp_path / place, prefix)
-    official = read_ssv2(tmp_path, tmp_path / "given" if place == "given" else None)
+@pytest.mark.parametrize("folder", ["labels", ".", "given"])
+def test_the_official_files(tmp_path, prefix, folder):
+    _dump(tmp_path / folder, prefix)
+    official = read_ssv2(tmp_path, tmp_path / "given" if folder == "given" else None)
     assert official.class_maps[0].names == CLASSES
     assert official.class_maps[0].published == 174
     train, val = official.splits
@@ -98,7 +98,7 @@ def test_bad_labels(tmp_path, labels, message):
         read_labels(path)
 
 
-def test_no_json(tmp_path):
+def test_a_file_that_is_not_json(tmp_path):
     (tmp_path / "train.json").write_text('[{"id": "5",')
     with pytest.raises(ValueError, match=r"train.json is not a JSON file: .*line 1"):
         read_entries(tmp_path / "train.json", CLASSES)
@@ -112,7 +112,7 @@ def test_a_video_in_train_and_validation(tmp_path):
 
 
 @pytest.mark.parametrize("gone", ["labels", "train", "validation"])
-def test_a_missing_file_says_what_belongs_where(tmp_path, gone):
+def test_a_missing_file_is_reported_with_the_layout(tmp_path, gone):
     _dump(tmp_path / "labels", "")
     (tmp_path / f"labels/{gone}.json").unlink()
     with pytest.raises(FileNotFoundError, match=rf"no {gone} file: looked for (.|\n)*/78687\.webm"):

@@ -64,7 +64,9 @@ def test_the_official_files(tree):
     assert [split.published for split in official.splits] == [9537, 3783, 9586, 3734, 9624, 3696]
     located = locate_ucf101(tree, official)
     assert len(located) == 4
-    assert all(place.missing is None and place.remark is None for place in located.values())
+    assert all(
+        location.missing is None and location.remark is None for location in located.values()
+    )
 
 
 @pytest.mark.parametrize(
@@ -127,14 +129,14 @@ def test_upper_and_lower_case_of_handstand_pushups(tree, spelled):
     official = read_ucf101(tree)
     (entry,) = official.splits[3].entries
     assert entry.label == 1
-    place = locate_ucf101(tree, official)[entry.name]
-    assert place.missing is None
-    assert "with other upper and lower case" in place.remark
-    assert (tree / place.path).is_file()
+    location = locate_ucf101(tree, official)[entry.name]
+    assert location.missing is None
+    assert "with other upper and lower case" in location.remark
+    assert (tree / location.path).is_file()
 
 
 @pytest.mark.parametrize("gone", ["classInd.txt", "trainlist02.txt", "testlist03.txt"])
-def test_a_missing_list_says_what_belongs_where(tree, gone):
+def test_a_missing_list_is_reported_with_the_layout(tree, gone):
     (tree / "ucfTrainTestlist" / gone).unlink()
     with pytest.raises(FileNotFoundError, match=rf"{gone}\n(.|\n)*UCF-101/ApplyEyeMakeup/v_Apply"):
         read_ucf101(tree)
