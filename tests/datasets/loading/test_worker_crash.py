@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import signal
 
@@ -35,14 +34,6 @@ class CrashAt:
         if results["index"] == self.number:
             os.kill(os.getpid(), self.how)
         return view(results)
-
-
-@pytest.fixture(autouse=True)
-def quick_shutdown(monkeypatch):
-    """Collect the loaders here, where waiting for the workers left over takes less than 5 s."""
-    monkeypatch.setattr("torch.utils.data._utils.MP_STATUS_CHECK_INTERVAL", 0.5)
-    yield
-    gc.collect()
 
 
 @pytest.fixture
