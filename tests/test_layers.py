@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -109,6 +112,70 @@ def test_engine_never_names_a_concrete_algorithm():
     for folder in ("engine", "evaluation", "reporting", "visualization"):
         for path in (PACKAGE / folder).rglob("*.py"):
             assert not any("algorithms" in name for name in imported(path)), path
+
+
+@pytest.mark.parametrize("folder", ["sce_video/engine", "configs/_base_"])
+def test_engine_and_base_configs_name_nothing_of_one_method(folder):
+    """What one method needs (a queue, temperatures, heads, its momentum) stands in its recipe."""
+    of_a_method = re.compile(r"queue_size|\btau|tau_m|negatives|predictor|projector|model.momentum")
+    allowed = {REPO / "sce_video/engine/weights.py"}  # names what a pretrained file may hold too much
+    for path in set((REPO / folder).rglob("*.py")) - allowed:
+        if "models" not in path.parts:
+            assert not of_a_method.search(path.read_text(encoding="utf-8")), path
+
+
+def test_no_circular_imports():
+    modules = {module_name(path): path for path in PACKAGE.rglob("*.py")}
+    graph = {name: modules_imported(path, modules) - {name} for name, path in modules.items()}
+    while leaves := [name for name, needs in graph.items() if not needs & graph.keys()]:
+        for name in leaves:
+            del graph[name]
+    assert not graph, f"these modules import each other in a circle: {sorted(graph)}"
+
+
+def modules_imported(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Our modules that the file imports, anywhere but under ``if TYPE_CHECKING``."""
+    found, nodes = set(), [ast.parse(path.read_text(encoding="utf-8"))]
+    while nodes:
+        node = nodes.pop()
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
+            continue
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            names = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= {name if name in modules else node.module for name in names}
+        nodes.extend(ast.iter_child_nodes(node))
+    return found & modules.keys()
+
+
+def test_every_package_can_be_imported_first():
+    """A module that works only after another was imported breaks for its first user.
+
+    One child process of a process that has torch and mmengine imports each package first.
+    """
+    packages = sorted(module_name(path) for path in PACKAGE.rglob("__init__.py"))
+    code = """
+import importlib, os, sys, traceback
+import mmengine.runner, torch
+failed = []
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+        except BaseException:
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        failed.append(name)
+sys.exit(f"cannot be imported first: {failed}" if failed else 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, *packages], cwd=REPO, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def functions():

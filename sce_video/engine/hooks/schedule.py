@@ -28,7 +28,7 @@ class ScheduleHook(Hook):
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. None keeps it constant.
         model: Schedules by attribute of the model, e.g. ``dict(momentum=dict(name="cosine",
-            start=0.99, end=1.0), tau_m=0.05)``.
+            start=0.99, end=1.0))``.
         base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
             scaling.
 
