@@ -118,7 +118,9 @@ def test_engine_never_names_a_concrete_algorithm():
 def test_engine_and_base_configs_name_nothing_of_one_method(folder):
     """What one method needs (a queue, temperatures, heads, its momentum) stands in its recipe."""
     of_a_method = re.compile(r"queue_size|\btau|tau_m|negatives|predictor|projector|model.momentum")
-    allowed = {REPO / "sce_video/engine/weights.py"}  # names what a pretrained file may hold too much
+    allowed = {
+        REPO / "sce_video/engine/weights.py"
+    }  # names what a pretrained file may hold too much
     for path in set((REPO / folder).rglob("*.py")) - allowed:
         if "models" not in path.parts:
             assert not of_a_method.search(path.read_text(encoding="utf-8")), path

@@ -69,8 +69,8 @@ def load_config(
 
     Args:
         path: A Python, JSON or YAML config.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's ``DictAction``
-            (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or ``{"train_cfg.max_epochs": 100}``. An
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
+            ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
             or by its number, ``pipeline.1.num_frames``; child configs may use names too, see
             :func:`~sce_video.engine.config_steps.read_config`.
@@ -112,7 +112,9 @@ def parse_options(options: Sequence[str]) -> dict[str, Any]:
     for option in options:
         key, equals, text = option.partition("=")
         if not equals or not key:
-            raise ValueError(f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}")
+            raise ValueError(
+                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
+            )
         try:
             value = DictAction._parse_iterable(text)
         except AssertionError as error:

@@ -1,0 +1,154 @@
+"""Pretrain an image encoder on a folder of frames, then test it on images and on videos.
+
+The videos hold exactly the frames that lie in the folder as PNG files. The features of a 2-D
+network on video are the means of its features of the frames, so the two tests check each other.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.tiny_encoder import write_lossless
+from PIL import Image
+
+from sce_video.evaluation import load_features
+
+pytestmark = pytest.mark.slow
+
+FRAMES = 8
+IMAGES, VIDEOS = "sce_r18_image_folder.py", "sce_r18_frames_folder.py"
+SMALL = [
+    "visualizer=None",
+    "model.backbone.base_channels=4",
+    "model.projector.hidden_channels=16",
+    "model.projector.out_channels=8",
+    "model.predictor.hidden_channels=16",
+    "model.queue_size=20",
+]
+TRAINING = [
+    "train_dataloader.batch_size=8",
+    "train_dataloader.num_workers=0",
+    "train_dataloader.persistent_workers=False",
+    "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
+    "train_cfg.max_epochs=2",
+    "default_hooks.checkpoint.interval=1",
+]
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    """``train`` and ``test``, each with ``videos`` and the same frames in ``images``."""
+    root = tmp_path_factory.mktemp("data")
+    for number in range(8):
+        split, label = ("test", "train")[number % 4 > 0], number // 4
+        frames = drawn_frames(label, seed=number)
+        write_lossless(root / split / f"videos/class{label}/v{number}.mp4", frames)
+        folder = root / split / f"images/class{label}/v{number}"
+        folder.mkdir(parents=True)
+        for i, frame in enumerate(frames):
+            Image.fromarray(frame).save(folder / f"{i}.png")
+    return root
+
+
+def drawn_frames(label: int, seed: int) -> np.ndarray:
+    """(8, 48, 64, 3): stripes along or across, a random colour, moving with time."""
+    rng = np.random.default_rng(seed)
+    colour, period = rng.uniform(60, 255, 3), rng.uniform(6, 12)
+    along = np.arange(64 if label else 48)
+    lines = [np.sin((along + 2 * t) * 2 * np.pi / period) * 0.5 + 0.5 for t in range(FRAMES)]
+    planes = [np.broadcast_to(x if label else x[:, None], (48, 64)) for x in lines]
+    return np.stack([(plane[..., None] * colour).astype(np.uint8) for plane in planes])
+
+
+def run(tool: str, recipe: str, *arguments: object, options: list[str]) -> str:
+    command = [sys.executable, f"tools/{tool}.py", f"configs/sce/{recipe}", *map(str, arguments)]
+    command += ["--cfg-options", *SMALL, *options]
+    done = subprocess.run(
+        command,
+        cwd=Path(__file__).resolve().parents[2],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_options(data: Path, kind: str) -> list[str]:
+    """Options of tools/test.py: where the data are, and small sizes."""
+    options = ["test_cfg.dump=features.npz", "test_evaluator.KNN.k=3"]
+    for loader, split in (("test_dataloader", "test"), ("test_cfg.gallery_dataloader", "train")):
+        options += [
+            f"{loader}.num_workers=0",
+            f"{loader}.dataset.data_root={data / split / kind}",
+            f"{loader}.dataset.pipeline.ResizeShortSide.size=40",
+            f"{loader}.dataset.pipeline.CenterCropClips.size=32",
+        ]
+        if kind == "videos":
+            clips = f"{loader}.dataset.pipeline.UniformClips"
+            options += [f"{clips}.num_clips=1", f"{clips}.num_frames={FRAMES}"]
+            options += [f"{clips}.clip_duration={FRAMES / 25}"]
+    return options
+
+
+test_options.__test__ = False
+
+
+@pytest.fixture(scope="module")
+def pretrained(data, tmp_path_factory) -> Path:
+    work_dir = tmp_path_factory.mktemp("pretrain")
+    root = f"train_dataloader.dataset.data_root={data / 'train/images'}"
+    run("train", IMAGES, "--work-dir", work_dir, options=[*TRAINING, root])
+    return work_dir / "epoch_2.pth"
+
+
+def test_images_then_the_same_network_on_videos(data, pretrained, tmp_path):
+    found = {}
+    for recipe, kind in ((IMAGES, "images"), (VIDEOS, "videos")):
+        folder = tmp_path / kind
+        options = test_options(data, kind)
+        run("test", recipe, pretrained, "--work-dir", folder, options=options)
+        names = ("features.npz", "features_bank.npz")
+        queries, gallery = (load_features(folder / name)[0] for name in names)
+        results = json.loads((folder / "results.json").read_text())
+        assert results["metrics"]["knn_top1"] == pytest.approx(neighbours_top1(queries, gallery))
+        found[kind] = queries
+    images, videos = found["images"], found["videos"]
+    assert (len(images.paths), len(videos.paths)) == (2 * FRAMES, 2)
+    for path, feature in zip(videos.paths, videos.values.numpy(), strict=True):
+        frames = [Path(path).stem == Path(image).parent.name for image in images.paths]
+        assert sum(frames) == FRAMES
+        of_frames = images.values.numpy()[frames]
+        np.testing.assert_allclose(feature, of_frames.mean(axis=0), rtol=1e-4, atol=1e-6)
+        assert np.ptp(of_frames, axis=0).max() > 1e-3  # the frames are not all alike
+
+
+def neighbours_top1(queries, gallery, k: int = 3, temperature: float = 0.07) -> float:
+    """The weighted vote of the k nearest neighbours by a loop over the queries."""
+    right = 0
+    rows, labels = gallery.values.numpy(), gallery.labels.numpy()
+    for feature, label in zip(queries.values.numpy(), queries.labels.numpy(), strict=True):
+        cosine = rows @ feature / np.linalg.norm(rows, axis=1)
+        cosine = cosine / np.linalg.norm(feature)
+        nearest = np.argsort(-cosine)[:k]
+        votes = np.zeros(2)
+        np.add.at(votes, labels[nearest], np.exp(cosine[nearest] / temperature))
+        right += int(votes.argmax() == label)
+    return right / len(queries.labels)
+
+
+def test_pretraining_an_image_encoder_on_videos(data, tmp_path):
+    options = [
+        *TRAINING,
+        f"train_dataloader.dataset.data_root={data / 'train/videos'}",
+        "train_dataloader.batch_size=3",
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
+        "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.2",
+    ]
+    run("train", VIDEOS, "--work-dir", tmp_path, options=options)
+    assert (tmp_path / "epoch_2.pth").is_file()
