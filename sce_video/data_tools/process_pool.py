@@ -11,10 +11,11 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from itertools import chain, islice
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
@@ -87,27 +88,28 @@ def _run(
 ) -> Generator[tuple[Key, Outcome], None, None]:
     pool, breaks = open_pool(), 0
     pending: dict[Future, tuple[Key, Any]] = {}
+    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
     try:
         while True:
             for item in islice(items, ahead - len(pending)):
-                pending[_schedule(pool, function, item[1], timeout)] = item
+                future = _schedule(pool, function, item[1], timeout)
+                pending[future] = item
+                future.add_done_callback(completed.put)
             if not pending:
                 return
-            done, _ = wait(pending, timeout=1.0, return_when=FIRST_COMPLETED)
-            done = {future for future in done if not _is_broken(future)}
-            for future in done:
-                key, _ = pending.pop(future)
-                yield key, _outcome_of(future, timeout)
-            breaks = 0 if done else breaks
-            if pool.active and not any(map(_is_broken, pending)):
-                continue
-            # pebble gives up when a worker ends that holds no item: a new pool takes over.
-            breaks += 1
-            if breaks == _MOST_BREAKS:
-                raise RuntimeError("the worker processes end before they process an item")
-            _stop(pool)
-            pool = open_pool()
-            items, pending = chain(list(pending.values()), items), {}
+            done = _next(completed)
+            if done is not None and not _is_broken(done):
+                key, _ = pending.pop(done)
+                breaks = 0
+                yield key, _outcome_of(done, timeout)
+            elif done is not None or not pool.active:
+                # pebble gives up when a worker ends that holds no item: a new pool takes over.
+                breaks += 1
+                if breaks == _MOST_BREAKS:
+                    raise RuntimeError("the worker processes end before they process an item")
+                _stop(pool)
+                pool, completed = open_pool(), SimpleQueue()
+                items, pending = chain(list(pending.values()), items), {}
     finally:
         _stop(pool)
 
@@ -124,8 +126,16 @@ def _schedule(
         return future
 
 
+def _next(completed: SimpleQueue[Future]) -> Future | None:
+    """The next completed future; None after a second without one."""
+    try:
+        return completed.get(timeout=1.0)
+    except Empty:
+        return None
+
+
 def _is_broken(future: Future) -> bool:
-    return future.done() and isinstance(future.exception(), BrokenProcessPool)
+    return isinstance(future.exception(), BrokenProcessPool)
 
 
 def _stop(pool: ProcessPool) -> None:

@@ -56,6 +56,15 @@ def test_every_item_is_processed_once(workers):
     assert all(out.fault is None for out in results.values())
 
 
+def test_outcomes_are_in_order_of_completion():
+    """One worker completes items in their order, also while the caller is busy."""
+    keys = []
+    for key, _ in process_items(fakes.square, ((i, i) for i in range(40)), workers=1, timeout=20):
+        time.sleep(0.01)
+        keys.append(key)
+    assert keys == list(range(40))
+
+
 def test_no_items():
     assert run([]) == {}
 

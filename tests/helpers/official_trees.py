@@ -39,7 +39,7 @@ _CODECS = {
     ".mp4": ("libx264", {"preset": "ultrafast", "crf": "18"}),
     ".webm": ("libvpx-vp9", {"deadline": "realtime", "cpu-used": "8", "crf": "20", "b": "0"}),
 }
-# Beginnings of HMDB51's file names, some with characters that are special in a shell or a glob.
+# Beginnings of HMDB51's file names, some with characters special in a shell or a glob.
 _HMDB51_FILMS = (
     "April_09",
     "(Rad)Schlag_die_Bank!",
@@ -208,7 +208,7 @@ def _write_lines(path: Path, lines: Sequence[str], end: str = "\n") -> None:
 AVA_FPS = 30
 AVA_BEGIN = 900  # second of the film at which a cut begins: second 902 is at 2 s
 AVA_FIRST = 902
-# Actions of a person, by how it moves and by what it is; 16 is not among the 60 scored ones.
+# Actions of a person, by how it moves and by what it is; 16 is not a scored one.
 AVA_POSES = {"bounce": 10, "circle": 14, "shake": 4, "pulse": 7}
 AVA_THINGS = {"stripes": (17,), "checks": (59, 79), "rings": (16, 80)}
 AVA_NAMES = {
