@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Judge a checkpoint on several processes, on one machine or more.
+# Test a checkpoint on several processes, on one machine or more.
 # Usage: bash tools/dist_test.sh CONFIG CHECKPOINT NPROC [arguments of tools/test.py]
 #   NPROC        processes on this machine, one for each GPU
 #   NNODES       machines (1); run the same command on each, with its own

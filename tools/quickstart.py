@@ -76,7 +76,7 @@ def run(tool: str, *arguments: str) -> None:
 
 def evaluate(checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
     """The metrics of tools/test.py for a checkpoint or ``random``."""
-    out = folder / "judged.json"
+    out = folder / "results.json"
     run(
         *("test.py", CONFIG, checkpoint, "--work-dir", str(folder), "--out", str(out)),
         *("--cfg-options", *options),
@@ -121,8 +121,8 @@ def quickstart(
     run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {
-        "pretrained": evaluate(checkpoint, work_dir / "judging_pretrained", options),
-        "random": evaluate("random", work_dir / "judging_random", options),
+        "pretrained": evaluate(checkpoint, work_dir / "test_pretrained", options),
+        "random": evaluate("random", work_dir / "test_random", options),
         "videos": size.train,
         "epochs": epochs,
     }

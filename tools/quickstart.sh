@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
-# From nothing to a judged representation: environment, toy videos, pretraining, judging, a table.
+# From nothing to evaluated features: environment, toy videos, pretraining, evaluation, a table.
 # Usage: bash tools/quickstart.sh [--smoke]     (--smoke: the same path in about a minute)
 # Results: work_dirs/quickstart/results.json, work_dirs/quickstart_smoke/results.json. Safe to
-# repeat: environment and videos are kept, the rest is done anew.
+# repeat: environment and videos are kept, the rest is done again.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 

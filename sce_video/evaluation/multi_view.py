@@ -10,7 +10,7 @@ from torch import Tensor
 
 from sce_video.datasets.transforms import cut_views
 
-# The C library gives larger blocks back to the system each time, which then clears every page anew:
+# The C library gives larger blocks back to the system each time, which then clears every page again:
 # on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 

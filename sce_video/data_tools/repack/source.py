@@ -229,7 +229,7 @@ def _is_rgb(frame: av.VideoFrame) -> bool:
 class Preparation:
     """Makes a decoded frame what the encoder gets.
 
-    It is turned as the file asks, scaled (bicubic, which averages when it makes a picture smaller)
+    It is turned as the file asks, scaled (bicubic, which averages when it makes a frame smaller)
     and made 8 bit yuv420p of limited range; transparency is dropped. All frames get the first
     one's size.
 

@@ -119,7 +119,7 @@ def evaluate_ava(
             action ids. Actions that are not scored are passed over.
         detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80), column
             ``id - 1`` for an action; -inf where the box is no detection of that action.
-        actions: What is known of the actions; those with ``scored`` are judged.
+        actions: What is known of the actions; those with ``scored`` are evaluated.
         iou: Overlap from which a detection is of a box.
         excluded: Key frames to leave out.
 
