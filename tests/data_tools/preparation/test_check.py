@@ -48,7 +48,7 @@ def test_no_files():
 
 def test_files_are_spread_over_the_processes():
     found = check_files(
-        list("abcdef"), workers=3, time_limit=5.0, check=preparation_fakes.own_process
+        list("abcdefghijkl"), workers=3, time_limit=5.0, check=preparation_fakes.own_process
     )
     assert len(set(found.values())) == 3
     assert str(os.getpid()) not in found.values()
