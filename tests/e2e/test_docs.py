@@ -92,7 +92,8 @@ def commands(page: Path) -> Iterator[list[str]]:
 @pages
 def test_options_of_commands_are_known(page):
     """Flags to the tool, and ``--cfg-options`` to the config; a command that is not whole is left."""
-    shared = (REPO / "sce_video/data_tools/preparation/command.py").read_text()
+    parsers = ("sce_video/data_tools/preparation/command.py", "benchmarks/side_by_side.py")
+    shared = "".join((REPO / path).read_text() for path in parsers)
     for words in commands(page):
         scripts = [w for w in words if re.fullmatch(r"(tools|benchmarks)/.*\.(py|sh)", w)]
         for script in scripts:
