@@ -1,7 +1,7 @@
-"""Every command of docs/reproduce.md, in order, on small trees of exactly the official layouts.
+"""Every command of docs/reproduce.md, in order, on small folders with exactly the official layouts.
 
-Nothing is changed in the commands but what makes them small: one process for eight, a narrow
-network, few pixels, frames and epochs.
+The commands are changed only to make them small: one process instead of eight, a narrow network,
+few pixels, frames and epochs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from sce_video.evaluation import load_features
 pytestmark = pytest.mark.slow
 
 EPOCHS = 2
-CLASSES = 4  # of every small tree
+CLASSES = 4  # of every generated data set
 
 
 def free_port() -> int:
@@ -45,7 +45,7 @@ def commands(page: Path) -> list[str]:
 
 
 def small(config: Path) -> list[str]:
-    """Options that make a recipe small, whichever it is."""
+    """Options that make any recipe small."""
     cfg = load_config(config)
     options: dict[str, object] = {"visualizer": None, "model.backbone.base_channels": 4}
     width = 32 * (4 if cfg.model.backbone.depth == 50 else 1)
@@ -65,8 +65,8 @@ def small(config: Path) -> list[str]:
         if loader is None:
             continue
         options[f"{name}.num_workers"] = 0
-        for i, step in enumerate(loader.dataset.pipeline):
-            here = f"{name}.dataset.pipeline.{i}"
+        for step in loader.dataset.pipeline:
+            here = f"{name}.dataset.pipeline.{step.type}"
             if "num_frames" in step:
                 options[f"{here}.num_frames"] = 2
             if "clip_duration" in step:
@@ -74,7 +74,8 @@ def small(config: Path) -> list[str]:
             if "crop_size" in step:
                 options[f"{here}.crop_size"] = 36
             if "size" in step:
-                options[f"{here}.size"] = 32 if name.startswith("train") and i == 4 else 36
+                crop = name.startswith("train") and "Crop" in step.type
+                options[f"{here}.size"] = 32 if crop else 36
     if cfg.get("train_cfg") is not None:
         options |= {"train_dataloader.batch_size": 4, "train_cfg.max_epochs": EPOCHS}
         options |= {"train_dataloader.persistent_workers": False}
@@ -82,9 +83,9 @@ def small(config: Path) -> list[str]:
 
 
 def shrunk(command: str, repo: Path) -> list[str]:
-    """The words of a command, made small."""
+    """The words of a command that does the same on small data."""
     words = shlex.split(command)
-    if "--k200" in words:  # the small tree has four classes
+    if "--k200" in words:  # the generated data set has four classes
         words[words.index("--k200") :] = ["--k200-classes", "k200.txt"]
     words = [re.sub(r"epoch_\d+\.pth$", f"epoch_{EPOCHS}.pth", word) for word in words]
     if words[0] == "bash":
@@ -101,7 +102,7 @@ def shrunk(command: str, repo: Path) -> list[str]:
 
 @pytest.fixture(scope="module")
 def folder(repo, tmp_path_factory):
-    """``tools``, ``configs`` and ``data`` as the page wants them."""
+    """A folder with ``tools``, ``configs`` and ``data``, as the page describes it."""
     root = tmp_path_factory.mktemp("reproduce")
     (root / "tools").symlink_to(repo / "tools")
     (root / "configs").symlink_to(repo / "configs")

@@ -1,0 +1,240 @@
+"""The pages of the documentation: links, files, options and code blocks are those of the code.
+
+Commands of docs/reproduce.md are run by test_reproduce.py; here every command of every page is read
+by bash as it stands, with the programs replaced, and its options are checked against config and tool.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.videos import numbered_frames, write_video
+
+from sce_video.apis import launch
+from sce_video.engine.config import load_config
+from sce_video.registry import DATASETS, METRICS, MODELS, READERS
+
+REPO = Path(__file__).resolve().parents[2]
+PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))]
+OWN = ("sce_video", "tools", "configs", "tests", "benchmarks", "docs", "requirements")
+# Each program of the pages prints its words, NUL-separated, instead of running.
+PROGRAMS = "python bash pip source torchrun ffmpeg"
+PRINTER = "() { printf '%s\\0' \"$FUNCNAME\" \"$@\"; printf '\\n'; }"
+
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced code blocks of a language, with their indentation."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
+
+
+def anchors(page: Path) -> set[str]:
+    """Anchors of the headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M), re.M)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}
+
+
+@pages
+def test_links_lead_to_files_and_headings(page):
+    text = page.read_text()
+    targets = re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'src="([^"]+)"', text)
+    for target in targets:
+        if target.startswith("http"):
+            continue
+        name, _, anchor = target.partition("#")
+        file = page.parent / name if name else page
+        assert file.exists(), f"{page.name} links to {target}"
+        if anchor:
+            assert anchor in anchors(file), f"{page.name} links to {target}: {anchors(file)}"
+
+
+def expanded(pattern: str) -> Iterator[str]:
+    """All words of a pattern with braces: ``{a,b}.py``."""
+    found = re.search(r"\{([^{}]+)\}", pattern)
+    if found is None:
+        yield pattern
+        return
+    for option in found[1].split(","):
+        yield from expanded(pattern[: found.start()] + option + pattern[found.end() :])
+
+
+@pages
+def test_files_that_a_page_names_exist(page):
+    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)):
+        for word in code.split():
+            if not re.match(rf"({'|'.join(OWN)})/", word) or "ROOT" in word:
+                continue
+            for pattern in expanded(word.rstrip("/,:")):
+                assert list(REPO.glob(pattern)), f"{page.name} names {pattern}"
+
+
+def commands(page: Path) -> Iterator[list[str]]:
+    """The words of every command of the bash blocks, after bash has expanded them."""
+    script = "".join(f"{name}{PRINTER}\n" for name in PROGRAMS.split())
+    for block in blocks(page, "bash"):
+        done = subprocess.run(
+            [str(shutil.which("bash")), "-uc", script + block],
+            env={"PATH": "/nowhere"}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, f"{page.name}: {block}{done.stderr}"
+        yield from (line.split("\0")[:-1] for line in done.stdout.splitlines())
+
+
+@pages
+def test_options_of_commands_are_known(page):
+    """Flags to the tool, and ``--cfg-options`` to the config; a command that is not whole is left."""
+    parsers = ("sce_video/data_tools/preparation/command.py", "benchmarks/side_by_side.py")
+    shared = "".join((REPO / path).read_text() for path in parsers)
+    for words in commands(page):
+        scripts = [w for w in words if re.fullmatch(r"(tools|benchmarks)/.*\.(py|sh)", w)]
+        for script in scripts:
+            source = (REPO / script).read_text() + shared
+            if script.startswith("tools/dist_") or script.startswith("tools/slurm_"):
+                source += (REPO / f"tools/{script.rpartition('_')[2][:-3]}.py").read_text()
+            for flag in (w for w in words if w.startswith("--")):
+                flag = flag.partition("=")[0]
+                known = f'"{flag}"' in source or (script.endswith(".sh") and flag in source)
+                assert known or "torchrun" in words, f"{page.name}: {script} has no {flag}"
+        configs = [w for w in words if re.fullmatch(r"configs/.*\.py", w)]
+        options: list[str] = []
+        if "--cfg-options" in words:
+            rest = words[words.index("--cfg-options") + 1 :]
+            stop = next((i for i, w in enumerate(rest) if w.startswith("--")), len(rest))
+            options = [w for w in rest[:stop] if w != "..."]
+        for config in configs:
+            load_config(REPO / config, options)
+
+
+# -- code blocks that are files ----------------------------------------------------------------
+
+
+def files_of_the_pages() -> dict[str, str]:
+    """Python blocks that begin with their file name, by name."""
+    files: dict[str, str] = {}
+    for page in PAGES:
+        for block in blocks(page, "python"):
+            name = re.match(r"# (my_\w+\.py)\n", block)
+            if name:
+                assert name[1] not in files, f"two blocks are called {name[1]}"
+                files[name[1]] = block
+    return files
+
+
+FILES = files_of_the_pages()
+RECIPES = sorted(name for name, block in FILES.items() if "_base_" in block)
+SMALL = {
+    "visualizer": None,
+    "train_dataloader.num_workers": 0,
+    "train_dataloader.persistent_workers": False,
+    "train_dataloader.batch_size": 4,
+    "train_cfg.max_epochs": 1,
+    "custom_hooks.ScheduleHook.lr.warmup_epochs": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """Folders of videos in two classes and of arrays; registries as before afterwards."""
+    root = tmp_path_factory.mktemp("data")
+    for i in range(8):
+        write_video(root / f"videos/class{i % 2}/{i}.mp4", numbered_frames(12))
+    (root / "arrays").mkdir()
+    for i in range(8):
+        array = np.random.default_rng(i).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
+        np.save(root / f"arrays/{i}.npy", array)
+    registries = (DATASETS, METRICS, MODELS, READERS)
+    before = [dict(registry.module_dict) for registry in registries]
+    yield root
+    for registry, content in zip(registries, before, strict=True):
+        for name in set(registry.module_dict) - set(content):
+            del registry.module_dict[name]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The files of the pages beside ``configs``, importable, as in the repository's root."""
+    (tmp_path / "configs").symlink_to(REPO / "configs")
+    for name, block in FILES.items():
+        (tmp_path / name).write_text(block)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield tmp_path
+    for name in FILES:
+        sys.modules.pop(name.removesuffix(".py"), None)
+
+
+def small_options(recipe: Path, data: Path) -> list[str]:
+    """Options that make a recipe over configs/sce/sce_r3d18_folder.py small, whatever it changes."""
+    cfg = load_config(recipe)
+    options = dict(SMALL)
+    if "base_channels" in cfg.model.backbone or cfg.model.backbone.type == "ResNet3dSlowPath":
+        options["model.backbone.base_channels"] = 4
+    for head in ("projector", "predictor"):
+        options[f"model.{head}.hidden_channels"] = 16
+    options["model.projector.out_channels"] = 8
+    if cfg.model.type == "SCE":
+        options["model.queue_size"] = 16
+    loaders = {
+        "train_dataloader": cfg.train_dataloader,
+        "test_dataloader": cfg.test_dataloader,
+        "test_cfg.gallery_dataloader": cfg.test_cfg.gallery_dataloader,
+    }
+    if "online_evaluation" in cfg.default_hooks:
+        name = "default_hooks.online_evaluation.gallery"
+        loaders[name] = cfg.default_hooks.online_evaluation.gallery
+    for name, loader in loaders.items():
+        options[f"{name}.num_workers"] = 0
+        arrays = loader.dataset.type != "VideoDataset" or "extensions" in loader.dataset
+        options[f"{name}.dataset.data_root"] = str(data / ("arrays" if arrays else "videos"))
+        if "num_frames" in loader.dataset or loader.dataset.type == "FrameArrays":
+            options[f"{name}.dataset.num_frames"] = 2
+        for step in loader.dataset.get("pipeline", ()):
+            here = f"{name}.dataset.pipeline.{step.type}"
+            if "num_frames" in step:
+                options |= {f"{here}.num_frames": 2, f"{here}.clip_duration": 0.3}
+            if "size" in step:
+                options[f"{here}.size"] = 32
+    return [f"{key}={value}" for key, value in options.items()]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name in RECIPES if "test_evaluator" not in FILES[name]])
+def test_recipes_of_the_pages_train(name, folder, data):
+    options = small_options(folder / name, data)
+    cfg = launch.training_config(name, work_dir=folder / "work", cfg_options=options)
+    runner = launch.train(cfg)
+    assert runner.iter == 2 and (folder / "work/epoch_1.pth").is_file()
+    if "online_evaluation" in FILES[name]:
+        lines = (folder / "work/online_evaluation.jsonl").read_text().splitlines()
+        assert [json.loads(line)["epoch"] for line in lines] == [0, 1]
+
+
+@pytest.mark.slow
+def test_the_metric_of_the_page_is_computed(folder, data):
+    options = small_options(folder / "my_test.py", data)
+    cfg = launch.testing_config("my_test.py", "random", work_dir=folder / "work", cfg_options=options)
+    launch.test(cfg)
+    written = json.loads((folder / "work/results.json").read_text())
+    (shown,) = (json.loads(block) for block in blocks(REPO / "docs/metrics.md", "json"))
+    assert written["metrics"].keys() == shown["metrics"].keys()
+    assert written["protocol"]["protocols"] == shown["protocol"]["protocols"]
+    assert shown.keys() == written.keys() and shown["protocol"].keys() <= written["protocol"].keys()
+    # Queries and gallery are the same videos: each is nearest to the mean of its own class or not,
+    # but the mean of identical videos cannot be missed.
+    assert 0 <= written["metrics"]["ncm_top1"] <= 1
+
+
+def test_every_block_with_a_file_name_is_used():
+    """A file that no recipe imports, and that is none, would not be tested."""
+    imported = re.findall(r'imports=\["(\w+)"\]', "".join(FILES.values()))
+    assert len(RECIPES) >= 6
+    assert {name for name in FILES if name not in RECIPES} == {f"{name}.py" for name in imported}
