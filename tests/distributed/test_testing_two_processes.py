@@ -64,7 +64,7 @@ def test_a_classifier_is_tested_alike(repo, videos, checkpoint, tmp_path):
     assert one["protocol"]["videos"] == two["protocol"]["videos"] == 5
     a, b = (load_scores(tmp_path / n / "scores.npz")[0] for n in "12")
     assert a.paths == b.paths and a.indices.tolist() == b.indices.tolist() == [0, 1, 2, 3, 4]
-    assert torch.equal(a.scores, b.scores) and torch.equal(a.one_view_scores, b.one_view_scores)
+    assert torch.equal(a.scores, b.scores) and torch.equal(a.central, b.central)
 
 
 def test_features_are_extracted_alike(repo, videos, checkpoint, tmp_path):

@@ -292,7 +292,7 @@ def test_workers_of_evaluation_and_validation_outlive_signals_too(monkeypatch):
         "sce_video.evaluation.online_evaluation_hook.extract_features",
         lambda model, given: during.append(outlives(given)),
     )
-    OnlineEvaluationHook(bank=loader)._extract(SimpleNamespace(model=None), loader)
+    OnlineEvaluationHook(gallery=loader)._extract(SimpleNamespace(model=None), loader)
     assert during == [True] and not outlives(loader)
     loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
     loop.dataloader = DataLoader(Pids())

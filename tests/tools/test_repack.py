@@ -238,7 +238,7 @@ def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
         (odd / f"{name}.mp4").unlink()
     write_video(odd / "full.mp4", numbered_frames(4), codec="mpeg4")
     with pytest.raises(StorageError, match="the disk is full"):
-        run(odd, tmp_path / "out")
+        run(odd, tmp_path / "out", workers=1)  # one file after the other
     assert outputs(tmp_path / "out") == ["a.mp4"] and hidden(tmp_path / "out") == []
     journal = (tmp_path / "out/.repack/journal.jsonl").read_text()
     assert "full.mp4" not in journal and '"failed"' not in journal
