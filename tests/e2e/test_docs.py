@@ -39,7 +39,9 @@ def blocks(page: Path, language: str) -> list[str]:
 
 def anchors(page: Path) -> set[str]:
     """Anchors of the headings, as GitHub makes them."""
-    headings = re.findall(r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M), re.M)
+    headings = re.findall(
+        r"^#+ (.*)", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M), re.M
+    )
     return {re.sub(r"[^\w\- ]", "", text.lower()).strip().replace(" ", "-") for text in headings}
 
 
@@ -69,7 +71,9 @@ def expanded(pattern: str) -> Iterator[str]:
 
 @pages
 def test_files_that_a_page_names_exist(page):
-    for code in re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)):
+    for code in re.findall(
+        r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", page.read_text(), flags=re.S | re.M)
+    ):
         for word in code.split():
             if not re.match(rf"({'|'.join(OWN)})/", word) or "ROOT" in word:
                 continue
@@ -221,7 +225,9 @@ def test_recipes_of_the_pages_train(name, folder, data):
 @pytest.mark.slow
 def test_the_metric_of_the_page_is_computed(folder, data):
     options = small_options(folder / "my_test.py", data)
-    cfg = launch.testing_config("my_test.py", "random", work_dir=folder / "work", cfg_options=options)
+    cfg = launch.testing_config(
+        "my_test.py", "random", work_dir=folder / "work", cfg_options=options
+    )
     launch.test(cfg)
     written = json.loads((folder / "work/results.json").read_text())
     (shown,) = (json.loads(block) for block in blocks(REPO / "docs/metrics.md", "json"))

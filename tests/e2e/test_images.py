@@ -7,12 +7,11 @@ network on video are the means of its features of the frames, so the two tests c
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.run_tool import run_tool
 from helpers.tiny_encoder import write_lossless
 from PIL import Image
 
@@ -65,18 +64,10 @@ def drawn_frames(label: int, seed: int) -> np.ndarray:
     return np.stack([(plane[..., None] * colour).astype(np.uint8) for plane in planes])
 
 
-def run(tool: str, recipe: str, *arguments: object, options: list[str]) -> str:
-    command = [sys.executable, f"tools/{tool}.py", f"configs/sce/{recipe}", *map(str, arguments)]
-    command += ["--cfg-options", *SMALL, *options]
-    done = subprocess.run(
-        command,
-        cwd=Path(__file__).resolve().parents[2],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+def run(tool: str, recipe: str, *arguments: object, options: list[str]) -> None:
+    arguments = (*arguments, "--cfg-options", *SMALL, *options)
+    done = run_tool(tool, f"configs/sce/{recipe}", *arguments)
     assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
 
 
 def test_options(data: Path, kind: str) -> list[str]:
@@ -103,7 +94,7 @@ test_options.__test__ = False
 def pretrained(data, tmp_path_factory) -> Path:
     work_dir = tmp_path_factory.mktemp("pretrain")
     root = f"train_dataloader.dataset.data_root={data / 'train/images'}"
-    run("train", IMAGES, "--work-dir", work_dir, options=[*TRAINING, root])
+    run("train.py", IMAGES, "--work-dir", work_dir, options=[*TRAINING, root])
     return work_dir / "epoch_2.pth"
 
 
@@ -112,7 +103,7 @@ def test_images_then_the_same_network_on_videos(data, pretrained, tmp_path):
     for recipe, kind in ((IMAGES, "images"), (VIDEOS, "videos")):
         folder = tmp_path / kind
         options = test_options(data, kind)
-        run("test", recipe, pretrained, "--work-dir", folder, options=options)
+        run("test.py", recipe, pretrained, "--work-dir", folder, options=options)
         names = ("features.npz", "features_bank.npz")
         queries, gallery = (load_features(folder / name)[0] for name in names)
         results = json.loads((folder / "results.json").read_text())
@@ -150,5 +141,5 @@ def test_pretraining_an_image_encoder_on_videos(data, tmp_path):
         "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
         "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.2",
     ]
-    run("train", VIDEOS, "--work-dir", tmp_path, options=options)
+    run("train.py", VIDEOS, "--work-dir", tmp_path, options=options)
     assert (tmp_path / "epoch_2.pth").is_file()
