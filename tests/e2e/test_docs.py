@@ -1,7 +1,7 @@
-"""The pages of the documentation: links, files, options and code blocks are those of the code.
+"""The pages of the documentation agree with the code: links, files, options, code blocks.
 
-Commands of docs/reproduce.md are run by test_reproduce.py; here every command of every page is read
-by bash as it stands, with the programs replaced, and its options are checked against config and tool.
+test_reproduce.py runs the commands of docs/reproduce.md. Here bash reads every command of every
+page, with the programs replaced, and its options are checked against the config and the tool.
 """
 
 from __future__ import annotations
@@ -16,14 +16,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.videos import numbered_frames, write_video
+from helpers.training import make_videos
 
 from sce_video.apis import launch
 from sce_video.engine.config import load_config
+from sce_video.evaluation import load_features
 from sce_video.registry import DATASETS, METRICS, MODELS, READERS
 
 REPO = Path(__file__).resolve().parents[2]
-PAGES = [REPO / "README.md", REPO / "CONTRIBUTING.md", *sorted((REPO / "docs").glob("*.md"))]
+PAGES = [
+    *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((REPO / "docs").glob("*.md")),
+]
 OWN = ("sce_video", "tools", "configs", "tests", "benchmarks", "docs", "requirements")
 # Each program of the pages prints its words, NUL-separated, instead of running.
 PROGRAMS = "python bash pip source torchrun ffmpeg"
@@ -95,7 +99,7 @@ def commands(page: Path) -> Iterator[list[str]]:
 
 @pages
 def test_options_of_commands_are_known(page):
-    """Flags to the tool, and ``--cfg-options`` to the config; a command that is not whole is left."""
+    """The tool has every flag, the config every option; words like ``CONFIG`` are not checked."""
     parsers = ("sce_video/data_tools/preparation/command.py", "benchmarks/side_by_side.py")
     shared = "".join((REPO / path).read_text() for path in parsers)
     for words in commands(page):
@@ -116,6 +120,18 @@ def test_options_of_commands_are_known(page):
             options = [w for w in rest[:stop] if w != "..."]
         for config in configs:
             load_config(REPO / config, options)
+
+
+def test_commands_are_found():
+    """The checks above see the commands, with variables and braces expanded."""
+    found = list(commands(REPO / "README.md"))
+    assert len(found) > 15 and sum("--cfg-options" in words for words in found) > 5
+    (splits,) = {
+        tuple(word for word in words if word.endswith("crop_size=56"))
+        for words in commands(REPO / "docs/results.md")
+        if "tools/finetune_splits.py" in words
+    }
+    assert splits == ("test_dataloader.dataset.pipeline.PackVideo.crop_size=56",)
 
 
 # -- code blocks that are files ----------------------------------------------------------------
@@ -149,8 +165,7 @@ SMALL = {
 def data(tmp_path_factory):
     """Folders of videos in two classes and of arrays; registries as before afterwards."""
     root = tmp_path_factory.mktemp("data")
-    for i in range(8):
-        write_video(root / f"videos/class{i % 2}/{i}.mp4", numbered_frames(12))
+    make_videos(root / "videos", count=8)
     (root / "arrays").mkdir()
     for i in range(8):
         array = np.random.default_rng(i).integers(0, 256, (12, 32, 32, 3), dtype=np.uint8)
@@ -177,7 +192,7 @@ def folder(tmp_path, monkeypatch):
 
 
 def small_options(recipe: Path, data: Path) -> list[str]:
-    """Options that make a recipe over configs/sce/sce_r3d18_folder.py small, whatever it changes."""
+    """Options that make a recipe over configs/sce/sce_r3d18_folder.py small."""
     cfg = load_config(recipe)
     options = dict(SMALL)
     if "base_channels" in cfg.model.backbone or cfg.model.backbone.type == "ResNet3dSlowPath":
@@ -210,7 +225,6 @@ def small_options(recipe: Path, data: Path) -> list[str]:
     return [f"{key}={value}" for key, value in options.items()]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in RECIPES if "test_evaluator" not in FILES[name]])
 def test_recipes_of_the_pages_train(name, folder, data):
     options = small_options(folder / name, data)
@@ -222,11 +236,11 @@ def test_recipes_of_the_pages_train(name, folder, data):
         assert [json.loads(line)["epoch"] for line in lines] == [0, 1]
 
 
-@pytest.mark.slow
 def test_the_metric_of_the_page_is_computed(folder, data):
     options = small_options(folder / "my_test.py", data)
+    work = folder / "work"
     cfg = launch.testing_config(
-        "my_test.py", "random", work_dir=folder / "work", cfg_options=options
+        "my_test.py", "random", work_dir=work, dump=work / "f.npz", cfg_options=options
     )
     launch.test(cfg)
     written = json.loads((folder / "work/results.json").read_text())
@@ -234,9 +248,15 @@ def test_the_metric_of_the_page_is_computed(folder, data):
     assert written["metrics"].keys() == shown["metrics"].keys()
     assert written["protocol"]["protocols"] == shown["protocol"]["protocols"]
     assert shown.keys() == written.keys() and shown["protocol"].keys() <= written["protocol"].keys()
-    # Queries and gallery are the same videos: each is nearest to the mean of its own class or not,
-    # but the mean of identical videos cannot be missed.
-    assert 0 <= written["metrics"]["ncm_top1"] <= 1
+    queries, gallery = (load_features(folder / f"work/{name}.npz")[0] for name in ("f", "f_bank"))
+    unit, known = (
+        (part.values / part.values.norm(dim=1, keepdim=True)).numpy() for part in (queries, gallery)
+    )
+    means = np.stack([known[gallery.labels.numpy() == label].sum(axis=0) for label in (0, 1)])
+    means /= np.linalg.norm(means, axis=1, keepdims=True)
+    found = (unit @ means.T).argmax(axis=1)
+    expected = (found == queries.labels.numpy()).mean()
+    assert written["metrics"]["ncm_top1"] == pytest.approx(expected)
 
 
 def test_every_block_with_a_file_name_is_used():
