@@ -3,12 +3,12 @@
     python benchmarks/augmentation.py [--size 112] [--frames 8] [--batch 32] [--device cpu]
                                       [--threads 1] [--repeats 5]
 
-The loop is what a codebase does that augments sample by sample with torch operations: scale,
-then apply to one sample after the other what was drawn for it, with Python numbers as parameters
-and hue by the usual HSV conversion with `torch.where`. "chunks of 1" is the batched code one sample
-at a time: what is left of the ratio there is better arithmetic, the rest is batching. All make the
-same views (checked before the timing) of strong-alpha and strong-beta at strength 1. Prints
-milliseconds per view of a sample (best of the repeats, taken in turn) and the ratio to the loop.
+The loop augments sample by sample with torch operations, as many codebases do: it applies the
+drawn parameters of each sample as Python numbers, with hue by the usual HSV conversion with
+`torch.where`. "chunks of 1" is the batched code on one sample at a time, which separates the gain
+of the arithmetic from that of batching. All compute the same views (checked before the timing) of strong-alpha and
+strong-beta at strength 1. Prints milliseconds per view of a sample (best of the repeats, which are
+interleaved) and the ratio to the loop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ VIEWS = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", stren
 
 
 def grey(x: Tensor) -> Tensor:
-    """(3, T, H, W) to (1, T, H, W)."""
+    """Luminance (1, T, H, W) of an RGB clip (3, T, H, W)."""
     return 0.2989 * x[0:1] + 0.587 * x[1:2] + 0.114 * x[2:3]
 
 
@@ -36,7 +36,7 @@ def blend(x: Tensor, other: Tensor, factor: float) -> Tensor:
     return (factor * x + (1.0 - factor) * other).clamp(0.0, 1.0)
 
 
-def turn_hue(x: Tensor, shift: float) -> Tensor:
+def shift_hue(x: Tensor, shift: float) -> Tensor:
     red, green, blue = x
     value, low = x.amax(0), x.amin(0)
     chroma = value - low
@@ -66,7 +66,7 @@ def blur(x: Tensor, sigma: float) -> Tensor:
 
 
 def augment_sample(clip: Tensor, parameters: ViewParameters, i: int) -> Tensor:
-    """One uint8 clip (T, H, W, 3) to its float view (3, T, H, W)."""
+    """The augmented, normalised view (3, T, H, W) of a uint8 clip (T, H, W, 3)."""
     x = clip.permute(3, 0, 1, 2).float() / 255.0
     if parameters.jitter[i]:
         b, c, s, h = parameters.factors[i].tolist()
@@ -78,7 +78,7 @@ def augment_sample(clip: Tensor, parameters: ViewParameters, i: int) -> Tensor:
             elif part == 2:
                 x = blend(x, grey(x), s)
             else:
-                x = turn_hue(x, h)
+                x = shift_hue(x, h)
     if parameters.grey[i]:
         x = grey(x).repeat(3, 1, 1, 1)
     if parameters.blur[i]:
@@ -128,17 +128,17 @@ def main() -> None:
             for clips, parameters in zip(batch["inputs"], drawn, strict=True)
         ]
 
-    contenders: dict[str, Callable[[], list[Tensor]]] = {
+    methods: dict[str, Callable[[], list[Tensor]]] = {
         "loop": loop,
         "chunks of 1": lambda: single(batch, training=True)["inputs"],
         "batched": lambda: batched(batch, training=True)["inputs"],
     }
-    for work in contenders.values():
-        for mine, reference in zip(work(), loop(), strict=True):
-            torch.testing.assert_close(mine, reference, atol=1e-4, rtol=0)
-    best = dict.fromkeys(contenders, float("inf"))
+    for work in methods.values():
+        for view, reference in zip(work(), loop(), strict=True):
+            torch.testing.assert_close(view, reference, atol=1e-4, rtol=0)
+    best = dict.fromkeys(methods, float("inf"))
     for _ in range(args.repeats):
-        for name, work in contenders.items():
+        for name, work in methods.items():
             best[name] = min(best[name], timed(work, args.device))
     shape = f"{args.batch} x {args.frames} x {args.size}^2"
     print(f"{shape} on {args.device}, {args.threads} threads, torch {torch.__version__}")

@@ -1,17 +1,17 @@
-"""Converting and scaling decoded frames: two decisions of the ``av`` backend, side by side.
+"""Colour conversion and scaling of decoded frames: two decisions of the ``av`` backend, measured.
 
     python benchmarks/colour_conversion.py VIDEO [VIDEO ...]
 
-Threads: PyAV's colour conversion by one thread against its default pool; a fresh converter for
-every eight frames, as a sample of one video needs it. Why ``AvReader`` converts with the decoder's
-number of threads.
+Threads: PyAV's colour conversion with one thread against its default thread pool, with a new
+converter for every eight frames, as for a sample of one video. This is why ``AvReader`` converts
+with the decoder's number of threads.
 
-Scaling: conversion to RGB and then OpenCV's linear resizing to a short side of 256, as our
-transforms do, against FFmpeg's conversion and scaling in one call, with the difference of their
-pixels. Why the two are not one call.
+Scaling: conversion to RGB followed by OpenCV's linear resizing to a short side of 256, as in our
+transforms, against FFmpeg's conversion and scaling in one call, with the difference of the pixels.
+This is why conversion and resizing are not one call.
 
-Candidates take turns; prints medians and ratios. Times of the threads are wall times, of the
-scaling CPU times.
+The variants are interleaved; prints medians and ratios, of wall times for the threads and of CPU
+times for the scaling.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ FRAMES, ROUNDS, SHORT_SIDE = 8, 20, 256
 
 
 def microseconds(frames: list[av.VideoFrame], threads: int) -> float:
-    """Time of a frame, the making of the converter included."""
+    """Wall time per frame in microseconds, including the creation of the converter."""
     start = time.perf_counter()
     converter = VideoReformatter()
     for frame in frames:
@@ -45,14 +45,14 @@ def target_size(frame: av.VideoFrame) -> tuple[int, int]:
     return frame.height * SHORT_SIDE // short, frame.width * SHORT_SIDE // short
 
 
-def one_after_the_other(frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
-    """RGB, then resized."""
+def convert_then_resize(frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
+    """Converted to RGB, then resized: uint8 (H, W, 3)."""
     rgb = converter.reformat(frame, format="rgb24", threads=1).to_ndarray()
     return cv2.resize(rgb, target_size(frame)[::-1], interpolation=cv2.INTER_LINEAR)
 
 
 def in_one_call(how: str) -> Callable[[av.VideoFrame, VideoReformatter], np.ndarray]:
-    """By FFmpeg, with one of its ways of scaling."""
+    """A function that converts and scales in one FFmpeg call with the given interpolation."""
 
     def scale(frame: av.VideoFrame, converter: VideoReformatter) -> np.ndarray:
         height, width = target_size(frame)
@@ -65,25 +65,27 @@ def in_one_call(how: str) -> Callable[[av.VideoFrame, VideoReformatter], np.ndar
 
 
 def compare_scaling(frames: list[av.VideoFrame]) -> None:
-    """Print the CPU time of a frame, and the difference, of each way."""
-    ways = {"convert, resize": one_after_the_other}
-    ways |= {f"one call, {how}": in_one_call(how) for how in ("FAST_BILINEAR", "BILINEAR", "AREA")}
-    converters = {name: VideoReformatter() for name in ways}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
+    """Print CPU time per frame and pixel difference of each variant."""
+    variants = {"convert, resize": convert_then_resize}
+    variants |= {
+        f"one call, {how}": in_one_call(how) for how in ("FAST_BILINEAR", "BILINEAR", "AREA")
+    }
+    converters = {name: VideoReformatter() for name in variants}
+    seconds: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(ROUNDS):
-        for name, way in ways.items():
+        for name, variant in variants.items():
             start = time.process_time()
             for frame in frames:
-                way(frame, converters[name])
+                variant(frame, converters[name])
             seconds[name].append((time.process_time() - start) / len(frames))
     base = statistics.median(seconds["convert, resize"])
-    ours = one_after_the_other(frames[-1], VideoReformatter()).astype(int)
-    for name, way in ways.items():
-        middle = statistics.median(seconds[name])
-        change = np.abs(way(frames[-1], converters[name]) - ours)
+    ours = convert_then_resize(frames[-1], VideoReformatter()).astype(int)
+    for name, variant in variants.items():
+        median = statistics.median(seconds[name])
+        change = np.abs(variant(frames[-1], converters[name]) - ours)
         print(
-            f"    {name:<26}{1e6 * middle:7.0f} us {middle / base:6.2f} x   "
-            f"pixels differ by {change.mean():.2f} in the mean, {change.max()} at most"
+            f"    {name:<26}{1e6 * median:7.0f} us {median / base:6.2f} x   "
+            f"mean pixel difference {change.mean():.2f}, largest {change.max()}"
         )
 
 

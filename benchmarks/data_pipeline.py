@@ -1,19 +1,19 @@
-"""How fast the input side of pretraining is, on one core: ours, mmaction2's, the decoder's limit.
+"""Throughput of the pretraining data pipeline on one core: ours, mmaction2's, the decoder's limit.
 
     python benchmarks/data_pipeline.py --videos DIR [--json OUT] [--repacked DIR] [--seconds 120]
         [--backend av]
 
-The work: two random clips of 2.56 s, 8 frames each, a random resized crop to 224 pixels of each, as
-uint8 tensors. In rotation, on the originals and on their repacked versions:
+A sample: two random clips of 2.56 s, 8 frames each, a random resized crop to 224 pixels of each, as
+uint8 tensors. Interleaved, on the originals and on their repacked versions:
 
-    mmaction2          its own pipeline: DecordInit, SampleFrames, DecordDecode, RandomResizedCrop,
+    mmaction2          its pipeline: DecordInit, SampleFrames, DecordDecode, RandomResizedCrop,
                        Resize, FormatShape, PackActionInputs; one decoder thread
     av, decord, ...    ours, with each backend that can be imported here, and with "auto"
-    limit              the frames our sample needs, decoded by a plain PyAV loop that knows where
-                       they are: open, seek, decode, nothing converted, nothing cropped
-    limit, our reader  the same by our reader
+    limit              the frames of our sample decoded by a plain PyAV loop with known positions:
+                       open, seek, decode; no conversion, no crop
+    limit, our reader  the same with our reader
 
-Prints videos a second, ratios to mmaction2 on the original, CPU time by stage. The JSON's
+Prints videos per second, ratios to mmaction2 on the original, CPU time by stage. The JSON's
 ``ratios`` are geometric means over the files of ratios of CPU time (``ratios_wall``: wall time) of
 one backend (``--backend``; ``av`` is our default): ``original`` and ``repacked`` to mmaction2 on
 the originals, ``of_decoder_limit`` on the originals to the faster of the two limits of each file.
@@ -41,7 +41,7 @@ CLIP_DURATION, NUM_FRAMES, SIZE = 2.56, 8, 224
 
 
 def ours(backend: str) -> sbs.Sample:
-    """One sample with one of our backends."""
+    """A function that makes one sample with one of our backends."""
     steps = [
         OpenVideo(backend),
         RandomClips(CLIP_DURATION, NUM_FRAMES),
@@ -60,7 +60,7 @@ def ours(backend: str) -> sbs.Sample:
 
 
 def mmaction2() -> sbs.Sample:
-    """The same with mmaction2's transforms; its interval is the frames of our clip over 8."""
+    """The same with mmaction2's transforms; frame interval: frames of our clip divided by 8."""
     from mmaction.datasets.transforms import (
         DecordDecode,
         DecordInit,
@@ -88,7 +88,7 @@ def mmaction2() -> sbs.Sample:
 
 
 def needed(path: str, seed: int) -> np.ndarray:
-    """The frames that our sample of this seed looks at."""
+    """Indices of the frames in our sample of this seed, ascending."""
     with AvReader(path) as reader:
         results = {"reader": reader, "rng": np.random.default_rng(seed)}
         clips = RandomClips(CLIP_DURATION, NUM_FRAMES)(results)["clips"]
@@ -109,7 +109,9 @@ def ratios(times: dict, backend: str, speed: str) -> dict[str, float | None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison."""
-    args = sbs.arguments("Speed of the input side of pretraining on one core.").parse_args(argv)
+    args = sbs.arguments("Throughput of the pretraining data pipeline on one core.").parse_args(
+        argv
+    )
     core = sbs.prepare_process()
     videos = sbs.find_videos(args.videos, args.all)
     candidates = {sbs.MMACTION2: mmaction2()}

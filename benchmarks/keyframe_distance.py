@@ -1,20 +1,19 @@
 """Disk against speed: key-frame distance and quality of repacked files.
 
 Every file is repacked at its short side of 256 with each key-frame distance and each quality, and
-read like in pretraining: two random clips of 2.56 s, 8 frames each, in one pass. All variants of a
-file take their turn with the same clips, one sample each in rotation, so that a busy machine slows
-all of them alike; a second column counts the time of the processor alone.
+read as in pretraining: two random clips of 2.56 s, 8 frames each, in one pass. The variants of a
+file are interleaved, one sample each per round with the same clips, so that other load on the
+machine slows all of them alike; a second column is by CPU time.
 
-Bytes are those of the video stream, against the source's own stream. A source that is larger than
-the output is first encoded at the output's size as usual (x264 medium, crf 23, key frames 250
-apart), and that is what counts as its stream.
+Bytes are those of the video stream, relative to the source's stream. A larger source is first encoded at the output's size with usual settings (x264 medium, crf 23, key frames 250
+apart), and bytes are relative to that stream.
 
 Usage:
     python benchmarks/keyframe_distance.py VIDEO [VIDEO ...] [--keyint 1 2 4 8 16]
         [--crf auto 20 23 26] [--rounds 15] [--short-side 256] [--json OUT] [--figure PNG]
 
-Prints a table for each file and one of the geometric means over the files; the figure shows the
-means, speed over disk.
+Prints a table per file and one of the geometric means over the files; the figure plots the means,
+speed over bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ CLIP_DURATION, NUM_FRAMES, NUM_CLIPS = 2.56, 8, 2
 
 
 def read_clips(path: str, seed: int) -> None:
-    """Read the frames of two random clips, ordered, each once."""
+    """Read the frames of two random clips in ascending order, each once."""
     rng = np.random.default_rng(seed)
     with open_reader(path) as reader:
         starts = rng.uniform(0, max(0.0, reader.duration - CLIP_DURATION), NUM_CLIPS)
@@ -53,7 +52,7 @@ def read_clips(path: str, seed: int) -> None:
 
 
 def repack(source: str, target: str, settings: Settings) -> dict[str, Any]:
-    """Facts about an output; exits with the reason if there is none."""
+    """Repack a file; returns its record, exits with the reason on failure."""
     facts = repack_file(Job(source, target, settings, min_psnr=0))
     if facts["status"] != "done":
         sys.exit(f"keyframe_distance: {source}: {facts['reason']}")
@@ -63,7 +62,7 @@ def repack(source: str, target: str, settings: Settings) -> dict[str, Any]:
 def make_variants(
     source: str, folder: str, keyints: Sequence[int], crfs: Sequence[str], short_side: int
 ) -> list[dict[str, Any]]:
-    """All outputs of a file, first the file itself."""
+    """A row per repacked version of a file; the first row is the file itself."""
     usual = Settings(short_side=short_side, keyint=250, crf=23, tune="")
     facts = repack(source, os.path.join(folder, "usual.mp4"), usual)
     stream = facts["video_bytes"] if facts["scaled"] else facts["source_video_bytes"]
@@ -91,19 +90,19 @@ def make_variants(
 
 
 def measure(rows: list[dict[str, Any]], rounds: int) -> None:
-    """Time all variants in rotation; adds ``videos_per_second`` and ``videos_per_cpu_second``."""
+    """Time all variants, interleaved; adds ``videos_per_[cpu_]second`` and ``speedup``."""
     wall: list[list[float]] = [[] for _ in rows]
     cpu: list[list[float]] = [[] for _ in rows]
     for seed in range(rounds + 1):
-        for place, row in enumerate(rows):
+        for i, row in enumerate(rows):
             begin = time.perf_counter(), time.process_time()
             read_clips(row["path"], seed)
-            if seed > 0:  # the first turn warms up
-                wall[place].append(time.perf_counter() - begin[0])
-                cpu[place].append(time.process_time() - begin[1])
-    for place, row in enumerate(rows):
-        row["videos_per_second"] = 1 / statistics.median(wall[place])
-        row["videos_per_cpu_second"] = 1 / statistics.mean(cpu[place])
+            if seed > 0:  # the first round warms up
+                wall[i].append(time.perf_counter() - begin[0])
+                cpu[i].append(time.process_time() - begin[1])
+    for i, row in enumerate(rows):
+        row["videos_per_second"] = 1 / statistics.median(wall[i])
+        row["videos_per_cpu_second"] = 1 / statistics.mean(cpu[i])
     for row in rows:
         row["speedup"] = row["videos_per_cpu_second"] / rows[0]["videos_per_cpu_second"]
 
@@ -141,15 +140,14 @@ def show(title: str, rows: list[dict[str, Any]]) -> None:
 
 
 def draw(rows: list[dict[str, Any]], path: str) -> None:
-    """Speed over bytes: a line for each key-frame distance, along it the quality."""
+    """Plot speed over bytes: a line per key-frame distance, a point per quality."""
     figure = Figure(figsize=(7.5, 4.8), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     made = [row for row in rows if "psnr" in row]
-    # From yellow to dark blue, as far apart as the distances are in doublings.
     distances = sorted({row["keyint"] for row in made})
-    for place, keyint in enumerate(distances):
+    for i, keyint in enumerate(distances):
         line = sorted((r for r in made if r["keyint"] == keyint), key=lambda row: row["ratio"])
-        colour = colormaps["viridis"](0.85 * place / max(1, len(distances) - 1))
+        colour = colormaps["viridis"](0.85 * i / max(1, len(distances) - 1))
         axes.plot(
             [row["ratio"] for row in line],
             [row["videos_per_cpu_second"] for row in line],
@@ -170,12 +168,12 @@ def draw(rows: list[dict[str, Any]], path: str) -> None:
             )
     source = rows[0]
     axes.plot(source["ratio"], source["videos_per_cpu_second"], "k*", ms=11, label="source")
-    axes.set_xlabel("bytes, of the source's video stream")
-    axes.set_ylabel("pairs of 8-frame clips a second of one core")
+    axes.set_xlabel("bytes, relative to the source's video stream")
+    axes.set_ylabel("pairs of 8-frame clips per CPU second")
     axes.set_xlim(0, 1.1 * max(row["ratio"] for row in rows))
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend(title="a key frame", fontsize=8, title_fontsize=8)
+    axes.legend(title="key frame", fontsize=8, title_fontsize=8)
     figure.savefig(path)
 
 
@@ -187,8 +185,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--crf", nargs="+", default=["auto", "20", "23", "26"])
     parser.add_argument("--short-side", type=int, default=256)
     parser.add_argument("--rounds", type=int, default=15, help="samples per variant")
-    parser.add_argument("--json", help="also write all figures here")
-    parser.add_argument("--figure", metavar="PNG", help="also draw the means")
+    parser.add_argument("--json", help="JSON file for all numbers")
+    parser.add_argument("--figure", metavar="PNG", help="file for a plot of the means")
     args = parser.parse_args(argv)
     cv2.setNumThreads(1)
     tables = []

@@ -1,9 +1,9 @@
-"""LARS over all tensors at once, beside a loop over parameters, on a network's parameter list.
+"""Multi-tensor LARS against a loop over parameters, on the parameters of a network.
 
     python benchmarks/lars.py [--depth 50] [--device cpu|cuda] [--steps 20] [--rounds 7]
 
-Both run in turns in one process, on equal parameters and gradients. Printed: the median time of a
-step of each, their ratio, and the largest difference of a parameter afterwards.
+Both run interleaved in one process, on equal parameters and gradients. Prints the median time of a
+step of each, their ratio, and the largest difference between parameters afterwards.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SETTINGS = {"lr": 4.8, "momentum": 0.9, "weight_decay": 1e-6, "trust_coefficient
 
 
 class LoopLARS:
-    """The same rule, one parameter after the other."""
+    """The same update, one parameter after the other."""
 
     def __init__(self, params: list[nn.Parameter]) -> None:
         self.params = params
@@ -44,7 +44,7 @@ class LoopLARS:
 
 
 def time_steps(optimizer: LARS | LoopLARS, steps: int, device: str) -> float:
-    """Seconds of one step."""
+    """Seconds per step."""
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter()
@@ -63,11 +63,11 @@ def copies(values: list[Tensor], grads: list[Tensor]) -> list[nn.Parameter]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="LARS: all tensors at once against a loop.")
+    parser = argparse.ArgumentParser(description="LARS: multi-tensor against a loop.")
     parser.add_argument("--depth", type=int, default=50, help="18, 34, 50 or 101")
     parser.add_argument("--base-channels", type=int, default=64)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--steps", type=int, default=5, help="steps of one round")
+    parser.add_argument("--steps", type=int, default=5, help="steps per round")
     parser.add_argument("--rounds", type=int, default=7)
     args = parser.parse_args()
 
@@ -92,9 +92,9 @@ def main() -> None:
     print(f"torch {torch.__version__}, {torch.get_num_threads()} threads")
     for name, seconds in medians.items():
         spread = f"{min(times[name]) * 1e3:.2f} to {max(times[name]) * 1e3:.2f}"
-        print(f"{name:12s} {seconds * 1e3:8.2f} ms a step (median of {args.rounds}; {spread})")
+        print(f"{name:12s} {seconds * 1e3:8.2f} ms per step (median of {args.rounds}; {spread})")
     print(f"loop / all at once: {medians['loop'] / medians['all at once']:.2f}")
-    print(f"largest difference of a parameter: {difference:.1e}")
+    print(f"largest difference between parameters: {difference:.1e}")
 
 
 if __name__ == "__main__":

@@ -1,16 +1,17 @@
-"""Exact retrieval in blocks beside the full matrix and beside faiss: time and memory.
+"""Time and memory of exact retrieval: in blocks, as a full matrix, and by faiss.
 
     python benchmarks/retrieval.py [--rows 1000000] [--size 128] [--queries 1024] [--threads 2]
                                    [--methods blocks full faiss] [--out retrieval.json]
 
-Writes a bank of random features as a file, then runs every method in a process of its own: read
-the file, take off the means, normalise, find the 10 nearest. ``full`` is the plain way: a centred
-and a normalised copy of the bank and one matrix of all similarities. Printed: seconds (median of
-the rounds, the methods in turns), processor time (which other jobs disturb less) and memory beyond
-the bank, each as a ratio to the first method, and the share of neighbours that agree with it.
+Writes a gallery of random features to a file, then runs every method in its own process: read the
+file, subtract the means, normalise, find the 10 nearest. ``full`` is the plain implementation: a
+centred and a normalised copy of the gallery and one matrix of all similarities. Prints seconds
+(median of the rounds, methods interleaved), CPU time (less sensitive to other load) and memory
+beyond the gallery, each as a ratio to the first method, and the fraction of neighbours that agree
+with it.
 
-Memory is the peak of what the process holds in memory of its own and of the mapped file, less what
-it held before it touched the bank, less the bank itself (once).
+Memory is the peak resident memory of the process, mapped file included, minus that before the
+gallery was read, minus the gallery itself (once).
 """
 
 from __future__ import annotations
@@ -41,28 +42,28 @@ from sce_video.evaluation.functional.neighbours import (
 K = 10
 
 
-def full_matrix(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """All similarities at once, with copies of the bank on the way."""
+def full_matrix(queries: torch.Tensor, gallery: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """By one matrix of all similarities, with copies of the gallery."""
     queries = F.normalize(queries - queries.double().mean(0).float(), dim=1)
-    bank = F.normalize(bank - bank.double().mean(0).float(), dim=1)
-    return (queries @ bank.T).topk(K, dim=1)
+    gallery = F.normalize(gallery - gallery.double().mean(0).float(), dim=1)
+    return (queries @ gallery.T).topk(K, dim=1)
 
 
-def in_blocks(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(bank)}
-    return nearest_neighbours(queries, bank, K, **means)
+def in_blocks(queries: torch.Tensor, gallery: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
+    return nearest_neighbours(queries, gallery, K, **means)
 
 
-def by_faiss(queries: torch.Tensor, bank: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(bank)}
-    return faiss_neighbours(queries, bank, K, **means)
+def by_faiss(queries: torch.Tensor, gallery: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
+    return faiss_neighbours(queries, gallery, K, **means)
 
 
 METHODS = {"blocks": in_blocks, "full": full_matrix, "faiss": by_faiss}
 
 
 class PeakMemory:
-    """The largest resident memory (bytes) while it is entered, looked at every few ms."""
+    """Context that records the peak resident memory in bytes, sampled every 2 ms."""
 
     def __enter__(self) -> PeakMemory:
         self.anonymous = self.total = 0
@@ -84,13 +85,13 @@ class PeakMemory:
 
 
 def resident() -> tuple[int, int]:
-    """Bytes in memory now: of the process itself, and with its mapped files (Linux)."""
+    """Current resident bytes: anonymous memory, and with mapped files (Linux)."""
     fields = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
     return tuple(1024 * int(fields[name].split()[0]) for name in ("RssAnon", "VmRSS"))  # type: ignore[return-value]
 
 
 def run_one(args: argparse.Namespace) -> dict:
-    """One method, in this process."""
+    """Measure one method in this process."""
     torch.set_num_threads(args.threads)
     method = METHODS[args.method]
     method(torch.randn(64, args.size), torch.randn(256, args.size))  # starts thread pools
@@ -102,9 +103,9 @@ def run_one(args: argparse.Namespace) -> dict:
     with PeakMemory() as peak:
         start, worked = time.perf_counter(), time.process_time()
         queries, _ = load_features(Path(args.folder) / "queries.npz")
-        bank, _ = load_features(Path(args.folder) / "bank.npz")
+        gallery, _ = load_features(Path(args.folder) / "bank.npz")
         loaded = time.perf_counter()
-        _, indices = method(queries.features, bank.features)
+        _, indices = method(queries.features, gallery.features)
         done = time.perf_counter()
     np.save(Path(args.folder) / f"{args.method}.npy", indices.numpy())
     return {
@@ -114,7 +115,7 @@ def run_one(args: argparse.Namespace) -> dict:
         "cpu_seconds": time.process_time() - worked,
         "own_bytes": peak.anonymous - before[0],
         "resident_bytes": peak.total - before[1],
-        "bytes_beyond_the_bank": peak.total - before[1] - bank.features.nbytes,
+        "bytes_beyond_the_bank": peak.total - before[1] - gallery.features.nbytes,
     }
 
 
@@ -128,7 +129,7 @@ def write_files(folder: Path, args: argparse.Namespace) -> None:
 
 
 def measure(folder: Path, args: argparse.Namespace) -> dict[str, dict]:
-    """Medians of every method, each run in a process of its own, in turns."""
+    """Medians of every method, each run in its own process, interleaved."""
     runs: dict[str, list[dict]] = {method: [] for method in args.methods}
     sizes = ["--size", str(args.size), "--threads", str(args.threads), "--folder", str(folder)]
     for _ in range(args.rounds):
@@ -149,14 +150,14 @@ def measure(folder: Path, args: argparse.Namespace) -> dict[str, dict]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Retrieval in blocks, as a matrix, by faiss.")
-    parser.add_argument("--rows", type=int, default=1_000_000, help="of the bank")
-    parser.add_argument("--size", type=int, default=128, help="of a feature")
+    parser = argparse.ArgumentParser(description="Retrieval in blocks, as a full matrix, by faiss.")
+    parser.add_argument("--rows", type=int, default=1_000_000, help="gallery size")
+    parser.add_argument("--size", type=int, default=128, help="feature size")
     parser.add_argument("--queries", type=int, default=1024)
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--methods", nargs="+", choices=list(METHODS), default=["blocks", "full"])
-    parser.add_argument("--out", help="JSON file of the figures")
+    parser.add_argument("--out", help="JSON file for the results")
     parser.add_argument("--method", choices=list(METHODS), help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     args = parser.parse_args()
@@ -170,15 +171,15 @@ def main() -> None:
         summary = measure(Path(folder), args)
     bank_bytes = 4 * args.rows * args.size
     print(
-        f"{args.queries} queries, bank of {args.rows} x {args.size} "
+        f"{args.queries} queries, gallery of {args.rows} x {args.size} "
         f"({bank_bytes / 2**20:.0f} MiB), {args.threads} threads"
     )
     for method, values in summary.items():
         print(
             f"  {method:7} load {values['load_seconds']:6.2f} s, search "
             f"{values['search_seconds']:6.2f} s ({values['search_seconds_ratio']:.2f} x), "
-            f"processor {values['cpu_seconds']:6.2f} s ({values['cpu_seconds_ratio']:.2f} x), "
-            f"{values['bytes_beyond_the_bank'] / 2**20:6.0f} MiB beyond the bank "
+            f"CPU {values['cpu_seconds']:6.2f} s ({values['cpu_seconds_ratio']:.2f} x), "
+            f"{values['bytes_beyond_the_bank'] / 2**20:6.0f} MiB beyond the gallery "
             f"({values['bytes_beyond_the_bank_ratio']:.1f} x), same neighbours "
             f"{100 * values['agreement']:.3f} %"
         )

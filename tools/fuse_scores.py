@@ -1,9 +1,9 @@
-"""Fuse the scores of several tests of the same videos: the weighted mean of their softmax scores.
+"""Late fusion of several tests of the same videos: weighted mean of their class probabilities.
 
     python tools/fuse_scores.py A.npz B.npz [...] [--weights 1 1] [--json OUT] [--out FUSED.npz]
 
 The files are written by ``tools/test.py CONFIG CHECKPOINT --dump A.npz``. Videos are matched by
-path. Prints the accuracies of every file alone and of the fusion.
+path. Prints the accuracies of each file and of the fusion.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation import (
     MeanClassAccuracy,
     Rows,
@@ -23,10 +24,9 @@ from sce_video.evaluation import (
     load_scores,
     save_scores,
 )
-from sce_video.evaluation.provenance import file_sha256
 from sce_video.utils.atomic_file import write_json
 
-#: Columns of the table and the metrics in them.
+#: Columns of the table and the metric of each.
 _COLUMNS = {
     "top-1": "top1",
     "top-5": "top5",
@@ -40,9 +40,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Fuse the scores of several tests.")
     parser.add_argument("scores", nargs="+", help="files of scores (.npz), two or more")
-    parser.add_argument("--weights", type=float, nargs="+", help="one a file; default: all equal")
-    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
-    parser.add_argument("--out", metavar="FUSED.npz", help="write the fused scores there")
+    parser.add_argument(
+        "--weights", type=float, nargs="+", help="one per file; default: equal weights"
+    )
+    parser.add_argument("--json", metavar="OUT", help="JSON file for metrics and provenance")
+    parser.add_argument("--out", metavar="FUSED.npz", help="file for the fused scores")
     args = parser.parse_args(argv)
     if len(args.scores) < 2:
         parser.error("fusion needs two files of scores or more")
@@ -51,27 +53,27 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def fused_protocol(
-    args: argparse.Namespace, fused: Rows, protocols: list[dict], alone: list[dict]
+def fused_provenance(
+    args: argparse.Namespace, fused: Rows, provenances: list[dict], single: list[dict]
 ) -> dict[str, Any]:
-    """What all files agree on, and of each file its hash, weight, protocol and accuracies."""
-    first, *others = protocols
+    """The entries that all files share, and hash, weight, provenance and metrics of each file."""
+    first, *others = provenances
     agreed = {
         name: value
         for name, value in first.items()
-        if all(name in p and p[name] == value for p in others)
+        if all(name in other and other[name] == value for other in others)
     }
-    weights = args.weights or [1.0] * len(protocols)
+    weights = args.weights or [1.0] * len(provenances)
     fusion = [
         {
             "path": path,
             "sha256": file_sha256(path),
             "weight": weight,
             "metrics": metrics,
-            "protocol": protocol,
+            "protocol": provenance,
         }
-        for path, weight, metrics, protocol in zip(
-            args.scores, weights, alone, protocols, strict=True
+        for path, weight, metrics, provenance in zip(
+            args.scores, weights, single, provenances, strict=True
         )
     ]
     return {
@@ -85,7 +87,7 @@ def fused_protocol(
 
 
 def format_rows(rows: list[tuple[str, dict[str, float]]]) -> str:
-    """A row for every file and for the fusion, in percent."""
+    """A table with a line per file and one for the fusion, in percent."""
     width = max(len(name) for name, _ in rows)
     columns = {
         title: key for title, key in _COLUMNS.items() if any(key in values for _, values in rows)
@@ -101,7 +103,7 @@ def format_rows(rows: list[tuple[str, dict[str, float]]]) -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Fuse, print and write; returns the exit status."""
+    """Fuse the scores, print and write the results; returns the exit status."""
     args = parse_args(argv)
     try:
         for out in (args.json, args.out):
@@ -111,17 +113,17 @@ def main(argv: list[str] | None = None) -> int:
         loaded = [load_scores(path) for path in args.scores]
         sets = [scores for scores, _ in loaded]
         fused = fuse_scores(sets, args.weights)
-        metrics_of = [TopKAccuracy(), MeanClassAccuracy()]
-        alone = [compute_metrics(metrics_of, scores) for scores in sets]
-        metrics = compute_metrics(metrics_of, fused)
+        accuracies = [TopKAccuracy(), MeanClassAccuracy()]
+        single = [compute_metrics(accuracies, scores) for scores in sets]
+        metrics = compute_metrics(accuracies, fused)
         print(f"{len(fused)} videos, {fused.num_classes} classes")
-        print(format_rows([*zip(args.scores, alone, strict=True), ("fused", metrics)]))
-        protocol = fused_protocol(args, fused, [p for _, p in loaded], alone)
+        print(format_rows([*zip(args.scores, single, strict=True), ("fused", metrics)]))
+        provenance = fused_provenance(args, fused, [p for _, p in loaded], single)
         if args.out is not None:
-            save_scores(args.out, fused, protocol)
+            save_scores(args.out, fused, provenance)
         if args.json is not None:
             failures = [list(pair) for pair in fused.failures]
-            content = {"metrics": metrics, "protocol": protocol, "failures": failures}
+            content = {"metrics": metrics, "protocol": provenance, "failures": failures}
             write_json(Path(args.json), content)
     except (ValueError, OSError) as error:
         print(f"fuse_scores: {error}", file=sys.stderr)

@@ -5,7 +5,8 @@ r"""kNN and linear probe from feature files.
     python tools/probe.py --test Q.npz --group-pattern 'person(\d+)'     # leave one group out
 
 The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
-``paths``. The weight decay of the linear probe is chosen on a part of the training features.
+``paths``. The weight decay of the linear probe is selected on a validation split of the training
+features.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ _METRICS: dict[str, type[RowMetric]] = {
     "linear": LinearProbe,
     "retrieval": Retrieval,
 }
-#: Options of the command line and the protocol that each belongs to.
+#: Command-line options and the protocol that each belongs to.
 _OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}
 
 
@@ -47,26 +48,28 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--group-pattern",
         metavar="REGEX",
-        help="instead of --train: its one group in a path names what is left out together",
+        help="instead of --train: its one group, searched in the path, is left out as a whole",
     )
     parser.add_argument(
         "--protocols", nargs="+", choices=sorted(_METRICS), default=["knn", "linear"]
     )
-    parser.add_argument("--k", type=int, help="neighbours that vote (20)")
-    parser.add_argument("--temperature", type=float, help="of their weights (0.07)")
-    parser.add_argument("--seed", type=int, help="of the split that chooses the weight decay (0)")
-    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
+    parser.add_argument("--k", type=int, help="number of neighbours (20)")
+    parser.add_argument("--temperature", type=float, help="temperature of their weights (0.07)")
+    parser.add_argument("--seed", type=int, help="seed of the validation split (0)")
+    parser.add_argument("--json", metavar="OUT", help="JSON file for metrics and provenance")
     args = parser.parse_args(argv)
     if (args.train is None) == (args.group_pattern is None):
         parser.error("give either --train, or --group-pattern to leave one group out")
     for option, protocol in _OPTIONS.items():
         if getattr(args, option) is not None and protocol not in args.protocols:
-            parser.error(f"--{option} belongs to the protocol {protocol}, which is not asked for")
+            parser.error(
+                f"--{option} belongs to the protocol {protocol}, which is not in --protocols"
+            )
     return args
 
 
 def chosen_metrics(args: argparse.Namespace) -> list[RowMetric]:
-    """The protocols asked for, with their options, and the collapse metrics."""
+    """The metrics of the chosen protocols, with their options, and the collapse metrics."""
     given: dict[str, dict] = {name: {} for name in args.protocols}
     for option, protocol in _OPTIONS.items():
         if getattr(args, option) is not None:
@@ -75,7 +78,7 @@ def chosen_metrics(args: argparse.Namespace) -> list[RowMetric]:
 
 
 def check_apart(pair: FeaturePair) -> None:
-    """Refuse training features of test videos.
+    """Check that no test video is among the training videos.
 
     Raises:
         ValueError: the two files share videos; the first is named.
@@ -86,37 +89,37 @@ def check_apart(pair: FeaturePair) -> None:
     if shared:
         raise ValueError(
             f"{len(shared)} of {len(pair.queries)} test videos of {pair.queries.source} are in "
-            f"{pair.gallery.source} too, the first is {shared[0]}: leave them out of one, or "
+            f"{pair.gallery.source} too, the first is {shared[0]}: remove them from one, or "
             "evaluate one file with --group-pattern"
         )
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Evaluate, print and write; returns the exit status."""
+    """Compute the metrics, print and write them; returns the exit status."""
     args = parse_args(argv)
     try:
-        metrics = chosen_metrics(args)
+        chosen = chosen_metrics(args)
         pair = load_feature_pair(args.test, args.train, "probing")
-        protocol = {
-            **pair.protocol,
+        provenance = {
+            **pair.provenance,
             "protocol_name": "probe",
-            "protocols": metric_settings(metrics),
+            "protocols": metric_settings(chosen),
         }
         queries = pair.queries
         if pair.gallery is None:
             groups, names = group_ids(queries.paths, args.group_pattern)
             queries = replace(queries, groups=groups)
-            protocol |= {"group_pattern": args.group_pattern, "groups": names}
+            provenance |= {"group_pattern": args.group_pattern, "groups": names}
             against = f"leaving out one of {len(names)} groups"
         else:
             check_apart(pair)
             against = f"against {len(pair.gallery)} of {args.train}"
-        numbers = compute_metrics(metrics, queries, pair.gallery)
-        print(format_table(numbers, f"{len(queries)} videos of {args.test}, {against}"))
+        metrics = compute_metrics(chosen, queries, pair.gallery)
+        print(format_table(metrics, f"{len(queries)} videos of {args.test}, {against}"))
         for note in pair.notes:
             print(f"  note: {note}")
         if args.json is not None:
-            content = {"metrics": numbers, "protocol": protocol, "failures": pair.failures}
+            content = {"metrics": metrics, "protocol": provenance, "failures": pair.failures}
             write_json(Path(args.json), content)
     except (ValueError, OSError, re.error) as error:
         print(f"probe: {error}", file=sys.stderr)

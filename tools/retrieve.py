@@ -1,12 +1,12 @@
-"""Video retrieval from feature files: R@k by cosine, centred and plain, side by side.
+"""Video retrieval from feature files: R@k by cosine similarity, centred and plain.
 
     python tools/retrieve.py --query Q.npz --bank B.npz [--ks 1 5 10] [--json OUT]
                              [--backend exact|faiss] [--neighbours OUT.npz]
 
 The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
-``paths``. Exact and in blocks: beyond the features, memory depends on the blocks alone. A video of
-the gallery (--bank) with the path of the query is not counted as its neighbour, so both may be one
-file.
+``paths``. The search is exact and in blocks: besides the features, memory depends on the block
+sizes only. A gallery video (--bank) with the path of the query is excluded, so both options may
+name the same file.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sce_video.evaluation import RetrievalResult, retrieve
+from sce_video.evaluation import retrieve
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
 from sce_video.evaluation.functional.neighbours import ROW_BLOCK
+from sce_video.evaluation.metrics.retrieval import RetrievalResult
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.utils.atomic_file import write_json
 
@@ -31,9 +32,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--query", "--test", required=True, help="features of the queries (.npz)")
     parser.add_argument("--bank", "--train", required=True, help="features of the gallery (.npz)")
     parser.add_argument("--ks", type=int, nargs="+", default=[1, 5, 10], help="ranks")
-    parser.add_argument("--json", metavar="OUT", help="write metrics and provenance there")
+    parser.add_argument("--json", metavar="OUT", help="JSON file for metrics and provenance")
     parser.add_argument(
-        "--neighbours", metavar="OUT.npz", help="write the nearest rows of the gallery there"
+        "--neighbours", metavar="OUT.npz", help="file for the nearest gallery rows of each query"
     )
     parser.add_argument("--backend", choices=["exact", "faiss"], default="exact")
     parser.add_argument(
@@ -50,7 +51,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 
 def format_recall(outcome: RetrievalResult) -> str:
-    """A row for every rank: centred and plain, in percent."""
+    """A line per rank: R@k with centred and with plain features, in percent."""
     lines = [f"  {'':8} {'centred':>10} {'plain':>10}"]
     for k, value in outcome.centred.items():
         lines.append(f"  {f'R@{k}':8} {100 * value:8.2f} % {100 * outcome.plain[k]:8.2f} %")
@@ -58,25 +59,25 @@ def format_recall(outcome: RetrievalResult) -> str:
 
 
 def notes(pair: FeaturePair, outcome: RetrievalResult, gallery: str) -> list[str]:
-    """What limits the numbers."""
+    """Remarks for the user on what limits the metrics."""
     found = list(pair.notes)
     if outcome.shared:
         found.append(
-            f"{outcome.shared} of {len(pair.queries)} queries are in {gallery} too: left out as "
-            "neighbours of themselves"
+            f"{outcome.shared} of {len(pair.queries)} queries are in {gallery} too: each is "
+            "excluded from its own neighbours"
         )
     if outcome.unseen:
         found.append(
-            f"{outcome.unseen} of {len(pair.queries)} queries have a class that {gallery} lacks: "
-            "counted as missed"
+            f"{outcome.unseen} of {len(pair.queries)} queries have a class not in {gallery}: "
+            "counted as misses"
         )
     return found
 
 
 def report(args: argparse.Namespace, pair: FeaturePair, outcome: RetrievalResult) -> dict:
     """The content of the JSON file."""
-    protocol = {
-        **pair.protocol,
+    provenance = {
+        **pair.provenance,
         "protocol_name": "retrieval",
         "ks": list(outcome.centred),
         "backend": args.backend,
@@ -84,34 +85,39 @@ def report(args: argparse.Namespace, pair: FeaturePair, outcome: RetrievalResult
         "queries_of_unseen_classes": outcome.unseen,
     }
     if outcome.shared:
-        protocol["benchmark"] = None  # query and gallery are apart in every published number
+        provenance["benchmark"] = None  # no published result has shared videos
     if args.backend == "faiss":
-        protocol["faiss_index"] = args.faiss_index
+        provenance["faiss_index"] = args.faiss_index
     return {
         "metrics": outcome.metrics(),
         "centred": {f"R@{k}": value for k, value in outcome.centred.items()},
         "plain": {f"R@{k}": value for k, value in outcome.plain.items()},
-        "protocol": protocol,
+        "protocol": provenance,
         "failures": pair.failures,
     }
 
 
-def save_neighbours(path: str, pair: FeaturePair, outcome: RetrievalResult, protocol: dict) -> None:
-    """Write ``paths`` (N,) of the queries and, of both rankings, ``indices``, ``similarities``
-    and ``hits`` (N, k): ``centred_indices`` and so on are rows of the gallery, nearest first."""
+def save_neighbours(
+    path: str, pair: FeaturePair, outcome: RetrievalResult, provenance: dict
+) -> None:
+    """Write the rankings to a .npz file.
+
+    ``paths`` (N,) of the queries; ``centred_indices`` and ``plain_indices`` (N, k), gallery rows in
+    descending order of similarity; and likewise ``*_similarities`` and ``*_hits``.
+    """
     arrays = {"paths": np.array(pair.queries.paths, dtype=np.str_)}
     for name, ranking in outcome.rankings.items():
         arrays[f"{name}_indices"] = ranking.indices.numpy()
         arrays[f"{name}_similarities"] = ranking.similarities.numpy()
         arrays[f"{name}_hits"] = ranking.hits.numpy()
-    write_npz(path, arrays, protocol)
+    write_npz(path, arrays, provenance)
 
 
 def check_outputs(args: argparse.Namespace) -> None:
-    """Refuse to write over what is read.
+    """Check that no output overwrites an input.
 
     Raises:
-        ValueError: an output is an input.
+        ValueError: an output is an input, or ``--neighbours`` is no .npz file.
     """
     for out in (args.json, args.neighbours):
         for given in (args.query, args.bank):
@@ -122,7 +128,7 @@ def check_outputs(args: argparse.Namespace) -> None:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Search, print and write; returns the exit status."""
+    """Run the search, print and write the results; returns the exit status."""
     args = parse_args(argv)
     try:
         check_outputs(args)

@@ -1,23 +1,14 @@
-"""Evaluation: rows of a data set, metrics of rows, the loops and the hook that compute them."""
+"""Evaluation: rows of a data set, metrics, and the loops and the hook that compute them."""
 
-from sce_video.evaluation.collecting import collect_rows, evaluating
+from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
-from sce_video.evaluation.functional.accuracy import (
-    mean_class_accuracy,
-    top_k_accuracy,
-    top_k_hits,
-)
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.groups import group_ids
 from sce_video.evaluation.functional.knn import knn_scores
-from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe
+from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.neighbours import faiss_neighbours, nearest_neighbours
-from sce_video.evaluation.functional.retrieval import (
-    Ranking,
-    centre,
-    retrieval_hits,
-    retrieval_recall,
-)
+from sce_video.evaluation.functional.retrieval import retrieval_recall
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
     KNN,
@@ -29,43 +20,35 @@ from sce_video.evaluation.metrics import (
     RowMetric,
     TopKAccuracy,
     compute_metrics,
+    for_each_group,
 )
-from sce_video.evaluation.metrics.retrieval import RetrievalResult, retrieve
+from sce_video.evaluation.metrics.retrieval import retrieve
 from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
-from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
-from sce_video.models.losses import effective_rank, feature_std
 
 __all__ = [
     "KNN",
     "AVAMeanAP",
     "FeatureExtractionLoop",
     "FeatureStatistics",
-    "FittedProbe",
     "LinearProbe",
     "MeanClassAccuracy",
     "MultiViewTestLoop",
     "MultiViewValLoop",
     "OnlineEvaluationHook",
-    "Ranking",
     "Retrieval",
-    "RetrievalResult",
     "RowMetric",
     "Rows",
     "TopKAccuracy",
     "central_view",
-    "centre",
-    "check_labelled",
-    "check_same_size",
     "collect_rows",
     "compute_metrics",
-    "effective_rank",
-    "evaluating",
     "extract_features",
     "faiss_neighbours",
-    "feature_std",
     "fit_linear_probe",
+    "for_each_group",
     "fuse_scores",
     "group_ids",
     "knn_scores",
@@ -73,12 +56,10 @@ __all__ = [
     "load_scores",
     "mean_class_accuracy",
     "nearest_neighbours",
-    "retrieval_hits",
     "retrieval_recall",
     "retrieve",
     "save_features",
     "save_scores",
     "top_k_accuracy",
-    "top_k_hits",
     "view_chunks",
 ]

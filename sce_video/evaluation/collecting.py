@@ -1,4 +1,4 @@
-"""Rows of a whole data set: batch by batch, over all ranks, each sample once."""
+"""Compute the rows of a data set batch by batch, on all ranks, each sample once."""
 
 from __future__ import annotations
 
@@ -27,12 +27,13 @@ class PartialRows:
     """Rows of some batches, in the order in which they were computed.
 
     Attributes:
-        values: Matrices of rows.
-        central: Matrices of rows of the central view; empty if not kept.
-        counts: Rows of each sample; None where each has one.
-        labels, indices: Of each sample.
+        values: Matrices (n, C) float32, one per batch.
+        central: Matrices (n, C) for the central view alone; empty if not kept.
+        counts: Number of rows of each sample; None where each sample has one row.
+        labels: Label of each sample.
+        indices: Index of each sample in the data set.
         failures: Files that could not be decoded, with the error.
-        num_views: Views of a sample.
+        num_views: Views (clips x crops) of a sample.
     """
 
     values: list[Tensor] = field(default_factory=list)
@@ -57,11 +58,12 @@ class PartialRows:
 
 @contextmanager
 def evaluating(model: nn.Module) -> Iterator[Any]:
-    """Eval mode without gradients; afterwards every module has the mode it had.
+    """Context in eval mode without gradients; restores the mode of every module afterwards.
 
-    Module by module, since a frozen layer may be in eval mode within a network in training.
-    Yields the module inside a DistributedDataParallel wrapper: an eval forward needs no other
-    rank, and each may have another number of batches.
+    The mode is restored module by module, since a frozen layer may be in eval mode while the rest
+    of the network is in training mode. Yields the module inside a DistributedDataParallel wrapper:
+    an evaluation forward communicates with no other rank, and ranks may differ in their number of
+    batches.
     """
     modes = [(module, module.training) for module in model.modules()]
     inner = unwrap_model(model)
@@ -81,32 +83,35 @@ def collect_rows(
     device: torch.device | str | None = None,
     log: Callable[[str], None] | None = None,
 ) -> Rows:
-    """Apply a function to all batches of a data set, in eval mode.
+    """The rows of a whole data set, computed in eval mode.
 
-    With several ranks each works on the share that its sampler gives it, and all get the rows of
-    the whole data set. Every sample counts once: what a padding sampler repeats is dropped.
+    Each rank processes the samples that its sampler gives it; every rank returns the rows of the
+    whole data set. Every sample counts once: samples that a padding sampler repeats are dropped.
 
     Args:
-        model: Bare or wrapped; its mode is restored.
-        dataloader: Batches as :func:`sce_video.collate_views` makes them.
+        model: Bare or wrapped; its train or eval mode is restored.
+        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
         function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
-        device: Move the model there first; None leaves it where it is.
-        log: Called with a line of progress every half minute.
+        device: The model is moved there first; None leaves it where it is.
+        log: Called with a progress line every 30 seconds.
+
+    Returns:
+        Rows in the order of the data set.
 
     Raises:
-        RuntimeError: a rank failed (its error is raised on all ranks), or samples are missing
-            although no failure was reported, as with a sampler or loader that drops the last ones.
+        RuntimeError: a rank failed (raised on all ranks), or samples are missing although no
+            failure was reported, for example because the sampler or loader drops the last ones.
         ValueError: the data set is empty.
     """
     if device is not None:
         model.to(device)
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")
-    share = PartialRows()
+    own = PartialRows()
     with all_or_none("evaluating the data set"), evaluating(model) as inner:
         for part in batch_rows(inner, dataloader, function, log):
-            share.add(part)
-    return complete(_gather(share), dataloader.dataset)
+            own.add(part)
+    return complete(_gather(own), dataloader.dataset)
 
 
 def batch_rows(
@@ -115,13 +120,13 @@ def batch_rows(
     function: RowFunction,
     log: Callable[[str], None] | None = None,
 ) -> Iterator[PartialRows]:
-    """The rows of one batch after the other, of this rank alone.
+    """Yield the rows of each batch of this rank.
 
     Args:
         model: In eval mode, without a wrapper.
         dataloader: See :func:`collect_rows`.
         function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
-        log: Called with a line of progress every half minute.
+        log: Called with a progress line every 30 seconds.
     """
     videos = 0
     started = last = time.monotonic()
@@ -147,31 +152,31 @@ def _batches(dataloader: DataLoader) -> Iterator[dict[str, Any]]:
         yield from dataloader
 
 
-def _gather(share: PartialRows) -> PartialRows:
-    """The shares of all ranks, one after the other, on all ranks."""
+def _gather(own: PartialRows) -> PartialRows:
+    """The rows of all ranks, concatenated in rank order, on every rank."""
     if get_world_size() == 1:
-        return share
+        return own
     meta = all_gather_object(
         PartialRows(
-            counts=share.counts,
-            labels=share.labels,
-            indices=share.indices,
-            failures=share.failures,
-            num_views=share.num_views,
+            counts=own.counts,
+            labels=own.labels,
+            indices=own.indices,
+            failures=own.failures,
+            num_views=own.num_views,
         )
     )
     merged = PartialRows()
     for part in meta:
         merged.add(part)
-    merged.values = _gather_matrix(share.values)
-    merged.central = _gather_matrix(share.central)
+    merged.values = _gather_matrix(own.values)
+    merged.central = _gather_matrix(own.central)
     return merged
 
 
 def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
-    """The rows of all ranks, a matrix each.
+    """The rows of all ranks, one matrix (n, C) per rank that has rows.
 
-    As one tensor of equal size per rank: pickled values would need several times the memory.
+    Ranks exchange tensors padded to one shape: pickled values would need several times the memory.
     """
     own = torch.cat(parts) if parts else torch.empty(0, 0)
     shapes = all_gather_object(tuple(own.shape))
@@ -183,10 +188,14 @@ def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
 
 
 def complete(partial: PartialRows, dataset: Any) -> Rows:
-    """Rows ordered by index, each sample once, once all samples are there or reported.
+    """Rows sorted by index without repeated samples, after a check that no sample is missing.
+
+    Args:
+        partial: Rows in any order; of a repeated index the first is kept.
+        dataset: Its length and, where it has them, its ``path`` and ``row_columns``.
 
     Raises:
-        RuntimeError: some samples are neither there nor reported as unreadable.
+        RuntimeError: some samples have no row and were not reported as unreadable.
     """
     first: dict[int, int] = {}
     for slot, index in enumerate(partial.indices):
@@ -216,7 +225,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
 
 
 def _check_complete(indices: list[int], failures: list[tuple[str, str]], dataset: Any) -> None:
-    """Several samples may be of one unreadable file, so the missing ones are looked up by path."""
+    """Look missing samples up by path: one unreadable file may hold several samples."""
     missing = sorted(set(range(len(dataset))) - set(indices))
     unreadable = {path for path, _ in failures}
     if hasattr(dataset, "path"):
@@ -226,13 +235,12 @@ def _check_complete(indices: list[int], failures: list[tuple[str, str]], dataset
     if lost > 0 or not indices:
         raise RuntimeError(
             f"{len(indices)} of {len(dataset)} videos were evaluated and {len(failures)} reported "
-            "as unreadable: the rest is missing. Is drop_last set, or does the sampler leave some "
-            "out?"
+            "as unreadable: the rest is missing. Is drop_last set, or does the sampler skip some?"
         )
 
 
 def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
-    """``dataset.path(i)`` of the samples; of a data set without such a method, their numbers."""
+    """``dataset.path(i)`` of the samples, or ``#i`` if the data set has no such method."""
     if hasattr(dataset, "path"):
         return [str(dataset.path(i)) for i in indices]
     return [f"#{i}" for i in indices]

@@ -1,4 +1,4 @@
-"""Data loaders of evaluation."""
+"""Data loaders for evaluation."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from sce_video.engine.runner import VideoRunner
 
 
 def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
-    """A loader that gives every video once, in order, over all processes.
+    """A loader that gives every video once, in order, split over all ranks.
 
-    Fills in what an evaluation loader nearly always has: the sampler
-    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats nothing and may
-    give a process no video at all, the collate function ``sce_video.collate_views``, and
-    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset` that does not say.
+    Defaults for what the config leaves out: the sampler
+    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats no sample and may
+    give a rank no video at all; the collate function ``sce_video.collate_views``; and
+    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset`.
 
     Args:
-        cfg: A dataloader config as for mmengine's Runner, or a built loader.
-        seed: Of the sampler and the workers.
+        cfg: A dataloader config as for mmengine's Runner, or a built loader, which is returned.
+        seed: Seed of the sampler and the workers.
 
     Raises:
-        ValueError: the data set is to replace bad files by other videos.
+        ValueError: the data set would replace unreadable files by other videos.
     """
     if isinstance(cfg, DataLoader):
         return cfg
@@ -35,9 +35,9 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
     loader = VideoRunner.build_dataloader(cfg, seed=seed)
     dataset: Any = loader.dataset
     if getattr(dataset, "on_error", None) == "replace":
-        if "on_error" in cfg["dataset"]:
+        if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
             raise ValueError(
-                "on_error='replace' would evaluate another video in place of a bad file: "
+                "on_error='replace' would evaluate another video instead of an unreadable file: "
                 "set on_error='raise' or 'skip' in the data set"
             )
         dataset.on_error = "raise"
@@ -45,7 +45,10 @@ def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> Da
 
 
 def different_steps(first: Any, second: Any) -> list[str]:
-    """Where the pipelines of two loader configs differ, in words; built loaders are left alone."""
+    """Messages that name the steps in which the pipelines of two loader configs differ.
+
+    Empty if they are equal or if one of the loaders is built already.
+    """
     pipelines = []
     for loader in (first, second):
         dataset = loader.get("dataset") if isinstance(loader, dict) else None

@@ -1,4 +1,4 @@
-"""Features of a data set into one file, resumable and over several ranks."""
+"""Extract the features of a data set into one file, on any number of ranks, with resume."""
 
 from __future__ import annotations
 
@@ -30,24 +30,23 @@ from sce_video.utils.distributed import all_or_none, run_on_main_rank
 
 @LOOPS.register_module()
 class FeatureExtractionLoop(BaseLoop):
-    """The mean representation of every video of ``test_dataloader``, written to a .npz file.
+    """Write the mean representation of every video of ``test_dataloader`` to a .npz file.
 
-    Every rank writes what it has computed to ``<out>.parts/`` every ``save_every`` videos. An
-    interrupted run, even one of another number of ranks, resumes from these parts; at the end rank
-    0 joins them and removes the folder. On several machines it must be a folder that all of them
-    see.
+    Every rank saves a part in ``<out>.parts/`` after each ``save_every`` videos. An interrupted
+    run, even one with another number of ranks, resumes from these parts; at the end rank 0 joins
+    them and removes the folder. With several machines the folder must be on shared storage.
 
     Args:
         runner: The runner; its model gives representations (``mode="tensor"``).
-        dataloader: What is embedded.
-        evaluator: Empty: ``test_evaluator = []``.
+        dataloader: Loader, or its config, of the videos.
+        evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
-        max_views: Views of a video at a time; bounds the device's memory.
-        save_every: Videos of a rank between two parts.
+        max_views: Views of a video per forward pass; bounds the device memory.
+        save_every: Videos of a rank per part.
 
     Raises:
-        ValueError: ``out`` is no .npz file, it exists with other contents, or an evaluator is
-            given.
+        ValueError: ``out`` is no .npz file or exists already, the parts are of another checkpoint,
+            data set or pipeline, ``save_every`` is below 1, or an evaluator is given.
     """
 
     def __init__(
@@ -73,16 +72,16 @@ class FeatureExtractionLoop(BaseLoop):
         self.save_every = save_every
 
     def run(self) -> dict[str, float]:
-        """Embed what is left, then join; returns the number of videos and of failures."""
+        """Embed the remaining videos and join the parts; returns ``videos`` and ``failures``."""
         dataset = self.dataloader.dataset
         provenance = describe_run(self.runner, dataset, 0, "features")
-        del provenance["views"], provenance["test"]["views"]  # known once a video was decoded
+        del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         fingerprint = _fingerprint(provenance, dataset)
         done = run_on_main_rank(lambda: self._find_done(fingerprint))
         left = [i for i in range(len(dataset)) if i not in done]
         if done:
             self.runner.logger.info(
-                f"{len(done)} videos were embedded before, {len(left)} are left"
+                f"resuming: {len(done)} videos were embedded before, {len(left)} are left"
             )
         with all_or_none("extracting features"), evaluating(self.runner.model) as model:
             for rows in self._portions(model, left):
@@ -99,7 +98,7 @@ class FeatureExtractionLoop(BaseLoop):
         return done
 
     def _portions(self, model: Any, left: list[int]) -> Iterator[PartialRows]:
-        """Rows of up to ``save_every`` videos, of this rank's share of what is left."""
+        """Yield rows of up to ``save_every`` videos of this rank's part of the indices ``left``."""
         if not left:
             return
         loader = self.dataloader
@@ -117,13 +116,15 @@ class FeatureExtractionLoop(BaseLoop):
             yield portion
 
     def _write_part(self, rows: PartialRows, fingerprint: str) -> None:
-        slots = {path: i for i, path in _paths(self.dataloader.dataset)} if rows.failures else {}
+        index_of = {}
+        if rows.failures:
+            index_of = {path: i for i, path in _paths(self.dataloader.dataset)}
         values = torch.cat(rows.values) if rows.values else torch.empty(0, 0)
         arrays = {
             "values": values.numpy(),
             "labels": np.array(rows.labels, dtype=np.int64),
             "indices": np.array(rows.indices, dtype=np.int64),
-            "failed": np.array([slots[path] for path, _ in rows.failures], dtype=np.int64),
+            "failed": np.array([index_of[path] for path, _ in rows.failures], dtype=np.int64),
         }
         stored = {
             "fingerprint": fingerprint,
@@ -134,7 +135,7 @@ class FeatureExtractionLoop(BaseLoop):
         write_npz(self.parts / name, arrays, stored)
 
     def _read_parts(self, fingerprint: str) -> Iterator[dict[str, Any]]:
-        """Parts of this very job, in the order in which they were written."""
+        """Yield the parts in the order in which they were written; refuse those of another job."""
         for path in sorted(self.parts.glob("*.npz")):
             arrays, stored = read_npz(path, "a part of a feature file", ("values", "indices"))
             if stored.get("fingerprint") != fingerprint:
@@ -160,7 +161,7 @@ class FeatureExtractionLoop(BaseLoop):
         save_features(self.path, rows, {**provenance, "views": rows.num_views, "videos": len(rows)})
         shutil.rmtree(self.parts)
         self.runner.logger.info(
-            f"{len(rows)} videos, {rows.values.shape[1]} numbers each, in {self.path}; "
+            f"{len(rows)} videos of {rows.values.shape[1]} features each in {self.path}; "
             f"{len(rows.failures)} could not be decoded"
             + "".join(f"\n  {path}: {why}" for path, why in rows.failures)
         )
@@ -172,7 +173,7 @@ def _paths(dataset: Any) -> Iterator[tuple[int, str]]:
 
 
 def _fingerprint(provenance: dict[str, Any], dataset: Any) -> str:
-    """Of all that the features depend on: a part of another job must not be joined."""
+    """SHA-256 of everything that the features depend on; parts of one job share it."""
     digest = hashlib.sha256(json.dumps(provenance, sort_keys=True, default=str).encode())
     for _, path in _paths(dataset):
         digest.update(os.fsencode(path) + b"\0")

@@ -1,4 +1,4 @@
-"""Feature files given to a tool: queries and gallery that go together, and where they come from."""
+"""Feature files of queries and gallery, read together and checked against each other."""
 
 from __future__ import annotations
 
@@ -12,47 +12,47 @@ from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 
 
 class FeaturePair(NamedTuple):
-    """Queries and what they are compared with.
+    """Features of queries and of the gallery that they are compared with.
 
     Attributes:
         queries: Labelled features.
         gallery: Labelled features of the same size; None if no file was given.
-        same_file: Whether the two files are one, or copies.
-        protocol: What the features depend on: the protocol of the queries, and file, hash, count
-            and protocol of both.
-        notes: What the user should know of the two.
+        same_file: Whether both paths name the same file, or files of the same content.
+        provenance: Provenance of the queries' features, and file, hash, number of videos and
+            provenance of both (``query``, ``bank``).
+        notes: Warnings about the pair for the user.
     """
 
     queries: Rows
     gallery: Rows | None
     same_file: bool
-    protocol: dict[str, Any]
+    provenance: dict[str, Any]
     notes: list[str]
 
     @property
     def failures(self) -> list[list[str]]:
-        """Files that could not be decoded, with the error, each once."""
+        """Files of either set that could not be decoded, with the error, without repetition."""
         parts = [self.queries] if self.gallery is None else [self.queries, self.gallery]
         return [list(pair) for pair in dict.fromkeys(f for part in parts for f in part.failures)]
 
 
 def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: str) -> FeaturePair:
-    """Read and check the files of queries and gallery.
+    """The checked content of two feature files, queries and gallery.
 
     Args:
         query: A .npz file of features.
-        gallery: Another, or the same; None for none.
-        purpose: What the labels are needed for, for messages: "retrieval".
+        gallery: Another, or the same; None if there is no gallery.
+        purpose: Names what needs the labels in messages: "retrieval".
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not a feature file, no labels, features of different sizes; the file is named.
     """
-    queries, query_protocol = load_features(query)
+    queries, query_provenance = load_features(query)
     check_labelled(queries, purpose)
-    described = _describe(query, queries, query_protocol)
-    protocol: dict[str, Any] = {
-        **query_protocol,
+    described = _describe(query, queries, query_provenance)
+    provenance: dict[str, Any] = {
+        **query_provenance,
         "kind": "representation",
         "videos": len(queries),
         "failures": len(queries.failures),
@@ -60,40 +60,40 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
         "query": described,
     }
     if gallery is None:
-        return FeaturePair(queries, None, False, protocol, [])
+        return FeaturePair(queries, None, False, provenance, [])
     if os.path.exists(gallery) and os.path.samefile(query, gallery):
-        features, gallery_protocol, same_file = queries, query_protocol, True
-        protocol["bank"] = {**described, "path": str(gallery)}
+        features, gallery_provenance, same_file = queries, query_provenance, True
+        provenance["bank"] = {**described, "path": str(gallery)}
     else:
-        features, gallery_protocol = load_features(gallery)
+        features, gallery_provenance = load_features(gallery)
         check_labelled(features, purpose)
         check_same_size(queries, features)
-        protocol["bank"] = _describe(gallery, features, gallery_protocol)
-        same_file = protocol["bank"]["sha256"] == described["sha256"]
-    protocol["bank_videos"] = len(features)
-    protocol["bank_failures"] = len(features.failures)
-    protocol["same_file"] = same_file
-    notes = _checkpoint_note(query_protocol, gallery_protocol, query, gallery)
-    return FeaturePair(queries, features, same_file, protocol, notes)
+        provenance["bank"] = _describe(gallery, features, gallery_provenance)
+        same_file = provenance["bank"]["sha256"] == described["sha256"]
+    provenance["bank_videos"] = len(features)
+    provenance["bank_failures"] = len(features.failures)
+    provenance["same_file"] = same_file
+    notes = _checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
+    return FeaturePair(queries, features, same_file, provenance, notes)
 
 
-def _describe(path: str | Path, features: Rows, protocol: dict[str, Any]) -> dict[str, Any]:
+def _describe(path: str | Path, features: Rows, provenance: dict[str, Any]) -> dict[str, Any]:
     return {
         "path": str(path),
         "bytes": os.path.getsize(path),
         "sha256": file_sha256(path),
         "videos": len(features),
-        "protocol": protocol,
+        "protocol": provenance,
     }
 
 
-def _checkpoint_note(
+def _checkpoint_notes(
     first: dict[str, Any], second: dict[str, Any], query: str | Path, gallery: str | Path
 ) -> list[str]:
     hashes = [
-        protocol["checkpoint"].get("sha256")
-        for protocol in (first, second)
-        if isinstance(protocol.get("checkpoint"), dict)
+        provenance["checkpoint"].get("sha256")
+        for provenance in (first, second)
+        if isinstance(provenance.get("checkpoint"), dict)
     ]
     if len(hashes) == 2 and None not in hashes and hashes[0] != hashes[1]:
         return [

@@ -1,4 +1,4 @@
-"""Features of a data set: extracted with a frozen network, and their files."""
+"""Features of a data set: extraction with a frozen network, and .npz files."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ def extract_features(
     log: Callable[[str], None] | None = None,
     max_views: int = 30,
 ) -> Rows:
-    """Mean representation over the views of every video of a data set.
+    """The mean representation over the views of every video of a data set, (N, C).
 
-    A view goes through ``model(inputs=[view], mode="tensor")``, which gives (n, C). See
+    ``model(inputs=[view], mode="tensor")[0]`` is the representation (n, C) of a view. See
     :func:`~sce_video.evaluation.collecting.collect_rows` for several ranks and for errors.
 
     Args:
-        model: A model of this package, bare or wrapped; its mode is restored.
-        dataloader: Batches as :func:`sce_video.collate_views` makes them.
-        device: Move the model there first; None leaves it where it is.
-        log: Called with a line of progress every half minute.
-        max_views: Views of a video at a time, where the device cuts them.
+        model: A model of this package, bare or wrapped; its train or eval mode is restored.
+        dataloader: Gives batches as made by :func:`sce_video.collate_views`.
+        device: The model is moved there first; None leaves it where it is.
+        log: Called with a progress line every 30 seconds.
+        max_views: Views of a video per forward pass, where views are cut on the device.
     """
     return collect_rows(model, dataloader, mean_representation(max_views), device, log)
 
@@ -49,8 +49,13 @@ def extract_features(
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
     """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
 
-    ``protocol`` holds the provenance, the number of views and the failures. Written atomically;
-    read without pickle.
+    The file is written atomically and read without pickle.
+
+    Args:
+        path: The file.
+        features: ``values`` (N, C) are stored as float32.
+        provenance: How the features were made; stored as ``protocol`` together with the number of
+            views and the failures.
 
     Raises:
         ValueError: the name does not end in .npz.
@@ -70,14 +75,14 @@ def save_features(path: str | Path, features: Rows, provenance: dict | None = No
 def load_features(path: str | Path) -> tuple[Rows, dict]:
     """Read what :func:`save_features` wrote: the features and their provenance.
 
-    ``features`` of another float type are converted. Files of other programs may lack ``labels``
-    (then -1), ``indices`` (then 0, 1, ...) and ``protocol`` (then empty); nothing is unpickled.
-    Large features written by :func:`save_features` stay on disk until they are used.
+    ``features`` of another number type are converted to float32. Files of other programs may lack
+    ``labels`` (then -1), ``indices`` (then 0, 1, ...) and ``protocol`` (then empty); nothing is
+    unpickled. Large features written by :func:`save_features` are memory-mapped.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file is not such a file, lengths differ, a label is below -1, or a feature
-            is not finite; the file and the video are named.
+        ValueError: not a feature file, lengths differ, a label is below -1, or a feature is not
+            finite; the message names the file and the video.
     """
     arrays, provenance = read_npz(path, "a feature file of this package", ("features", "paths"))
     matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))

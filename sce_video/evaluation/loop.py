@@ -1,4 +1,4 @@
-"""The loops of testing and validation: rows of a data set, then the metrics of the evaluator."""
+"""Test and validation loops: compute the rows of a data set, then the evaluator's metrics."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import torch
 from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
@@ -23,6 +22,7 @@ from sce_video.evaluation.metrics.base import (
     compute_metrics,
     metric_settings,
     needs_gallery,
+    place_metrics,
 )
 from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.row_functions import row_function
@@ -33,7 +33,7 @@ from sce_video.registry import LOOPS
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
-#: What of a model makes the kind of its rows.
+#: Kind of rows and the property of a model that gives them.
 _WHY = {
     "representation": "no classifier (cls_head)",
     "recognition": "a classifier (cls_head)",
@@ -45,37 +45,40 @@ _WHY = {
 class MultiViewTestLoop(BaseLoop):
     r"""Evaluate a model on a labelled set by the metrics of ``test_evaluator``.
 
-    The model decides what the row of a sample is: the mean representation over its views, the mean
-    class probabilities over its views (with a ``cls_head``), or the scores of its boxes (with a
-    ``roi_head``).
-    The pipeline of the data set decides on the views: 10 clips x 3 crops by ``UniformClips`` and
-    ``PackVideo``. With several ranks each works on its share; every video counts once. ::
+    The model determines the row of a sample: the mean representation over its views, the mean
+    class probabilities over its views (model with a ``cls_head``), or the scores of its boxes
+    (model with a ``roi_head``). The pipeline of the data set determines the views, for example
+    10 clips x 3 crops by ``UniformClips`` and ``PackVideo``. The samples are split over the ranks;
+    every video counts once. ::
 
         test_dataloader = dict(batch_size=8, num_workers=2, dataset=dict(...))
         test_evaluator = [dict(type="KNN", k=20), dict(type="LinearProbe"), dict(type="Retrieval")]
         test_cfg = dict(
             type="MultiViewTestLoop",
             gallery_dataloader=dict(batch_size=8, num_workers=2, dataset=dict(...)),
-            # or, leaving one person out: group_pattern=r"person(\d+)",
+            # or, leave one person out: group_pattern=r"person(\d+)",
         )
 
     Args:
         runner: The runner.
-        dataloader: What is evaluated: the queries, where metrics compare with a gallery.
+        dataloader: Loader, or its config, of the evaluated samples: the queries of metrics that
+            compare with a gallery.
         evaluator: Metrics, ours or mmengine's and mmaction2's (``AccMetric``).
-        gallery_dataloader: The labelled set that neighbours and the probe's training come from.
-        group_pattern: In place of a gallery: a regular expression with one group, searched in the
-            paths; every group is the test set once and all others are its gallery.
-        max_views: Views of a video at a time, where the device cuts them; bounds its memory.
+        gallery_dataloader: The labelled set of neighbours and of the linear probe's training.
+        group_pattern: Instead of a gallery: a regular expression with one group, searched in the
+            paths; each group is the test set once, with all other groups as its gallery.
+        max_views: Views of a video per forward pass, where views are cut on the device; bounds the
+            device memory.
         precision: "float32", "bfloat16" or "float16".
-        out: JSON file of results and provenance, relative to the work dir; None writes none.
-        dump: A .npz file of every video's scores or features, relative to the work dir (those of
-            the gallery beside it, as ``NAME_bank.npz``); None for none.
+        out: JSON file of results and provenance, relative to the work dir; None for no file.
+        dump: A .npz file of the scores or features of every video, relative to the work dir; those
+            of the gallery are written to ``NAME_bank.npz``. None for no file.
 
     Raises:
         ValueError: no metric; both or neither of gallery and group pattern where a metric needs
-            one; a label that the classifier has no output for; a gallery with other class folders
-            than the queries; an unknown precision.
+            one; a metric that cannot be computed from this model; a label that the classifier has
+            no output for; a gallery with other class folders than the queries; an unknown
+            precision.
     """
 
     _stage = "test"
@@ -98,12 +101,7 @@ class MultiViewTestLoop(BaseLoop):
         self.metrics = self._build_metrics(evaluator)
         self.gallery_dataloader: DataLoader | None = None
         if needs_gallery(self.metrics):
-            if (gallery_dataloader is None) == (group_pattern is None):
-                raise ValueError(
-                    "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a "
-                    "labelled set) or group_pattern (leave one group of the test set out), and not "
-                    "both"
-                )
+            self._check_gallery(gallery_dataloader, group_pattern)
             if gallery_dataloader is not None:
                 self._build_gallery(dataloader, gallery_dataloader)
         self.group_pattern = group_pattern
@@ -131,8 +129,7 @@ class MultiViewTestLoop(BaseLoop):
             metric.dataset_meta = {**metainfo, "ann_file": getattr(dataset, "ann_file", None)}
             if isinstance(metric, RowMetric):
                 self._check_kind(metric)
-                metric.folder = Path(self.runner.work_dir)
-                metric.device = self._device()
+        place_metrics(evaluator.metrics, self.runner.model, self.runner.work_dir)
         self.evaluator = evaluator
         return evaluator.metrics
 
@@ -140,13 +137,16 @@ class MultiViewTestLoop(BaseLoop):
         if metric.kinds and self.kind not in metric.kinds:
             raise ValueError(
                 f"{type(metric).__name__} is a metric of {' and '.join(metric.kinds)}, but "
-                f"{type(unwrap_model(self.runner.model)).__name__} is tested by {self.kind}: it "
+                f"{type(unwrap_model(self.runner.model)).__name__} is evaluated by {self.kind}: it "
                 f"has {_WHY[self.kind]}"
             )
 
-    def _device(self) -> torch.device:
-        parameter = next(unwrap_model(self.runner.model).parameters(), None)
-        return torch.device("cpu") if parameter is None else parameter.device
+    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
+        if (gallery is None) == (group_pattern is None):
+            raise ValueError(
+                "the metrics compare with a gallery: test_cfg needs gallery_dataloader (a labelled "
+                "set) or group_pattern (leave one group of the test set out), and not both"
+            )
 
     def _build_gallery(self, queries: DataLoader | dict, gallery: DataLoader | dict) -> None:
         self.gallery_dataloader = build_eval_dataloader(gallery, self.runner.seed)
@@ -154,13 +154,17 @@ class MultiViewTestLoop(BaseLoop):
         differing = different_steps(queries, gallery)
         if differing:
             self.runner.logger.warning(
-                "the test videos and those of the gallery do not pass the same pipeline, so their "
-                f"features may not be comparable: {'; '.join(differing)} (change "
+                "the pipelines of the test videos and of the gallery differ, so their features may "
+                f"not be comparable: {'; '.join(differing)} (change "
                 "test_cfg.gallery_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
             )
 
     def run(self) -> dict[str, float]:
-        """Compute the rows on all ranks, the metrics on rank 0; all ranks get the numbers."""
+        """Compute the rows on all ranks and the metrics on rank 0; all ranks return them.
+
+        Raises:
+            RuntimeError, ValueError: see ``collect_rows`` and the metrics; raised on all ranks.
+        """
         self.runner.call_hook(f"before_{self._stage}")
         self.runner.call_hook(f"before_{self._stage}_epoch")
         rows = self._collect(self.dataloader)
@@ -206,7 +210,7 @@ class MultiViewTestLoop(BaseLoop):
         return metrics
 
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:
-        """Everything that the numbers depend on."""
+        """Provenance: everything that the metrics depend on."""
         dataset = self.dataloader.dataset
         described = describe_run(self.runner, dataset, rows.num_views, self.kind)
         settings = metric_settings(self.metrics)
@@ -229,7 +233,7 @@ class MultiViewTestLoop(BaseLoop):
         assert self.dump is not None
         path = Path(self.runner.work_dir) / self.dump
         if self.kind == "detection":
-            raise ValueError("scores of boxes have no .npz file: give AVAMeanAP a csv")
+            raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
         save = save_scores if self.kind == "recognition" else save_features
         save(path, rows, provenance)
         if gallery is not None:
@@ -238,21 +242,21 @@ class MultiViewTestLoop(BaseLoop):
 
 @LOOPS.register_module()
 class MultiViewValLoop(MultiViewTestLoop):
-    """Watch a training by the metrics of ``val_evaluator``; the training is not disturbed.
+    """Validate during training by the metrics of ``val_evaluator``.
 
-    The same code as the test's, usually with one view of a video. Files that cannot be decoded are
-    counted in the log and leave the metrics alone.
+    The same code as :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot
+    be decoded are reported in the log and left out of the metrics.
 
     Args:
         runner: The runner.
-        dataloader: What is evaluated.
+        dataloader: Loader, or its config, of the validation samples.
         evaluator: Metrics.
-        max_views: Views of a video at a time.
+        max_views: Views of a video per forward pass.
         precision: "float32", "bfloat16" or "float16".
 
     Raises:
-        ValueError: as :class:`MultiViewTestLoop`; other class folders than the training's; a metric
-            that needs a gallery (the online evaluation hook computes those).
+        ValueError: as :class:`MultiViewTestLoop`; class folders other than those of the training
+            set; a metric that needs a gallery (``OnlineEvaluationHook`` computes those).
     """
 
     _stage = "val"
@@ -265,20 +269,29 @@ class MultiViewValLoop(MultiViewTestLoop):
         max_views: int = 30,
         precision: str = "float32",
     ) -> None:
-        super().__init__(runner, dataloader, evaluator, None, None, max_views, precision, None)
+        super().__init__(
+            runner, dataloader, evaluator, max_views=max_views, precision=precision, out=None
+        )
         train_loop = getattr(runner, "_train_loop", None)
-        if isinstance(train_loop, BaseLoop):  # not where a loop is built on its own
+        if isinstance(train_loop, BaseLoop):  # built already, as in Runner.train
             check_same_classes(
                 train_loop.dataloader.dataset,
                 self.dataloader.dataset,
                 ("the training has", "the validation has"),
             )
 
+    def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
+        names = [type(m).__name__ for m in self.metrics if needs_gallery([m])]
+        raise ValueError(
+            f"{', '.join(names)} of val_evaluator compares with a gallery, which validation does "
+            "not have: use an OnlineEvaluationHook with a gallery"
+        )
+
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         if rows.failures:
             self.runner.logger.warning(
                 f"{len(rows.failures)} of {len(self.dataloader.dataset)} validation videos could "
-                f"not be decoded and do not count, the first is {': '.join(rows.failures[0])}"
+                f"not be decoded and are left out, the first is {': '.join(rows.failures[0])}"
             )
-        # One view is what validation has: its numbers would stand there twice.
+        # Validation has one view: one-view metrics would repeat the others.
         return compute_metrics(self.metrics, replace(rows, central=None))

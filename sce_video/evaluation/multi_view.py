@@ -1,4 +1,4 @@
-"""Many views of a video, made on the device from frames that were shipped once."""
+"""Cut many views of a video on the device, from frames transferred once."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from torch import Tensor
 
 from sce_video.datasets.transforms import cut_views
 
-# The C library gives larger blocks back to the system each time, which then clears every page again:
+# malloc returns larger blocks to the system after each use, and the system zeroes every page again:
 # on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
 _MAX_BYTES_ON_CPU = 24 * 2**20
 
-#: From normalised views (n, 3, T, H, W) to one row each, (n, C).
+#: Maps normalised views (n, 3, T, H, W) to one row each, (n, C).
 ViewFunction = Callable[[Tensor], Tensor]
 
 
 def view_chunks(
     video: dict[str, Any], device: torch.device | str, max_views: int
 ) -> Iterator[Tensor]:
-    """The K x C views of a video, at most ``max_views`` at a time; on a CPU at most 24 MiB, or one.
+    """Yield the K x C views of a video in chunks of at most ``max_views``.
 
-    The frames travel to the device once; a chunk is all that is held of the views.
+    On a CPU a chunk is at most 24 MiB, or one view. The frames are copied to the device once; of
+    the views only one chunk is in memory.
 
     Args:
         video: ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2)
             and ``crop_size`` S, as :class:`~sce_video.datasets.transforms.PackVideo` makes them.
-        device: Where the views shall be.
+        device: Device of the views.
         max_views: 1 or more.
 
     Yields:
-        uint8 (n, T, S, S, 3), clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+        uint8 (n, T, S, S, 3) in the order clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+
+    Raises:
+        ValueError: ``max_views`` below 1.
     """
     if max_views < 1:
         raise ValueError(f"max_views must be at least 1, got {max_views}")
@@ -52,7 +56,7 @@ def view_chunks(
 def _cut_on_device(
     video: dict[str, Any], device: torch.device | str, parts: list[tuple[int, int]]
 ) -> Iterator[Tensor]:
-    """The views of each part, first to one past the last, by indexing on the device."""
+    """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
     offsets, size = video["offsets"].tolist(), video["crop_size"]
@@ -67,7 +71,7 @@ def _cut_on_device(
 
 
 def central_view(video: dict[str, Any]) -> int:
-    """The view that stands for a 1-view test: clip ``K // 2``, crop ``C // 2``."""
+    """Index of the view of a one-view test: clip ``K // 2``, crop ``C // 2``."""
     clips, crops = len(video["positions"]), len(video["offsets"])
     return clips // 2 * crops + crops // 2
 
@@ -75,17 +79,15 @@ def central_view(video: dict[str, Any]) -> int:
 def rows_of_views(
     model: Any, batch: dict[str, Any], function: ViewFunction, max_views: int
 ) -> list[Tensor]:
-    """Apply a function to every view of every video of a batch.
+    """The rows of all views of every video of a batch: N float32 tensors (views, C).
 
     Args:
-        model: Its ``data_preprocessor`` normalises and knows the device.
-        batch: What :func:`sce_video.collate_views` returns, of either kind.
-        function: From views (n, 3, T, H, W) to (n, C).
-        max_views: Views of one video that go through the network at a time, where the batch
-            holds ``videos``; whole views of the batch where it holds ``inputs``.
-
-    Returns:
-        A float32 tensor (number of views, C) for each of the N videos.
+        model: Its ``data_preprocessor`` normalises the views and names the device.
+        batch: A batch of :func:`sce_video.collate_views`, with ``videos`` (frames, from which views
+            are cut here) or with ``inputs`` (views already cut).
+        function: Maps views (n, 3, T, H, W) to rows (n, C).
+        max_views: Views of a video per forward pass, for a batch with ``videos``; a batch with
+            ``inputs`` takes one forward pass per view, for all videos together.
     """
     if "videos" not in batch:
         inputs = model.data_preprocessor(batch, False)["inputs"]

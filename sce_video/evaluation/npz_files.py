@@ -1,4 +1,4 @@
-"""The .npz files of features and of scores: written atomically, read without pickle or copies."""
+"""The .npz files of features and scores: written atomically, memory-mapped, without pickle."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ import numpy as np
 
 from sce_video.utils.atomic_file import atomic_file
 
-#: Array data starts at a multiple of this many bytes, so that it can be mapped and used as it is.
+#: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
 _ALIGNMENT = 64
-#: A member of fewer bytes is read: a mapping gains nothing.
+#: Smaller members are read: mapping them saves nothing.
 _MAPPED_BYTES = 1 << 20
-#: Lengths of the fixed part of a zip member's header and of its record of 64-bit sizes.
+#: Bytes of the fixed part of a zip member's header, and of its record of 64-bit sizes.
 _LOCAL_HEADER, _ZIP64_RECORD = 30, 20
-#: Number of the zip field that holds padding, as Android's zipalign writes it.
+#: Id of the zip extra field for padding, the same as of Android's zipalign.
 _PADDING_FIELD = 0xD935
 
 
-def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], protocol: dict) -> None:
-    """Write arrays and, as JSON text under ``protocol``, a dict; ``np.load`` reads it.
+def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], provenance: dict) -> None:
+    """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
 
-    Written beside its place and moved there, so a broken run leaves no half file. Uncompressed
-    and aligned: :func:`read_npz` maps the arrays into memory instead of reading them.
+    The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map
+    the arrays.
 
     Raises:
         ValueError: the name does not end in .npz, or an array holds Python objects.
@@ -37,7 +37,7 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], protocol: dict
     path = Path(path)
     if path.suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
-    members = {**arrays, "protocol": np.array(json.dumps(protocol))}
+    members = {**arrays, "protocol": np.array(json.dumps(provenance))}
     with atomic_file(path) as unfinished:
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as archive:
             for name, array in members.items():
@@ -48,36 +48,36 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], protocol: dict
 
 
 def _padding(start: int, name: str) -> bytes:
-    """A header field that moves the data of a member at ``start`` to an aligned place."""
+    """A zip extra field that aligns the data of a member whose header is at ``start``."""
     before = start + _LOCAL_HEADER + len(name.encode()) + _ZIP64_RECORD
-    length = -(before + 4) % _ALIGNMENT  # a field is its number, its length and as many bytes
+    length = -(before + 4) % _ALIGNMENT  # a field: its id, its length, its bytes
     return struct.pack("<HH", _PADDING_FIELD, length) + bytes(length)
 
 
 def read_npz(
     path: str | Path, what: str, required: Sequence[str] = ()
 ) -> tuple[dict[str, np.ndarray], dict]:
-    """The arrays of an .npz file by name, and the dict that ``protocol`` holds ({} if none).
+    """The arrays of an .npz file by name, and the dict under ``protocol`` ({} if there is none).
 
-    A large array that :func:`write_npz` wrote is mapped copy-on-write: its pages come from disk
-    when they are used, and writing to the array does not change the file. All others are read into
-    memory, from compressed files too.
+    A large array written by :func:`write_npz` is memory-mapped copy-on-write: its pages are read
+    when they are used, and writing to the array does not change the file. All other arrays are
+    read into memory, from compressed files too.
 
     Args:
         path: The file.
-        what: What it should be, for messages: "a feature file".
+        what: The expected kind of file, for messages: "a feature file".
         required: Arrays that it must have.
 
     Raises:
         FileNotFoundError: no such file.
         ValueError: not an .npz file, a member that is no array or holds Python objects (they are
-            never unpickled), a protocol that is not a JSON object, a required array missing.
+            never unpickled), a ``protocol`` that is not a JSON object, a required array missing.
     """
     arrays: dict[str, np.ndarray] = {}
     try:
         with open(path, "rb") as file:
             if not zipfile.is_zipfile(file):
-                raise ValueError("not an .npz archive, or cut short")
+                raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
             for info in stored.zip.infolist():
                 name = info.filename.removesuffix(".npy")
@@ -85,7 +85,7 @@ def read_npz(
                 arrays[name] = stored[name] if mapped is None else mapped
                 if not isinstance(arrays[name], np.ndarray):
                     raise ValueError(f"{name!r} is not an array")
-        protocol = _protocol(arrays.pop("protocol", None))
+        provenance = _parse_provenance(arrays.pop("protocol", None))
         for name in required:
             if name not in arrays:
                 raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
@@ -93,19 +93,19 @@ def read_npz(
         raise FileNotFoundError(f"no file at {path}, expected {what}") from None
     except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
         raise ValueError(f"{path} is not {what}: {error}") from error
-    return arrays, protocol
+    return arrays, provenance
 
 
 def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
-    """The array of a member mapped into memory, None if it has to be read."""
+    """The memory-mapped array of a member; None if it has to be read."""
     if info.compress_type != zipfile.ZIP_STORED or info.file_size < _MAPPED_BYTES:
         return None
     with open(path, "rb") as file:
         file.seek(info.header_offset)
-        # The lengths of name and extra field may differ from those in the archive's directory.
+        # Lengths of name and extra field may differ from those in the archive's directory.
         name_length, extra_length = struct.unpack("<HH", file.read(_LOCAL_HEADER)[26:30])
         file.seek(name_length, os.SEEK_CUR)
-        # Only what was written here is mapped: it is never changed in place, others' files may be.
+        # Only files of write_npz are mapped: other programs may change a file in place.
         if struct.pack("<H", _PADDING_FIELD) not in file.read(extra_length):
             return None
         if np.lib.format.read_magic(file) != (1, 0):
@@ -117,17 +117,17 @@ def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
     return np.memmap(path, dtype, "c", offset, shape, "F" if fortran else "C")
 
 
-def _protocol(stored: np.ndarray | None) -> dict:
+def _parse_provenance(stored: np.ndarray | None) -> dict:
     if stored is None:
         return {}
-    protocol = json.loads(str(stored))
-    if not isinstance(protocol, dict):
+    provenance = json.loads(str(stored))
+    if not isinstance(provenance, dict):
         raise ValueError(f"its 'protocol' must be a JSON object, got {stored!s:.60}")
-    return protocol
+    return provenance
 
 
 def as_matrix(path: str | Path, array: np.ndarray, name: str) -> np.ndarray:
-    """``array`` as a float32 matrix (N, C), itself where it is one.
+    """``array`` as a contiguous float32 matrix (N, C), without a copy if it is one already.
 
     Raises:
         ValueError: not a matrix of numbers.
@@ -168,16 +168,16 @@ def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> li
 
 def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) -> None:
     if array.shape != (count,):
-        raise ValueError(f"{path}: {count} rows do not go with {name!r} of shape {array.shape}")
+        raise ValueError(f"{path}: {count} rows do not match {name!r} of shape {array.shape}")
 
 
-def read_failures(path: str | Path, protocol: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """The failures that a protocol lists: files that could not be decoded, with the error.
+def read_failures(path: str | Path, provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Failures listed in the provenance: files that could not be decoded, with the error.
 
     Raises:
         ValueError: not a list of pairs.
     """
-    failures = protocol.get("failures") or []
+    failures = provenance.get("failures") or []
     if not isinstance(failures, list) or not all(
         isinstance(pair, list) and len(pair) == 2 for pair in failures
     ):

@@ -1,4 +1,4 @@
-"""Evaluation of the representation while it is being trained."""
+"""Evaluation of the representation during pretraining."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from sce_video.engine.signals import outliving_workers
 from sce_video.evaluation.dataloaders import build_eval_dataloader
 from sce_video.evaluation.features import extract_features
 from sce_video.evaluation.functional.groups import group_ids
-from sce_video.evaluation.metrics.base import RowMetric, compute_metrics
+from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, check_labelled
 from sce_video.registry import HOOKS, METRICS
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.distributed import run_on_main_rank
 
-#: What is computed unless ``metrics`` says otherwise.
+#: The default of ``metrics``.
 _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
 
 
@@ -36,11 +36,11 @@ _METRICS = ({"type": "KNN"}, {"type": "FeatureStatistics"})
 class OnlineEvaluationHook(Hook):
     r"""Metrics of the online encoder's features every few epochs: kNN accuracy, collapse metrics.
 
-    Embeds a labelled set in eval mode, which need not be the training set, and reports the metrics
-    (by default ``knn_top1``, ``knn_top5`` from 0 to 1, ``feature_std``, 1 is well spread and 0
-    collapsed, and ``effective_rank``) to the log, to the visualizer's backends (TensorBoard) under
-    ``evaluation/`` and as a line of a JSON-lines file. Training is not disturbed: random states, BN
-    statistics and the mode of every module are afterwards what they were. ::
+    Embeds a labelled set, which need not be the training set, in eval mode. The metrics are by
+    default ``knn_top1`` and ``knn_top5`` (0 to 1), ``feature_std`` (0 when collapsed, about 1 when
+    well spread) and ``effective_rank``. They go to the log, to the visualizer's backends
+    (TensorBoard) under ``evaluation/``, and to a JSON-lines file. Training is not affected: random
+    states, BN statistics and the mode of every module are restored. ::
 
         custom_hooks = [dict(
             type="OnlineEvaluationHook", interval=5,
@@ -49,25 +49,26 @@ class OnlineEvaluationHook(Hook):
             metrics=[dict(type="KNN", k=20), dict(type="FeatureStatistics")],
         )]
 
-    Without ``queries`` each video of the gallery is compared with the others: with
-    ``group_pattern`` with those of other groups only (``r"person(\d+)"``), else with all others.
+    Without ``queries`` each video of the gallery is compared with all others; with
+    ``group_pattern`` only with those of other groups (``r"person(\d+)"``).
 
-    With several ranks each embeds its share; rank 0 computes the metrics and writes.
+    The videos are split over the ranks; rank 0 computes and writes the metrics.
 
     Args:
-        gallery: Config of the labelled loader that neighbours are taken from. The sampler and the
-            collate function may be left out.
-        queries: Config of the loader of what is evaluated.
+        gallery: Loader, or its config, of the labelled set that neighbours are taken from. The
+            config may leave out the sampler and the collate function.
+        queries: Loader, or its config, of the evaluated set.
         group_pattern: A regular expression with one group, searched in the paths.
         metrics: Configs of metrics of features; None for kNN with 20 neighbours and the collapse
             metrics.
         interval: Epochs between two evaluations; the last epoch is always evaluated.
         out: JSON-lines file, relative to the work dir. A resumed run keeps the lines up to the
-            epoch it resumes at; a new run moves an older file aside.
+            epoch at which it resumes; a new run renames an older file.
         evaluate_at_start: Also evaluate the untrained network, as epoch 0.
 
     Raises:
-        ValueError: both ``queries`` and ``group_pattern``, ``interval < 1``, unlabelled videos.
+        ValueError: both ``queries`` and ``group_pattern``, ``interval < 1``, a metric that is not
+            computed from features, unlabelled videos.
     """
 
     priority = "LOW"
@@ -83,19 +84,28 @@ class OnlineEvaluationHook(Hook):
         evaluate_at_start: bool = True,
     ) -> None:
         if queries is not None and group_pattern is not None:
-            raise ValueError("group_pattern compares a gallery with itself: drop queries or it")
+            raise ValueError(
+                "group_pattern compares the gallery with itself: drop queries or group_pattern"
+            )
         if interval < 1:
             raise ValueError(f"interval is in epochs and must be at least 1, got {interval}")
         self.gallery = gallery
         self.queries = queries
         self.group_pattern = group_pattern
         self.metrics = [METRICS.build(dict(metric)) for metric in metrics or _METRICS]
+        for metric in self.metrics:
+            kinds = metric.kinds if isinstance(metric, RowMetric) else ()
+            if kinds and "representation" not in kinds:
+                raise ValueError(
+                    f"online evaluation computes metrics of features, {type(metric).__name__} is "
+                    f"a metric of {' and '.join(kinds)}"
+                )
         self.interval = interval
         self.out = out
         self.evaluate_at_start = evaluate_at_start
 
     def before_train(self, runner: Runner) -> None:
-        """Build the loaders, tidy the file, evaluate the untrained network."""
+        """Build the loaders, prepare the file, evaluate the untrained network."""
         states = random_states()
         try:
             self.gallery = build_eval_dataloader(self.gallery, runner.seed)
@@ -127,7 +137,8 @@ class OnlineEvaluationHook(Hook):
 
         def evaluate() -> None:
             record: dict[str, Any] = {"epoch": epoch, "iter": runner.iter}
-            record |= self._compute(queries, gallery, _device(runner.model))
+            place_metrics(self.metrics, runner.model, runner.work_dir)
+            record |= self._compute(queries, gallery)
             failures = {*queries.failures, *(gallery.failures if gallery is not None else [])}
             record |= {"videos": len(queries), "failures": len(failures)}
             record["seconds"] = round(time.monotonic() - started, 3)
@@ -136,14 +147,12 @@ class OnlineEvaluationHook(Hook):
         run_on_main_rank(evaluate)
 
     def _extract(self, runner: Runner, dataloader: DataLoader | dict) -> Rows:
-        assert isinstance(dataloader, DataLoader)  # built before the training
+        assert isinstance(dataloader, DataLoader)  # built by before_train
         with outliving_workers(dataloader):
             return extract_features(runner.model, dataloader)
 
-    def _compute(
-        self, queries: Rows, gallery: Rows | None, device: torch.device
-    ) -> dict[str, float | str]:
-        """The metrics; of a network that has diverged an ``error`` in their place."""
+    def _compute(self, queries: Rows, gallery: Rows | None) -> dict[str, float | str]:
+        """The metrics, or an ``error`` instead if the network has diverged."""
         for rows in (queries, gallery):
             if rows is not None:
                 check_labelled(rows, "online evaluation", "the labelled set")
@@ -154,9 +163,6 @@ class OnlineEvaluationHook(Hook):
             if self.group_pattern is not None:
                 groups = group_ids(queries.paths, self.group_pattern)[0]
             queries = replace(queries, groups=groups)
-        for metric in self.metrics:
-            if isinstance(metric, RowMetric):
-                metric.device = device
         return dict(compute_metrics(self.metrics, queries, gallery))
 
     def _report(self, runner: Runner, record: dict[str, Any]) -> None:
@@ -165,8 +171,8 @@ class OnlineEvaluationHook(Hook):
             for name, value in record.items()
         )
         runner.logger.info(f"online evaluation: {shown}")
-        own = ("epoch", "iter", "videos", "failures", "seconds", "error")
-        scalars = {f"evaluation/{name}": value for name, value in record.items() if name not in own}
+        others = ("epoch", "iter", "videos", "failures", "seconds", "error")
+        scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=record["iter"])
         with open(self._path(runner), "a") as file:
@@ -178,7 +184,7 @@ class OnlineEvaluationHook(Hook):
         return Path(runner.work_dir) / self.out
 
     def _prepare_file(self, runner: Runner) -> None:
-        """A resumed run cuts off what it will compute again; a new run starts a new file."""
+        """Drop the lines that a resumed run computes again; rename the file of an older run."""
         path = self._path(runner)
         path.parent.mkdir(parents=True, exist_ok=True)
         if not path.exists():
@@ -192,11 +198,5 @@ class OnlineEvaluationHook(Hook):
                 if json.loads(line)["epoch"] <= runner.epoch:
                     kept.append(line)
             except (ValueError, KeyError, TypeError):
-                continue  # a line cut short when the run was killed
+                continue  # incomplete: the run was killed while writing it
         write_text(path, "".join(f"{line}\n" for line in kept))
-
-
-def _device(model: torch.nn.Module) -> torch.device:
-    """The device of a model; the CPU for one without parameters."""
-    parameter = next(model.parameters(), None)
-    return torch.device("cpu") if parameter is None else parameter.device

@@ -1,4 +1,4 @@
-"""What a figure depends on: said of every figure that is written."""
+"""Provenance of a result: everything its metrics depend on, written beside them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from mmengine.runner import Runner
 from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
 from sce_video.version import __version__
 
-#: Distributions behind the decoding backends.
+#: Python packages of the decoding backends.
 _DECODERS = ("av", "decord", "torchcodec")
-#: What of a data set's description is worth a place of its own.
+#: Entries of a data set's description that are repeated at the top level.
 _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 
 
 def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
-    """The protocol of a test: recipe, checkpoint, data set, views, software.
+    """Provenance of a test: recipe, checkpoint, data set, views, software.
 
     Args:
-        runner: Its config may say what it reproduces: ``benchmark`` and ``split``.
-        dataset: What was tested on.
+        runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
+        dataset: The evaluated data set.
         num_views: Views of a video.
-        kind: "recognition" or "representation".
+        kind: "recognition", "representation", "detection" or "features".
     """
     checkpoint = describe_checkpoint(runner)
     benchmark = runner.cfg.get("benchmark")
@@ -52,7 +52,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
 
 
 def _with_origin(benchmark: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """What a recipe reproduces, corrected by what its weights were really pretrained as."""
+    """The recipe's ``benchmark``, with the pretraining that the checkpoint really had."""
     pretrained = checkpoint.get("pretrained")
     origin = checkpoint if benchmark.get("protocol") == "retrieval" else pretrained
     known = origin.get("benchmark") if isinstance(origin, dict) else None
@@ -63,10 +63,10 @@ def _with_origin(benchmark: dict[str, Any], checkpoint: dict[str, Any]) -> dict[
 
 
 def describe_checkpoint(runner: Runner) -> dict[str, Any]:
-    """Which weights the model holds and where they come from.
+    """Provenance of the weights of the model, as plain data.
 
-    Of ``load_from``, see :func:`~sce_video.engine.checkpoint.describe_checkpoint_file`; else
-    ``path`` None and in ``source`` how they came about.
+    For ``load_from`` see :func:`~sce_video.engine.checkpoint.describe_checkpoint_file`; without it
+    ``path`` is None and ``source`` names the training or the seed of the initialisation.
     """
     if runner.iter > 0:
         return {"path": None, "source": f"trained in this run, {runner.iter} iterations"}
@@ -77,11 +77,12 @@ def describe_checkpoint(runner: Runner) -> dict[str, Any]:
 
 
 def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
-    """Folder and list, clips x crops, pipeline and decoder with its version.
+    """Folder and list, clips x crops, pipeline and decoder with its version, as plain data.
 
     Args:
-        dataset: A :class:`~sce_video.datasets.VideoDataset`; of another one, what it has of this.
-        num_views: Views of a video that came out.
+        dataset: A :class:`~sce_video.datasets.VideoDataset`, or another data set; attributes that
+            it does not have are left out.
+        num_views: Views of a video.
     """
     described: dict[str, Any] = {"type": type(dataset).__name__, "views": num_views}
     if hasattr(dataset, "data_root"):
@@ -90,9 +91,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
         described["ann_file"] = str(dataset.ann_file)
         described["ann_sha256"] = file_sha256(dataset.ann_file)
     transforms = getattr(dataset, "pipeline", ())
-    described["pipeline"] = [
-        {"type": type(t).__name__, **_plain_attributes(t)} for t in getattr(dataset, "pipeline", ())
-    ]
+    described["pipeline"] = [{"type": type(t).__name__, **_plain_attributes(t)} for t in transforms]
     for transform in transforms:
         if hasattr(transform, "num_clips"):
             described["clips"] = transform.num_clips
@@ -107,7 +106,7 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
 
 
 def _plain_attributes(thing: Any) -> dict[str, Any]:
-    """Public attributes that are numbers, strings or short lists of them."""
+    """Public attributes that are numbers, strings or lists of them."""
     plain = (bool, int, float, str, type(None))
     return {
         name: value
@@ -121,7 +120,7 @@ def _plain_attributes(thing: Any) -> dict[str, Any]:
 
 
 def _decoder_version(backend: str) -> str:
-    """``av 18.1.0``; for ``auto`` those of all installed decoders."""
+    """``av 18.1.0``; for another backend, such as ``auto``, versions of all installed decoders."""
     versions = []
     for name in _DECODERS if backend not in _DECODERS else (backend,):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

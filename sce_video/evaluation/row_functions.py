@@ -1,4 +1,4 @@
-"""From a batch to rows: mean representation, class probabilities, or scores of boxes."""
+"""Functions that compute the rows of a batch: representations, class or box scores."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class BatchRows(NamedTuple):
 
     Attributes:
         values: (n, C) float32; with ``counts`` (sum of counts, C).
-        num_views: Views of a sample.
-        central: (n, C), of the central view alone; None if not kept.
-        counts: Rows of each sample; None where each has one.
+        num_views: Views (clips x crops) of a sample.
+        central: (n, C) float32 of the central view alone; None if not kept.
+        counts: Number of rows of each sample; None where each sample has one row.
     """
 
     values: Tensor
@@ -34,23 +34,23 @@ class BatchRows(NamedTuple):
     counts: list[int] | None = None
 
 
-#: From the bare model and a batch to its rows.
+#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
 RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
 
 
 def row_function(
     model: Any, max_views: int = 30, precision: str = "float32"
 ) -> tuple[str, RowFunction]:
-    """What an evaluation computes with a model.
+    """The kind of rows that a model gives, and the function that computes them.
 
     Args:
-        model: With a ``roi_head`` it scores boxes, with a ``cls_head`` it classifies, else it gives
-            representations.
-        max_views: Views of a video that go through the network at a time: a bound on memory.
-        precision: "float32", "bfloat16" or "float16"; below float32 the network runs in autocast.
+        model: "detection" with a ``roi_head``, "recognition" with a ``cls_head``, otherwise
+            "representation".
+        max_views: Views of a video per forward pass; bounds the device memory.
+        precision: "float32", "bfloat16" or "float16"; the last two run the network in autocast.
 
     Returns:
-        ``detection``, ``recognition`` or ``representation``, and the function.
+        The kind, and the function.
 
     Raises:
         ValueError: an unknown precision.
@@ -67,11 +67,11 @@ def row_function(
 
 
 def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
-    """The function of a batch that averages h over all views of each video.
+    """A row function: the mean representation h over all views of each video.
 
     Args:
-        max_views: Views of a video that go through the network at a time.
-        dtype: Below float32 the network runs in mixed precision.
+        max_views: Views of a video per forward pass.
+        dtype: The network runs in autocast unless this is float32.
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -87,14 +87,14 @@ def mean_representation(max_views: int = 30, dtype: torch.dtype = torch.float32)
 
 
 def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> RowFunction:
-    """The function of a batch that classifies every video.
+    """A row function: the class probabilities of each video.
 
-    A row is the mean of the softmax vectors of all views (not the softmax of the mean logits); the
-    softmax vector of the central view stands beside it.
+    A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
+    ``central`` is the softmax vector of the central view.
 
     Args:
-        max_views: Views of a video that go through the network at a time.
-        dtype: Below float32 the network runs in mixed precision; the softmax never does.
+        max_views: Views of a video per forward pass.
+        dtype: The network runs in autocast unless this is float32; the softmax is in float32.
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
@@ -104,7 +104,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
             return logits.float().softmax(dim=1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
-        # Without frames and positions (one stacked view) the middle one is the central view.
+        # A batch of views that were cut already does not tell clips from crops: the middle view.
         central = [central_view(video) for video in batch.get("videos", ())]
         central = central or [len(videos[0]) // 2] * len(videos)
         mean = torch.stack([video.mean(dim=0) for video in videos]).cpu()
@@ -115,15 +115,15 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
 
 
 def box_scores(dtype: torch.dtype = torch.float32) -> RowFunction:
-    """The function of a batch that scores the actions of the boxes of every key frame.
+    """A row function: the action scores of the boxes of every key frame.
 
     Args:
-        dtype: Below float32 the network runs in mixed precision.
+        dtype: The network runs in autocast unless this is float32.
     """
 
     def function(model: Any, batch: dict[str, Any]) -> BatchRows:
         counts = [len(boxes) for boxes in batch["boxes"]]
-        if sum(counts) == 0:  # no person in any of these key frames
+        if sum(counts) == 0:  # no box in any of these key frames
             return BatchRows(torch.empty(0, 0), 1, counts=counts)
         data = model.data_preprocessor(batch, False)
         with torch.autocast(data["inputs"].device.type, dtype, enabled=dtype != torch.float32):

@@ -1,4 +1,4 @@
-"""The rows that evaluation works on: one entry for each sample of a data set."""
+"""The rows that metrics are computed from: one entry per sample of a data set."""
 
 from __future__ import annotations
 
@@ -16,16 +16,19 @@ class Rows:
     Attributes:
         values: (N, C) float32 on the CPU: features, or class probabilities, averaged over the views
             of a video. With ``counts``: (sum of counts, C), for example a row for each box.
-        labels: (N,) int64; -1 is none.
-        indices: (N,) int64, positions in the data set, ascending and unique once collected.
+        labels: (N,) int64; -1 means no label.
+        indices: (N,) int64, indices in the data set; ascending and unique after collection.
         paths: N paths.
         failures: Files that could not be decoded, with the error.
         num_views: Views (clips x crops) of a video.
-        source: File that the rows were read from, for messages; empty for none.
-        central: (N, C) values of the central view alone; None if not kept.
-        counts: (N,) int64, rows of ``values`` of each sample; None where each has one.
-        groups: (N,) int64; samples of one group are not compared with each other. None for none.
-        columns: More that the data set knows of its samples, N entries by name.
+        source: File that the rows were read from, for messages; empty if computed.
+        central: Same shape as ``values``, for the central view alone; None if not kept.
+        counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
+        groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
+        columns: Further data of the samples from the data set: name to N entries.
+
+    Raises:
+        ValueError: ``values`` is no matrix, or lengths differ.
     """
 
     values: Tensor
@@ -53,10 +56,10 @@ class Rows:
         }
         wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
         if wrong:
-            raise ValueError(f"{self.name}: {count} rows do not go with {', '.join(wrong)}")
+            raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
         if self.central is not None and self.central.shape != self.values.shape:
             raise ValueError(
-                f"{self.name} of shape {tuple(self.values.shape)} do not go with values of the "
+                f"{self.name} of shape {tuple(self.values.shape)} do not match values of the "
                 f"central view of shape {tuple(self.central.shape)}"
             )
 
@@ -65,42 +68,42 @@ class Rows:
 
     @property
     def name(self) -> str:
-        """What messages call these rows: their file."""
+        """The name of the rows in messages: their file, if they have one."""
         return self.source or "the rows"
 
     @property
     def features(self) -> Tensor:
-        """The values, of rows that are features."""
+        """``values``, for rows of features."""
         return self.values
 
     @property
     def scores(self) -> Tensor:
-        """The values, of rows that are class probabilities."""
+        """``values``, for rows of class probabilities."""
         return self.values
 
     @property
     def num_classes(self) -> int:
-        """C, of rows that are class probabilities."""
+        """C, for rows of class probabilities."""
         return self.values.shape[1]
 
     def subset(self, keep: Tensor) -> Rows:
-        """The samples chosen by ``keep``: a bool mask (N,) or indices.
+        """The samples selected by ``keep``: a bool mask (N,) or indices.
 
         Raises:
-            ValueError: samples have several rows each.
+            ValueError: samples have several rows each (``counts``).
         """
         if self.counts is not None:
-            raise ValueError("a subset is taken of one row per sample")
-        slots = torch.arange(len(self))[keep]
-        chosen = slots.tolist()
+            raise ValueError("subset needs one row per sample, these have several (counts)")
+        selected = torch.arange(len(self))[keep]
+        chosen = selected.tolist()
         return replace(
             self,
-            values=self.values[slots],
-            labels=self.labels[slots],
-            indices=self.indices[slots],
+            values=self.values[selected],
+            labels=self.labels[selected],
+            indices=self.indices[selected],
             paths=[self.paths[i] for i in chosen],
-            central=None if self.central is None else self.central[slots],
-            groups=None if self.groups is None else self.groups[slots],
+            central=None if self.central is None else self.central[selected],
+            groups=None if self.groups is None else self.groups[selected],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
         )
 
@@ -110,8 +113,8 @@ def check_labelled(rows: Rows, purpose: str, name: str = "") -> None:
 
     Args:
         rows: The rows.
-        purpose: What needs the labels: "retrieval".
-        name: What messages call the rows if they were not read from a file.
+        purpose: Names what needs the labels in messages: "retrieval".
+        name: Name of the rows in messages if they were not read from a file.
     """
     name = rows.source or name or "the feature set"
     if len(rows) == 0:

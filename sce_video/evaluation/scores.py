@@ -1,4 +1,4 @@
-"""Class scores of the videos of a data set: their files, and their fusion."""
+"""Class scores of the videos of a data set: .npz files and late fusion."""
 
 from __future__ import annotations
 
@@ -19,15 +19,20 @@ from sce_video.evaluation.npz_files import (
 )
 from sce_video.evaluation.rows import Rows
 
-#: How far the probabilities of a video may be from adding up to 1 (half precision included).
+#: Largest difference from 1 of the sum of a video's probabilities (allows half precision).
 _SUM_TOLERANCE = 1e-2
 
 
-def save_scores(path: str | Path, scores: Rows, protocol: dict | None = None) -> None:
-    """Write ``scores, one_view_scores, labels, indices, paths`` and the protocol to a .npz file.
+def save_scores(path: str | Path, scores: Rows, provenance: dict | None = None) -> None:
+    """Write ``scores, one_view_scores, labels, indices, paths, protocol`` to a .npz file.
 
-    ``protocol``, JSON text in the file, also keeps the failures. Written beside its place and
-    moved there; loads without pickle.
+    The file is written atomically and read without pickle.
+
+    Args:
+        path: The file.
+        scores: ``values`` and, where kept, ``central`` (N, C) are stored as float32.
+        provenance: How the scores were made; stored as ``protocol``, JSON text, together with the
+            failures.
 
     Raises:
         ValueError: the name does not end in .npz.
@@ -40,7 +45,7 @@ def save_scores(path: str | Path, scores: Rows, protocol: dict | None = None) ->
     }
     if scores.central is not None:
         arrays["one_view_scores"] = _float32(scores.central)
-    write_npz(path, arrays, {**(protocol or {}), "failures": scores.failures})
+    write_npz(path, arrays, {**(provenance or {}), "failures": scores.failures})
 
 
 def _float32(values: Tensor) -> np.ndarray:
@@ -48,16 +53,16 @@ def _float32(values: Tensor) -> np.ndarray:
 
 
 def load_scores(path: str | Path) -> tuple[Rows, dict]:
-    """Read what :func:`save_scores` wrote: the scores and the protocol.
+    """Read what :func:`save_scores` wrote: the scores and their provenance.
 
-    A file of others may do without ``one_view_scores``, ``indices`` and ``protocol``.
+    Files of other programs may lack ``one_view_scores``, ``indices`` and ``protocol``.
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: no such file of scores, lengths that differ, a score that is not finite, a
-            label that is no class; the file and the video are named.
+        ValueError: not a file of scores, lengths differ, a score is not finite, or a label is out
+            of range; the message names the file and the video.
     """
-    arrays, protocol = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
+    arrays, provenance = read_npz(path, "a file of scores", ("scores", "labels", "paths"))
     scores = _read_scores(path, arrays, "scores")
     count = len(scores)
     paths = as_strings(path, arrays["paths"], "paths", count)
@@ -70,7 +75,7 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         labels=torch.from_numpy(labels),
         indices=torch.from_numpy(as_integers(path, indices, "indices", count)),
         paths=paths,
-        failures=read_failures(path, protocol),
+        failures=read_failures(path, provenance),
         source=str(path),
     )
     for name, values in (("scores", scores), ("one_view_scores", loaded.central)):
@@ -82,7 +87,7 @@ def load_scores(path: str | Path) -> tuple[Rows, dict]:
         (loaded.labels < -1) | (loaded.labels >= loaded.num_classes),
         f"labels out of range, there are {loaded.num_classes} classes",
     )
-    return loaded, protocol
+    return loaded, provenance
 
 
 def _read_scores(path: str | Path, arrays: dict[str, np.ndarray], name: str) -> Tensor:
@@ -90,7 +95,7 @@ def _read_scores(path: str | Path, arrays: dict[str, np.ndarray], name: str) -> 
 
 
 def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
-    """Raise ValueError naming the first video of the mask ``wrong`` (N,)."""
+    """Raise ValueError naming the first video of the mask ``wrong`` (N,), if there is one."""
     if bool(wrong.any()):
         row = int(torch.nonzero(wrong)[0])
         raise ValueError(
@@ -100,19 +105,19 @@ def _refuse(scores: Rows, wrong: Tensor, why: str) -> None:
 
 
 def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) -> Rows:
-    """The weighted mean of the softmax scores of several networks, or several inputs.
+    """The weighted mean of the class probabilities of several networks, or several inputs.
 
     The sets hold the same videos, in any order: they are matched by path, and the result is in
-    the order of the first. One-view scores are fused where all sets have them.
+    the order of the first set. One-view scores are fused where all sets have them.
 
     Args:
-        sets: Two or more.
-        weights: One a set, not negative; they are divided by their sum. Default: all the same.
+        sets: Two or more sets of scores (N, C).
+        weights: One per set, 0 or more; they are divided by their sum. Default: equal weights.
 
     Raises:
-        ValueError: fewer than two sets, bad weights, a video that one set lacks or has twice,
-            labels or numbers of classes that differ, scores that are no probabilities. The first
-            culprit and its file are named.
+        ValueError: fewer than two sets, invalid weights, a video that one set lacks or has twice,
+            labels or numbers of classes that differ, scores that are no probabilities. The message
+            names the first such video and its file.
     """
     if len(sets) < 2:
         raise ValueError(f"fusion needs two or more sets of scores, got {len(sets)}")
@@ -136,30 +141,21 @@ def fuse_scores(sets: Sequence[Rows], weights: Sequence[float] | None = None) ->
 def _normalised(weights: Sequence[float] | None, count: int) -> list[float]:
     given = [1.0] * count if weights is None else [float(weight) for weight in weights]
     if len(given) != count:
-        raise ValueError(f"{len(given)} weights {given} do not go with {count} sets of scores")
+        raise ValueError(f"{len(given)} weights {given} do not match {count} sets of scores")
     if not all(0 <= weight < float("inf") for weight in given) or sum(given) == 0:
         raise ValueError(f"weights must be finite, 0 or more, and not all 0, got {given}")
     return [weight / sum(given) for weight in given]
 
 
 def _order(first: Rows, other: Rows) -> Tensor:
-    """Rows of ``other`` that hold the videos of ``first``, after checking that they agree."""
-    rows = _rows(other)
+    """Rows (N,) of ``other`` with the videos of ``first``; checks that both sets agree."""
+    row_of_path = _row_of_path(other)
     if other.num_classes != first.num_classes:
         raise ValueError(
             f"{other.name} has {other.num_classes} classes, {first.name} has {first.num_classes}"
         )
-    ours = _rows(first)
-    for one, its_rows, two, their_paths in (
-        (other, rows, first, first.paths),
-        (first, ours, other, other.paths),
-    ):
-        missing = [path for path in their_paths if path not in its_rows]
-        if missing:
-            raise ValueError(
-                f"{one.name} lacks {len(missing)} videos of {two.name}, the first is {missing[0]}"
-            )
-    order = torch.tensor([rows[path] for path in first.paths], dtype=torch.long)
+    _check_same_videos(first, _row_of_path(first), other, row_of_path)
+    order = torch.tensor([row_of_path[path] for path in first.paths], dtype=torch.long)
     differ = torch.nonzero(other.labels[order] != first.labels).flatten().tolist()
     if differ:
         row = differ[0]
@@ -171,7 +167,19 @@ def _order(first: Rows, other: Rows) -> Tensor:
     return order
 
 
-def _rows(scores: Rows) -> dict[str, int]:
+def _check_same_videos(
+    first: Rows, first_paths: dict[str, int], other: Rows, other_paths: dict[str, int]
+) -> None:
+    for part, known, reference in ((other, other_paths, first), (first, first_paths, other)):
+        missing = [path for path in reference.paths if path not in known]
+        if missing:
+            raise ValueError(
+                f"{part.name} lacks {len(missing)} videos of {reference.name}, the first is "
+                f"{missing[0]}"
+            )
+
+
+def _row_of_path(scores: Rows) -> dict[str, int]:
     rows: dict[str, int] = {}
     for row, path in enumerate(scores.paths):
         if rows.setdefault(path, row) != row:

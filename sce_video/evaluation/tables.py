@@ -1,16 +1,21 @@
-"""Metrics as text for a log."""
+"""Metrics as text for the log."""
 
 from __future__ import annotations
 
 from typing import Any
 
-#: Numbers that are no shares from 0 to 1.
+#: Metrics that are not fractions, although their values may be from 0 to 1.
 _PLAIN = ("feature_std", "effective_rank")
 _ONE_VIEW = "one_view_"
 
 
 def format_metrics(metrics: dict[str, float], provenance: dict[str, Any]) -> str:
-    """A title and a line per metric; with one-view numbers, a column of these beside all views."""
+    """A title and a line per metric; with one-view metrics, a column for one and for all views.
+
+    Args:
+        metrics: Name to value; fractions from 0 to 1 are shown in percent.
+        provenance: See :func:`~sce_video.evaluation.provenance.describe_run`.
+    """
     title = _title(provenance)
     if any(name.startswith(_ONE_VIEW) for name in metrics):
         return _format_views(metrics, provenance, title)
@@ -18,13 +23,21 @@ def format_metrics(metrics: dict[str, float], provenance: dict[str, Any]) -> str
 
 
 def format_table(metrics: dict[str, float], title: str) -> str:
-    """Two columns: shares from 0 to 1 in percent, other numbers as they are."""
+    """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are."""
     width = max(map(len, metrics))
-    lines = [title]
-    for name, value in metrics.items():
-        text = f"{value:8.2f}" if name in _PLAIN else f"{100 * value:8.2f} %"
-        lines.append(f"  {name:<{width}} {text}")
-    return "\n".join(lines)
+    lines = [
+        f"  {name:<{width}} {_cell(name, value, 8)}".rstrip() for name, value in metrics.items()
+    ]
+    return "\n".join([title, *lines])
+
+
+def _cell(name: str, value: float | None, width: int) -> str:
+    """A right-aligned value of ``width`` characters and its unit; a dash for None."""
+    if value is None:
+        return f"{'-':>{width}}  "
+    if name in _PLAIN or not 0 <= value <= 1:
+        return f"{value:{width}.2f}  "
+    return f"{100 * value:{width}.2f} %"
 
 
 def _format_views(metrics: dict[str, float], provenance: dict[str, Any], title: str) -> str:
@@ -34,9 +47,8 @@ def _format_views(metrics: dict[str, float], provenance: dict[str, Any], title: 
     for name, value in metrics.items():
         if name.startswith(_ONE_VIEW):
             continue
-        one = metrics.get(_ONE_VIEW + name)
-        first = f"{'-':>10}" if one is None else f"{100 * one:>8.2f} %"
-        lines.append(f"  {name:<22}{first}{100 * value:>14.2f} %")
+        one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
+        lines.append(f"  {name:<22}{one}{_cell(name, value, 14)}".rstrip())
     return "\n".join(lines)
 
 

@@ -8,12 +8,11 @@ import torch
 
 from sce_video.evaluation import (
     Rows,
-    check_labelled,
-    check_same_size,
     load_features,
     save_features,
 )
 from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.evaluation.rows import check_labelled, check_same_size
 
 
 def made_by_others(path, save=np.savez, **changes):
@@ -84,12 +83,12 @@ def test_arrays_in_columns_and_paths_in_bytes_are_read(tmp_path):
         ({"paths": None}, "not a feature file.*no 'paths'"),
         ({"features": np.ones(4)}, r"'features' must be a matrix.*shape \(4,\)"),
         ({"features": np.array([["x"] * 3] * 4)}, "'features' must be a matrix of numbers.*<U1"),
-        ({"labels": np.arange(3)}, r"4 rows do not go with 'labels' of shape \(3,\)"),
+        ({"labels": np.arange(3)}, r"4 rows do not match 'labels' of shape \(3,\)"),
         ({"labels": np.arange(4.0)}, "'labels' must hold integers, got float64"),
         ({"labels": np.array([0, -2, 1, -3])}, r"2 labels .* the first is -2 of a/2\.mp4"),
-        ({"paths": np.array(["a"])}, r"4 rows do not go with 'paths' of shape \(1,\)"),
+        ({"paths": np.array(["a"])}, r"4 rows do not match 'paths' of shape \(1,\)"),
         ({"paths": np.arange(4)}, "'paths' must hold text, got int64"),
-        ({"indices": np.arange(5)}, r"4 rows do not go with 'indices' of shape \(5,\)"),
+        ({"indices": np.arange(5)}, r"4 rows do not match 'indices' of shape \(5,\)"),
         ({"protocol": np.array("{")}, "not a feature file"),
         ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
         ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),

@@ -10,11 +10,11 @@ from torch import nn
 
 from sce_video.evaluation import (
     Rows,
-    evaluating,
     extract_features,
     load_features,
     save_features,
 )
+from sce_video.evaluation.collecting import evaluating
 
 
 @pytest.fixture
@@ -138,5 +138,5 @@ def test_what_is_no_feature_file_is_named(tmp_path):
     for name in ("text.npz", "other.npz", "pickled.npz"):
         with pytest.raises(ValueError, match=f"{name} is not a feature file"):
             load_features(tmp_path / name)
-    with pytest.raises(ValueError, match="2 rows do not go with 1 paths"):
+    with pytest.raises(ValueError, match="2 rows do not match 1 paths"):
         Rows(torch.ones(2, 1), torch.ones(2), torch.ones(2), ["a"])

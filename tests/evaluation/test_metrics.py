@@ -18,13 +18,13 @@ from sce_video.evaluation import (
     Rows,
     TopKAccuracy,
     compute_metrics,
-    effective_rank,
     fit_linear_probe,
     group_ids,
     knn_scores,
     retrieval_recall,
     top_k_accuracy,
 )
+from sce_video.models.losses import effective_rank
 
 CLASSES = 6
 

@@ -93,7 +93,7 @@ def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
         ({"scores": np.ones(3)}, r": 'scores' must be a matrix of numbers, got shape \(3,\)"),
         ({"labels": np.array([0, 3, 1])}, r"there are 3 classes: 1 of 3.*row 1, b \(label 3\)"),
         ({"labels": np.array([0, 1, -2])}, r"labels out of range.*row 2, c \(label -2\)"),
-        ({"labels": np.arange(2)}, ": 3 rows do not go with 'labels'"),
+        ({"labels": np.arange(2)}, ": 3 rows do not match 'labels'"),
         ({"scores": np.array([[1], [np.nan], [1]])}, "'scores' holds NaN.*row 1, b"),
         ({"one_view_scores": np.full((3, 3), np.inf)}, "'one_view_scores' holds NaN.*row 0, a"),
         ({"one_view_scores": np.ones((3, 2))}, r"central view of shape \(3, 2\)"),
@@ -114,7 +114,7 @@ def test_bad_files_are_named(tmp_path, changes, message):
 def test_a_set_holds_as_many_of_each():
     one = torch.ones(2, 3)
     ids = torch.arange(2)
-    with pytest.raises(ValueError, match="rows: 2 rows do not go with 1 labels, 3 paths"):
+    with pytest.raises(ValueError, match="rows: 2 rows do not match 1 labels, 3 paths"):
         Rows(one, ids[:1], ids, ["a", "b", "c"])
     with pytest.raises(ValueError, match=r"must be \(N, C\), got shape \(2,\)"):
         Rows(one[:, 0], ids, ids, ["a", "b"])

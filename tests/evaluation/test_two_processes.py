@@ -12,12 +12,12 @@ import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 
 from sce_video.evaluation import (
-    effective_rank,
     extract_features,
     knn_scores,
     load_features,
     top_k_accuracy,
 )
+from sce_video.models.losses import effective_rank
 
 WORKER = """
 import os

@@ -1,1 +1,1 @@
-"""Evaluation protocols as pure functions of tensors."""
+"""Evaluation protocols as pure functions of tensors and arrays."""

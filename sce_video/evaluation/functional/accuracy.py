@@ -27,14 +27,17 @@ def check_labels(labels: Tensor, count: int, name: str, num_classes: int | None 
 
 
 def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
-    """Whether the true class is among the k best: (N,) bool.
+    """Whether the true class is among the k classes of the highest score: (N,) bool.
 
-    Of equal scores the lower class counts as the better. A class of score -inf is never a hit.
+    Of equal scores the class of lower index ranks first. A class of score -inf is never a hit.
 
     Args:
         scores: (N, number of classes).
-        labels: (N,).
+        labels: (N,) integers from 0.
         k: 1 or more.
+
+    Raises:
+        ValueError: ``k < 1``, or a label that is not an integer below the number of classes.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -46,11 +49,11 @@ def top_k_hits(scores: Tensor, labels: Tensor, k: int) -> Tensor:
 
 
 def top_k_accuracy(scores: Tensor, labels: Tensor, ks: Sequence[int] = (1, 5)) -> dict[int, float]:
-    """Share of samples (0 to 1) whose true class is among the k best, for every k of ``ks``."""
+    """Top-k accuracy (0 to 1) for every k of ``ks``; see :func:`top_k_hits`."""
     return {k: float(top_k_hits(scores, labels, k).double().mean()) for k in ks}
 
 
 def mean_class_accuracy(scores: Tensor, labels: Tensor) -> float:
-    """Top-1 accuracy of every class that occurs in ``labels``, averaged over those classes."""
+    """Top-1 accuracy (0 to 1) per class, averaged over the classes that occur in ``labels``."""
     hits = top_k_hits(scores, labels, 1).double()
     return float(torch.stack([hits[labels == c].mean() for c in labels.unique()]).mean())

@@ -1,27 +1,27 @@
-"""AVA's measure: mean average precision of actions in key frames, boxes matched at IoU 0.5.
+"""Frame mAP of AVA: mean average precision of actions in key frames at IoU 0.5.
 
 The rules are those of the official evaluation (activitynet/ActivityNet, Evaluation/
 get_ava_performance.py with Evaluation/ava/{object_detection_evaluation,per_image_evaluation,
-metrics}.py). Of one action:
+metrics}.py). For each action:
 
-- In a key frame a detection belongs to the ground-truth box **of that action** that it overlaps
-  most, and is a hit when their IoU is 0.5 or more and no detection with a higher score is that
-  box's hit. Everything else is a false alarm: also a second detection whose best box is taken and
-  that overlaps another, free one by 0.5 or more.
-- The detections of all key frames, best score first, give precision and recall after each. The
-  average precision is the area under the precision, made monotone from the right.
-- An action without ground truth has no average precision (NaN) and does not count in the mean; one
-  with ground truth and without detections has 0.
-- Detections of no width or height, at a key frame that is not in the ground truth, or at an
-  excluded one are left out; so is the ground truth of an excluded one. A key frame that is in the
-  ground truth without any box counts: each of its detections is a false alarm.
+- In a key frame a detection is assigned to the ground-truth box **of that action** with the highest
+  IoU. It is a true positive if that IoU is at least 0.5 and no detection of a higher score is
+  assigned to the same box; otherwise it is a false positive, even if it also overlaps another,
+  unmatched box by 0.5 or more.
+- The detections of all key frames, sorted by descending score, give a precision-recall curve. The
+  average precision is the area under the precision made monotone from the right.
+- An action without ground truth has no average precision (NaN) and is left out of the mean; an
+  action with ground truth and without detections has 0.
+- Detections without width or height, at key frames that the ground truth does not list, or at
+  excluded key frames are ignored; so is the ground truth of excluded key frames. A key frame listed
+  without boxes counts: each of its detections is a false positive.
 
-Where the public programs differ from this: SlowFast counts detections at key frames that the ground
-truth does not list as false alarms (list these key frames, without boxes, to get its figure), and
-mmaction2 leaves actions without any detection out of the mean, and key frames without a scored
-action. Of equal scores, the programs' order is that of an unstable sort. Here the key frames are
-taken sorted, and of equal scores the later in that order ranks first (what the programs do as long
-as their sort is stable); which of two equal detections of one box is its hit: the first as given.
+Differences of public programs: SlowFast counts detections at key frames that the ground truth does
+not list as false positives (list these key frames without boxes to get its number); mmaction2
+leaves actions without any detection out of the mean, and key frames without a scored action. The
+programs order equal scores by an unstable sort. Here key frames are sorted, and of equal scores
+the later one ranks first (as in the programs with a stable sort); of two equal detections of one
+box the first is the true positive.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
 from sce_video.utils.atomic_file import atomic_file
 
 Key = tuple[str, int]
-"""Video id and second of the film."""
+"""Video id and second of the key frame."""
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]
 Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]
 
@@ -55,13 +55,13 @@ class AvaResult:
         per_class: Average precision by action id, scored actions alone; NaN without ground truth.
         num_boxes: Ground-truth boxes by action id, scored actions alone.
         key_frames: Key frames of the ground truth that are not excluded.
-        detections: Boxes of detections that were looked at.
-        ignored: Boxes left out: at excluded key frames, at those that the ground truth does not
-            list, or without width or height.
+        detections: Number of evaluated detection boxes.
+        ignored: Number of ignored detection boxes: at excluded key frames, at key frames that the
+            ground truth does not list, or without width or height.
         names: Name of the action by id.
     """
 
-    mAP: float  # noqa: N815 - the field's word
+    mAP: float  # noqa: N815 - the name in the literature
     per_class: dict[int, float]
     num_boxes: dict[int, int]
     key_frames: int
@@ -70,7 +70,7 @@ class AvaResult:
     names: dict[int, str] = field(default_factory=dict)
 
     def table(self) -> str:
-        """A line an action, best first, those without ground truth last; then the mean."""
+        """Text with a line per action, best first, without ground truth last; then the mean."""
         order = sorted(
             self.per_class,
             key=lambda i: (math.isnan(self.per_class[i]), -self.per_class[i], i),
@@ -95,11 +95,11 @@ def _percent(value: float) -> str:
 
 
 class _Flat(NamedTuple):
-    """All key frames behind each other; M detections, G ground-truth boxes, F key frames."""
+    """All key frames concatenated: M detections, G ground-truth boxes, F key frames."""
 
     found: np.ndarray  # (M, 4) float64
-    scores: np.ndarray  # (M, number of actions); -inf: no detection of that action
-    found_ends: np.ndarray  # (F,) where the detections of a key frame end
+    scores: np.ndarray  # (M, actions); -inf: no detection of that action
+    found_ends: np.ndarray  # (F,) one past the last detection of each key frame
     true: np.ndarray  # (G, 4) float64
     true_ends: np.ndarray  # (F,)
     labels: list[Sequence[int]]  # G lists of action ids
@@ -112,20 +112,20 @@ def evaluate_ava(
     iou: float = 0.5,
     excluded: Collection[Key] = (),
 ) -> AvaResult:
-    """Average precision of every scored action.
+    """Average precision of every scored action, and their mean.
 
     Args:
-        ground_truth: By (video, second): boxes (n, 4), x1 y1 x2 y2 in any one unit, and n lists of
-            action ids. Actions that are not scored are passed over.
-        detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80), column
-            ``id - 1`` for an action; -inf where the box is no detection of that action.
-        actions: What is known of the actions; those with ``scored`` are evaluated.
-        iou: Overlap from which a detection is of a box.
-        excluded: Key frames to leave out.
+        ground_truth: By (video, second): boxes (n, 4), (x1, y1, x2, y2) in any one unit, and n
+            lists of action ids. Actions that are not scored are ignored.
+        detections: By (video, second): boxes (m, 4) in the same unit and scores (m, 80) with
+            column ``id - 1`` for an action; -inf where the box is no detection of that action.
+        actions: The actions; those with ``scored`` are evaluated.
+        iou: IoU from which a detection matches a box.
+        excluded: Key frames to ignore.
 
     Raises:
-        ValueError: No scored action, shapes that do not fit, a ground-truth box with inverted
-            corners, numbers that are none; names the key frame.
+        ValueError: no scored action, shapes that do not match, a ground-truth box with inverted
+            corners, numbers that are not finite; the message names the key frame.
     """
     scored = [action for action in actions if action.scored]
     if not scored:
@@ -146,7 +146,7 @@ def evaluate_ava(
         of_action[labelled] = True
         scores = flat.scores[:, action.id - 1]
         hits = _hits(pairs, of_action, scores)
-        count = len(labelled)  # a box with an action twice counts twice, as it does officially
+        count = len(labelled)  # a box with an action twice counts twice, as in the official code
         per_class[action.id] = average_precision(scores, hits, count)
         num_boxes[action.id] = count
     values = [value for value in per_class.values() if not math.isnan(value)]
@@ -162,18 +162,18 @@ def evaluate_ava(
 
 
 def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float:
-    """Area under the monotone precision over recall.
+    """Area under the precision-recall curve with monotone precision; NaN without ground truth.
 
     Args:
-        scores: (M,); of equal ones the later ranks first.
-        hits: (M,) bool.
-        count: Ground-truth boxes; NaN comes out for 0.
+        scores: (M,); of equal scores the later ranks first.
+        hits: (M,) bool, true positives.
+        count: Number of ground-truth boxes.
     """
     if count == 0:
         return math.nan
     ranked = hits[np.argsort(scores, kind="stable")[::-1]]
     precision = np.cumsum(ranked) / np.arange(1, len(ranked) + 1)
-    best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or any higher
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # highest precision at this recall or above
     return float(best[ranked].sum() / count)  # every hit raises recall by 1 / count
 
 
@@ -220,7 +220,7 @@ def _check_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
     if boxes.ndim != 2 or boxes.shape[1] != 4:
         raise ValueError(f"{_name(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
     if not np.isfinite(boxes).all():
-        raise ValueError(f"{_name(key)}: a coordinate of the {what} boxes is no number")
+        raise ValueError(f"{_name(key)}: a coordinate of the {what} boxes is not finite")
     return boxes
 
 
@@ -230,11 +230,11 @@ def _check_scores(scores: np.ndarray, count: int, width: int, key: Key) -> np.nd
         return np.zeros((0, width))
     if scores.ndim != 2 or scores.shape[0] != count or scores.shape[1] < width:
         raise ValueError(
-            f"{_name(key)}: scores must be ({count}, {width} or more), a row a box and a column "
-            f"an action, got {scores.shape}"
+            f"{_name(key)}: scores must be ({count}, {width} or more), a row per box and a "
+            f"column per action, got {scores.shape}"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise ValueError(f"{_name(key)}: a score is no number")
+        raise ValueError(f"{_name(key)}: a score is NaN or +inf")
     return scores
 
 
@@ -243,13 +243,15 @@ def _name(key: Key) -> str:
 
 
 def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
-    """Pairs of one key frame with IoU of at least ``iou``: detection and ground truth, each (P,).
+    """Indices of detections and ground-truth boxes, (P,) each, that overlap by at least ``iou``.
 
-    Sorted by detection, the most overlapping first, of equal ones the first ground-truth box.
+    Pairs are within a key frame, sorted by detection, then descending IoU, then ground-truth box.
     """
     found_counts = np.diff(flat.found_ends, prepend=0)
     true_counts = np.diff(flat.true_ends, prepend=0)
-    partners = np.repeat(true_counts, found_counts)  # boxes of its key frame, for each detection
+    partners = np.repeat(
+        true_counts, found_counts
+    )  # (M,) ground-truth boxes of the detection's key frame
     first = np.repeat(flat.true_ends - true_counts, found_counts)
     found = np.repeat(np.arange(len(flat.found)), partners)
     within = np.arange(len(found)) - np.repeat(np.cumsum(partners) - partners, partners)
@@ -296,18 +298,19 @@ def write_result_csv(
     actions: Sequence[Action],
     min_score: float = -math.inf,
 ) -> int:
-    """Write the official form of results, ``video,timestamp,x1,y1,x2,y2,action,score`` a line.
+    """Write results in the official form, lines of ``video,timestamp,x1,y1,x2,y2,action,score``.
 
-    Numbers are written so that float32 comes back exactly. The file appears whole or not at all.
+    Numbers are written with the digits that float32 needs to be read back exactly. The file is
+    written atomically.
 
     Args:
         path: The file.
         detections: As for :func:`evaluate_ava`, sorted here by video and second.
         actions: The scored ones are written.
-        min_score: Lower scores are left out; each one left out can lower the figures a little.
+        min_score: Lower scores are left out; each one left out can lower the mAP a little.
 
     Returns:
-        Lines written.
+        Number of lines.
     """
     lines = 0
     with atomic_file(path) as unfinished:
@@ -326,23 +329,24 @@ def _result_lines(
         boxes = _check_boxes(detections[key][0], "detected", key)
         scores = _check_scores(detections[key][1], len(boxes), max(ids), key)
         for box, own in zip(boxes, scores, strict=True):
-            place = ",".join(f"{value:.9g}" for value in box)
+            corners = ",".join(f"{value:.9g}" for value in box)
             for action in ids:
                 score = own[action - 1]
                 if score >= min_score and score > -math.inf:
-                    yield f"{key[0]},{key[1]:04d},{place},{action},{score:.9g}\n"
+                    yield f"{key[0]},{key[1]:04d},{corners},{action},{score:.9g}\n"
 
 
 def read_result_csv(path: str | Path) -> dict[Key, tuple[np.ndarray, np.ndarray]]:
     """Read results in the official form.
 
-    Rows of one box are joined; a second row of a box and an action is a box of its own.
+    Lines of one box are joined; a second line of the same box and action makes another box.
 
     Returns:
-        By (video, second): boxes (m, 4) and scores (m, 80), -inf where there is no row.
+        By (video, second): boxes (m, 4) and scores (m, 80), -inf where there is no line.
 
     Raises:
-        ValueError: A row of another form, an action that is not of 1 to 80; names file and line.
+        ValueError: a line of another form, or an action outside 1 to 80; the message names file and
+            line.
     """
     rows: dict[Key, list[tuple[tuple[float, ...], dict[int, float]]]] = {}
     with open(path, encoding="utf-8", newline="") as file:
@@ -360,11 +364,11 @@ def read_result_csv(path: str | Path) -> dict[Key, tuple[np.ndarray, np.ndarray]
             if len(box) != 4 or not 1 <= action <= NUM_ACTIONS or not np.isfinite(values).all():
                 raise ValueError(f"{path}, line {reader.line_num}: {cells} is not {_COLUMNS}")
             own = rows.setdefault(key, [])
-            place = next((table for b, table in own if b == box and action not in table), None)
-            if place is None:
-                place = {}
-                own.append((box, place))
-            place[action] = score
+            scores = next((known for b, known in own if b == box and action not in known), None)
+            if scores is None:
+                scores = {}
+                own.append((box, scores))
+            scores[action] = score
     return {key: _tables(own) for key, own in rows.items()}
 
 

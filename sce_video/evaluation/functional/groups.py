@@ -1,4 +1,4 @@
-"""Groups of samples that must not be compared with each other, such as the videos of one person."""
+"""Groups of samples that are not compared with each other, such as the videos of one person."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from torch import Tensor
 
 
 def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
-    r"""Group of every path, for leave-one-group-out evaluation.
+    r"""The group of every path, for leave-one-group-out evaluation.
 
     Args:
         paths: N paths.
         pattern: A regular expression with one group, searched in the path: ``r"person(\d+)"``.
 
     Returns:
-        Numbers (N,) int64 and the groups' names in the order of the numbers.
+        Group numbers (N,) int64, and the names of the groups in the order of their numbers.
 
     Raises:
-        ValueError: not one group in the pattern, a path without a match, fewer than two groups.
+        ValueError: the pattern does not have exactly one group, a path does not match, or there are
+            fewer than two groups.
     """
     compiled = re.compile(pattern)
     if compiled.groups != 1:

@@ -14,7 +14,7 @@ from sce_video.evaluation.functional.neighbours import check_features
 
 #: Weight decays tried by default, on standardised features and the mean cross-entropy.
 L2_GRID = (1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0)
-#: A dimension that varies less than this share of the features' root mean square is constant.
+#: A dimension with a standard deviation below this fraction of the features' RMS is constant.
 _CONSTANT = 1e-6
 
 
@@ -22,14 +22,14 @@ class FittedProbe(NamedTuple):
     """A fitted probe.
 
     Attributes:
-        mean: (C,) float64, taken off the features.
-        scale: (C,) float64, divides them.
+        mean: (C,) float64, subtracted from the features.
+        scale: (C,) float64, by which they are then divided.
         weight: (C, number of training classes) float64.
         bias: (number of training classes,) float64.
         classes: Labels of the columns, ascending.
-        l2: Weight decay chosen.
+        l2: Selected weight decay.
         validation: Accuracy (0 to 1) on the validation split of the training features for every
-            weight decay tried; empty when nothing was to be chosen.
+            weight decay tried; empty if there was no selection.
     """
 
     mean: Tensor
@@ -41,7 +41,7 @@ class FittedProbe(NamedTuple):
     validation: dict[float, float]
 
     def scores(self, features: Tensor, num_classes: int | None = None) -> Tensor:
-        """Logits (N, num_classes) float64 of features (N, C); -inf for classes never trained."""
+        """Logits (N, num_classes) float64 of features (N, C); -inf for classes not trained on."""
         check_features(features, "features")
         if features.shape[1] != len(self.mean):
             raise ValueError(
@@ -71,8 +71,8 @@ def fit_logistic(
         y: (N,) integers in [0, num_classes).
         num_classes: Columns of the weight.
         l2: Positive: the minimum is then unique. The bias is not penalised.
-        start: Weight and bias to start at; zeros by default.
-        max_iter: Upper bound of iterations.
+        start: Initial weight and bias; zeros by default.
+        max_iter: Maximum number of iterations.
 
     Returns:
         Weight (C, num_classes) and bias (num_classes,), float64.
@@ -102,17 +102,21 @@ def fit_logistic(
 
 
 def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor, Tensor]:
-    """Indices of a training and a validation part, every class shared out alike.
+    """Indices of the training and the validation part of a split stratified by class.
 
-    Every class gives ``round(fraction * its size)`` samples to validation, at least one if it
-    has two, and always keeps one. The same ``seed`` gives the same split, whatever the global
-    random state, and leaves that state alone.
+    Of every class ``round(fraction * size)`` samples are held out, at least one if the class has
+    two or more samples, and at least one is kept for training. The split depends on ``seed`` only;
+    the global random state is neither used nor changed.
 
     Returns:
-        Training and validation indices, ascending; validation is empty if all classes have one.
+        Training and validation indices, ascending; validation is empty if every class has one
+        sample.
+
+    Raises:
+        ValueError: ``fraction`` is not between 0 and 1.
     """
     if not 0.0 < fraction < 1.0:
-        raise ValueError(f"the validation share must be between 0 and 1, got {fraction}")
+        raise ValueError(f"the validation fraction must be between 0 and 1, got {fraction}")
     generator = torch.Generator().manual_seed(seed)
     held = torch.zeros(len(labels), dtype=torch.bool)
     for c in labels.unique():
@@ -134,18 +138,18 @@ def fit_linear_probe(
     """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
 
     Every dimension is standardised by its mean and standard deviation over ``features``. The
-    weight decay with the best accuracy on a stratified validation split of ``features`` is kept
-    (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test features
-    have no part in it. Deterministic, float64 on the CPU. When no class has two samples there is
-    no split to choose by, and the middle of the grid is taken.
+    weight decay with the highest accuracy on a stratified validation split of ``features`` is
+    selected (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test
+    features are not used. Deterministic, in float64 on the CPU. If no class has two samples there
+    is no validation split, and the middle of the grid is used.
 
     Args:
         features: (N, C).
         labels: (N,) integers from 0; at least two classes.
-        l2_grid: Weight decays to choose from.
-        val_fraction: Share of the training features held out for the choice.
-        seed: Of that split.
-        max_iter: L-BFGS iterations at most, per fit.
+        l2_grid: Candidate weight decays.
+        val_fraction: Fraction of the training features held out for the selection.
+        seed: Seed of that split.
+        max_iter: Maximum number of L-BFGS iterations per fit.
 
     Raises:
         ValueError: bad labels, features that are not finite, fewer than two classes, empty grid.
@@ -157,7 +161,9 @@ def fit_linear_probe(
     check_labels(labels, len(features), "labels")
     classes, targets = labels.cpu().unique(return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(f"a probe tells classes apart; all labels are {classes.tolist()}")
+        raise ValueError(
+            f"a linear probe needs two classes or more, all labels are {classes.tolist()}"
+        )
     x = features.cpu().double()
     mean, scale = _standardiser(x)
     x = (x - mean) / scale
@@ -181,7 +187,7 @@ def _standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
 def _choose_l2(
     x: Tensor, y: Tensor, train: Tensor, held: Tensor, grid: Sequence[float], max_iter: int
 ) -> tuple[float, dict[float, float]]:
-    """The best weight decay on the held-out part; each fit starts at the one before it."""
+    """The best weight decay on the held-out part; each fit starts from the previous solution."""
     num_classes = int(y.max()) + 1
     start = None
     ranked, accuracy = [], {}

@@ -1,7 +1,7 @@
 """Exact nearest neighbours by cosine similarity, in blocks.
 
-Beyond the features themselves, memory is bounded by the blocks: neither features nor their
-normalised copy are ever held twice. So a gallery mapped from a file may be larger than the memory.
+Besides the features themselves, memory is bounded by the block sizes: features are neither copied
+nor normalised as a whole. A memory-mapped gallery may therefore be larger than the memory.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-#: Rows that a check, a mean or a normalisation works on at a time.
+#: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
-#: Rows that a faiss index that needs training is trained on.
+#: Rows used to train a faiss index that needs training.
 _TRAINING_ROWS = 65536
 
 
 def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int]:
-    """How many rows of a matrix (N, C) hold NaN or infinity, and the first of them, or -1."""
+    """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
     count, first = 0, -1
     for start in range(0, len(features), block):
         bad = torch.nonzero(~torch.isfinite(features[start : start + block]).all(dim=1)).flatten()
@@ -51,7 +51,7 @@ def feature_mean(features: Tensor, block: int = ROW_BLOCK) -> Tensor:
 
 
 def normalised(features: Tensor, mean: Tensor | None = None) -> Tensor:
-    """Rows (N, C) divided by their l2 norm, float32; a ``mean`` (C,) is taken off first."""
+    """Rows (N, C) divided by their l2 norm, float32; a ``mean`` (C,) is subtracted first."""
     if mean is not None:
         features = features - mean.to(features.dtype)
     return F.normalize(features.float(), dim=1)
@@ -72,23 +72,23 @@ def nearest_neighbours(
     """The k most similar rows of a gallery for every query.
 
     Exact: every pair is compared, ``block`` queries by ``gallery_block`` rows at a time, so memory
-    is bounded by their product. Of equally similar rows the one with the lower index comes first.
+    is bounded by their product. Of equally similar rows the one of lower index comes first.
 
     Args:
         queries: (N, C); normalised here, block by block.
         gallery: (M, C) on the same device; normalised here, block by block.
-        k: Neighbours wanted; at most M are given.
-        query_groups: (N,) integers. With ``gallery_groups``, a row of the query's own group is no
-            neighbour: unique ids leave out the item itself, person numbers its whole person.
+        k: Number of neighbours; at most M are returned.
+        query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
+            excluded: unique ids exclude the query itself, ids of persons all videos of its person.
         gallery_groups: (M,) integers.
-        query_mean: (C,), taken off the queries before they are normalised; None for nothing.
-        gallery_mean: (C,), taken off the gallery.
+        query_mean: (C,), subtracted from the queries before normalisation; None subtracts nothing.
+        gallery_mean: (C,), subtracted from the gallery.
         block: Queries compared at a time.
         gallery_block: Rows of the gallery compared at a time.
 
     Returns:
-        Similarities (N, k') and indices (N, k'), k' = min(k, M), in descending order. Where a
-        query has fewer than k' allowed rows, the rest have similarity -inf.
+        Similarities (N, k') and gallery indices (N, k'), k' = min(k, M), in descending order. If a
+        query has fewer than k' rows left, the remaining slots have similarity -inf.
 
     Raises:
         ValueError: sizes differ, ``k < 1``, features not finite, only one of the groups given, a
@@ -114,26 +114,26 @@ def nearest_neighbours(
 
 
 def _improve(best: Tensor, where: Tensor, similar: Tensor, offset: int) -> None:
-    """Put the best of a block of similarities (n, m) among those of earlier blocks, in place.
+    """Merge the top k of a block of similarities into those of earlier blocks, in place.
 
     Args:
         best: (n, k) similarities in descending order.
-        where: (n, k) their rows of the gallery, all below ``offset``.
-        similar: The block, of the gallery's rows from ``offset`` on.
-        offset: See ``similar``.
+        where: (n, k) their gallery indices, all below ``offset``.
+        similar: (n, m) similarities to the gallery rows from ``offset``.
+        offset: Gallery index of the first column of ``similar``.
     """
-    # A row that only ties with the k-th best has the higher index: it changes nothing.
+    # A row that ties with the k-th best has the higher index and so comes after it.
     changed = torch.nonzero(similar.amax(dim=1) > best[:, -1]).flatten()
     if len(changed) == 0:
         return
     k = best.shape[1]
     similar = similar if len(changed) == len(best) else similar[changed]
-    values, slots = _stable_top_k(similar, k)
-    values, slots = _sort_stable(
+    values, columns = _stable_top_k(similar, k)
+    values, columns = _sort_stable(
         torch.cat([best[changed], values], dim=1),
-        torch.cat([where[changed], slots + offset], dim=1),
+        torch.cat([where[changed], columns + offset], dim=1),
     )
-    best[changed], where[changed] = values[:, :k], slots[:, :k]
+    best[changed], where[changed] = values[:, :k], columns[:, :k]
 
 
 def _check(
@@ -165,20 +165,20 @@ def _check(
 def _stable_top_k(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """Top k of every row in descending order, the lower index first among equal values."""
     k = min(k, values.shape[1])
-    top, slots = values.topk(min(k + 1, values.shape[1]), dim=1)
-    # topk picks any of the values that tie for the last place: sort those rows in full.
+    top, columns = values.topk(min(k + 1, values.shape[1]), dim=1)
+    # topk returns any of the values that tie at rank k: sort such rows completely.
     tied = top[:, k - 1] == top[:, k] if top.shape[1] > k else None
-    slots = slots[:, :k]
+    columns = columns[:, :k]
     if tied is not None and bool(tied.any()):
-        slots[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
-    slots = slots.sort(dim=1).values
-    return _sort_stable(values.gather(1, slots), slots)
+        columns[tied] = values[tied].sort(dim=1, descending=True, stable=True).indices[:, :k]
+    columns = columns.sort(dim=1).values
+    return _sort_stable(values.gather(1, columns), columns)
 
 
-def _sort_stable(values: Tensor, slots: Tensor) -> tuple[Tensor, Tensor]:
-    """Descending by value; equal values keep their order."""
+def _sort_stable(values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort the rows of both by descending value; equal values keep their order."""
     values, order = values.sort(dim=1, descending=True, stable=True)
-    return values, slots.gather(1, order)
+    return values, columns.gather(1, order)
 
 
 def faiss_neighbours(
@@ -194,24 +194,26 @@ def faiss_neighbours(
     gallery_block: int = ROW_BLOCK,
     index: str = "Flat",
 ) -> tuple[Tensor, Tensor]:
-    """:func:`nearest_neighbours` by a faiss index of inner products, on the CPU.
+    """:func:`nearest_neighbours` by a faiss inner-product index, on the CPU.
 
-    The index holds the gallery, in the form that it is asked for. Rows of the query's own group are
-    searched too and dropped afterwards. Which of equally similar rows at the last place is found
-    is up to faiss.
+    The index holds a copy of the gallery. Rows of the query's own group are searched too and
+    dropped afterwards. Which of equally similar rows is found at rank k depends on faiss.
 
     Args:
-        queries: See :func:`nearest_neighbours`, as for all arguments but the last.
-        gallery: See there.
-        k: See there.
-        query_groups: See there.
-        gallery_groups: See there.
-        query_mean: See there.
-        gallery_mean: See there.
+        queries: See :func:`nearest_neighbours`, also for the next six arguments.
+        gallery: See :func:`nearest_neighbours`.
+        k: See :func:`nearest_neighbours`.
+        query_groups: See :func:`nearest_neighbours`.
+        gallery_groups: See :func:`nearest_neighbours`.
+        query_mean: See :func:`nearest_neighbours`.
+        gallery_mean: See :func:`nearest_neighbours`.
         block: Queries searched at a time.
         gallery_block: Rows added to the index at a time.
-        index: What ``faiss.index_factory`` takes: "Flat" is exact and takes 4 bytes a number;
-            "SQfp16" and "SQ8" take 2 and 1 and are approximate, as "HNSW32" is.
+        index: Index string of ``faiss.index_factory``: "Flat" is exact and stores 4 bytes per
+            dimension; "SQfp16" and "SQ8" store 2 and 1 and are approximate, as is "HNSW32".
+
+    Returns:
+        As :func:`nearest_neighbours`.
 
     Raises:
         ValueError: as :func:`nearest_neighbours`, or an index that faiss does not know.
@@ -225,7 +227,7 @@ def faiss_neighbours(
     except RuntimeError as error:
         raise ValueError(f"faiss knows no index {index!r}: {error}") from error
     if not store.is_trained:
-        # Spread over the gallery: files are often sorted by class.
+        # Every n-th row: feature files are often sorted by class.
         sample = gallery[:: max(1, len(gallery) // _TRAINING_ROWS)][:_TRAINING_ROWS]
         store.train(normalised(sample, gallery_mean).numpy())
     for offset in range(0, len(gallery), gallery_block):
@@ -237,10 +239,10 @@ def faiss_neighbours(
     found = []
     for start in range(0, len(queries), block):
         rows = slice(start, start + block)
-        values, slots = store.search(
+        values, indices = store.search(
             normalised(queries[rows], query_mean).numpy(), min(wanted, len(gallery))
         )
-        similar, where = torch.from_numpy(values), torch.from_numpy(slots)
+        similar, where = torch.from_numpy(values), torch.from_numpy(indices)
         similar[where < 0] = float("-inf")  # an approximate index may find fewer
         where.clamp_(min=0)
         if query_groups is not None and gallery_groups is not None:

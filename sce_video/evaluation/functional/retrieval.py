@@ -19,19 +19,13 @@ from sce_video.evaluation.functional.neighbours import (
 Search = Callable[..., tuple[Tensor, Tensor]]
 
 
-def centre(features: Tensor) -> Tensor:
-    """Features (N, C) minus their mean over N."""
-    check_features(features, "features")
-    return features - feature_mean(features).to(features.dtype)
-
-
 class Ranking(NamedTuple):
-    """The nearest of a gallery for every query.
+    """The k nearest gallery videos of every query.
 
     Attributes:
-        similarities: (N, k) cosines in descending order; -inf where no row was left.
+        similarities: (N, k) cosine similarities in descending order; -inf in unused slots.
         indices: (N, k) rows of the gallery.
-        hits: (N, k) bool, whether the row has the query's label.
+        hits: (N, k) bool, whether the gallery video has the query's label.
     """
 
     similarities: Tensor
@@ -39,7 +33,7 @@ class Ranking(NamedTuple):
     hits: Tensor
 
     def recall(self, ks: Sequence[int]) -> dict[int, float]:
-        """R@k: the share of queries (0 to 1) with a hit among the first k."""
+        """R@k for each k: the fraction of queries (0 to 1) with a hit among the first k."""
         return {k: float(self.hits[:, :k].any(dim=1).double().mean()) for k in ks}
 
 
@@ -56,12 +50,12 @@ def rank(
     search: Search = nearest_neighbours,
     block: int = 1024,
 ) -> Ranking:
-    """The k nearest of the gallery for every query, and whether they have its label.
+    """The k nearest gallery videos of every query, and whether they have its label.
 
-    Centred, the mean of the queries is taken off the queries and the mean of the gallery off the
-    gallery, then both are normalised (the protocol of the paper's authors); plain, they are only
-    normalised. No copy of the features is made. The arguments are those of
-    :func:`retrieval_hits`.
+    With ``centred`` the mean of the queries is subtracted from the queries and the mean of the
+    gallery from the gallery before l2 normalisation, as in the authors' code (juliendenize/eztorch,
+    tag MVAP2023); the paper does not mention centring. Features are not copied. For the arguments
+    see :func:`retrieval_hits`.
 
     Raises:
         ValueError: see :func:`retrieval_hits`.
@@ -97,29 +91,25 @@ def retrieval_hits(
     search: Search = nearest_neighbours,
     block: int = 1024,
 ) -> Tensor:
-    """Whether one of the k nearest of the gallery has the query's label, for every query and k.
+    """Whether one of the k nearest gallery videos has the query's label: (N, len(ks)) bool.
 
-    Centred or plain, see :func:`rank`. Exact, in blocks; of equally similar videos the one of
-    lower index is nearer.
+    Exact, in blocks; of equally similar videos the one of lower index comes first.
 
     Args:
         queries: Features (N, C).
-        gallery: Features (M, C); without groups, none of them is a query.
+        gallery: Features (M, C); without groups it must hold none of the queries.
         query_labels: (N,) integers from 0.
         gallery_labels: (M,) integers from 0.
-        ks: Ranks, in any order; a rank above M looks at the whole gallery.
-        centred: Subtract the means first.
-        query_groups: (N,), with ``gallery_groups`` (M,): rows of the query's own group are left
-            out.
-        gallery_groups: See ``query_groups``.
+        ks: Ranks, in any order; a rank above M takes the whole gallery.
+        centred: Subtract the means first, see :func:`rank`.
+        query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
+            excluded.
+        gallery_groups: (M,) integers.
         search: :func:`nearest_neighbours` or :func:`faiss_neighbours`.
         block: Queries compared at a time.
 
-    Returns:
-        (N, len(ks)) bool.
-
     Raises:
-        ValueError: labels out of range, sizes that differ, no rank or one below 1.
+        ValueError: labels out of range, sizes that differ, no rank, or a rank below 1.
     """
     check_ranks(ks)
     ranking = rank(
@@ -153,7 +143,7 @@ def retrieval_recall(
     centred: bool = True,
     block: int = 1024,
 ) -> dict[int, float]:
-    """R@k, the share of queries (0 to 1) with a hit; see :func:`retrieval_hits`."""
+    """R@k for each k: the fraction of queries (0 to 1) with a hit; see :func:`retrieval_hits`."""
     hits = retrieval_hits(
         queries, gallery, query_labels, gallery_labels, ks=ks, centred=centred, block=block
     )

@@ -1,7 +1,7 @@
 """Registered metrics, named in configs by ``test_evaluator`` and ``val_evaluator``."""
 
 from sce_video.evaluation.metrics.ava_map import AVAMeanAP
-from sce_video.evaluation.metrics.base import RowMetric, compute_metrics
+from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
 from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
 from sce_video.evaluation.metrics.feature_statistics import FeatureStatistics
 from sce_video.evaluation.metrics.knn import KNN
@@ -18,4 +18,5 @@ __all__ = [
     "RowMetric",
     "TopKAccuracy",
     "compute_metrics",
+    "for_each_group",
 ]

@@ -1,4 +1,4 @@
-"""Frame mAP of action localisation, as on AVA."""
+"""Frame mAP of spatio-temporal action detection, as on AVA."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class AVAMeanAP(RowMetric):
     """``mAP`` (0 to 1) at IoU 0.5 over the scored actions that have ground truth.
 
     The rows are scores of person boxes; :class:`~sce_video.datasets.AVADataset` gives ``key`` and
-    ``boxes`` of every key frame. results.json gets the average precision of each action.
+    ``boxes`` of every key frame. The average precision of each action is added to results.json.
 
     Args:
-        ann_file: List of key frames with ground truth that ``tools/data/ava.py`` wrote; None takes
-            that of the data set.
-        actions: ``ava_actions.json`` of the same tool.
-        csv: Write the detections there in the official form (a line a box and action), relative to
+        ann_file: Key frames with ground truth, written by ``tools/data/ava.py``; None uses that of
+            the data set.
+        actions: ``ava_actions.json``, written by the same tool.
+        csv: File for the detections in the official form (a line per box and action), relative to
             the work dir; None for no file.
 
     Raises:
-        FileNotFoundError: no file of actions.
-        ValueError: a faulty file of actions.
+        FileNotFoundError: ``actions`` does not exist.
+        ValueError: ``actions`` is malformed.
     """
 
     kinds = ("detection",)
@@ -49,7 +49,7 @@ class AVAMeanAP(RowMetric):
         """See the class.
 
         Raises:
-            ValueError: the data set gives no boxes.
+            ValueError: the data set gives no boxes, or there is no list of key frames.
         """
         if rows.counts is None or not {"key", "boxes"} <= rows.columns.keys():
             raise ValueError("AVAMeanAP needs scores of boxes, of an AVADataset")
@@ -80,7 +80,9 @@ class AVAMeanAP(RowMetric):
     def _find_list(self) -> str:
         ann_file = self.ann_file or (self.dataset_meta or {}).get("ann_file")
         if ann_file is None:
-            raise ValueError("AVAMeanAP does not know the key frames: give it an ann_file")
+            raise ValueError(
+                "AVAMeanAP needs an ann_file with the key frames: the data set has none"
+            )
         return ann_file
 
 

@@ -1,6 +1,6 @@
-"""The contract of a metric: from the rows of a data set to named numbers.
+"""The base class of metrics: from the rows of a data set to named numbers.
 
-A metric of one's own is one class in one file::
+A custom metric is one class in one file::
 
     @METRICS.register_module()
     class Confidence(RowMetric):
@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 from mmengine.evaluator import BaseMetric
-from torch import Tensor
+from torch import Tensor, nn
 
 from sce_video.evaluation.rows import Rows, check_same_size
 
-#: Names in a data sample: of mmaction2 since 1.2, of 1.1 (whose entries are ``{"item": tensor}``),
-#: and of plain dicts.
+#: Keys of a data sample: of mmaction2 1.2, of 1.1 (entries are ``{"item": tensor}``), and of plain
+#: dicts.
 _VALUE_KEYS = ("pred_score", "pred_scores", "feature")
 _LABEL_KEYS = ("gt_label", "gt_labels", "label")
 
@@ -34,21 +34,22 @@ class RowMetric(BaseMetric):
     """A metric that computes named numbers from the rows of a data set.
 
     Our loops call :meth:`compute` once, on rank 0, with the rows of all ranks, each sample once.
-    It is mmengine's ``BaseMetric`` too: in a plain test loop, as mmaction2's, it collects the
-    ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
+    The class is also a ``BaseMetric`` of mmengine: in a plain test loop, such as mmaction2's, it
+    collects ``pred_score`` (or ``feature``) and ``gt_label`` of the data samples.
 
     Attributes:
-        key: Its name in the ``protocols`` of results.json; empty for none.
-        kinds: Kinds of rows that it can be computed of: "recognition" (class scores),
-            "representation" (features), "detection" (scores of boxes); empty for any.
-        needs_gallery: Whether queries are compared with a gallery, or with other groups.
-        device: Where :meth:`compute` may move large tensors; loops set that of the model.
-        folder: Where a metric that writes files puts them; loops set the work dir.
-        details: What :meth:`compute` adds to results.json beside the numbers.
-        provenance: What it adds to the provenance there (``protocol``).
-        text: A table for the log in place of the usual one; empty for none.
+        key: Name of its settings under ``protocols`` in results.json; empty if it has none.
+        kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
+            (features), "detection" (scores of boxes); empty for any.
+        needs_gallery: Whether queries are compared with a gallery or with other groups.
+        device: Device for large tensors in :meth:`compute`; loops set that of the model.
+        folder: Folder of files that the metric writes; loops set the work dir.
+        details: Set by :meth:`compute`: added to results.json.
+        provenance: Set by :meth:`compute`: added to the provenance there (``protocol``).
+        text: Set by :meth:`compute`: text for the log, printed after the metrics.
     """
 
+    default_prefix = ""  # mmengine warns of None
     key = ""
     needs_gallery = False
     kinds: tuple[str, ...] = ()
@@ -62,21 +63,25 @@ class RowMetric(BaseMetric):
         self.text = ""
 
     def settings(self) -> dict[str, Any]:
-        """The options that the numbers depend on, as plain data."""
+        """The options that the metric depends on, as plain data for the provenance."""
         return {}
 
     @abstractmethod
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """Named numbers.
+        """Metric names and values.
 
         Args:
-            rows: What is evaluated, N samples.
-            gallery: Labelled samples to compare with; without it ``rows.groups`` says which samples
-                of ``rows`` must not be compared with each other.
+            rows: N samples to evaluate.
+            gallery: Labelled samples to compare with. None: samples of ``rows`` are compared with
+                each other, except those of the same group (``rows.groups``).
         """
 
     def process(self, data_batch: Any, data_samples: Sequence[dict]) -> None:
-        """Collect the values of a batch (mmengine calls this in its own test loop)."""
+        """Collect values and labels of a batch; called by mmengine's own test loop.
+
+        Raises:
+            ValueError: a data sample has neither scores nor features.
+        """
         for sample in data_samples:
             value = next((sample[key] for key in _VALUE_KEYS if key in sample), None)
             label = next((sample[key] for key in _LABEL_KEYS if key in sample), -1)
@@ -88,7 +93,11 @@ class RowMetric(BaseMetric):
             self.results.append((torch.as_tensor(_item(value)).detach().cpu().float(), label))
 
     def compute_metrics(self, results: list) -> dict[str, float]:
-        """The numbers of all that was collected."""
+        """The metrics of all collected samples; called by mmengine's own test loop.
+
+        Raises:
+            ValueError: the metric needs a gallery.
+        """
         if self.needs_gallery:
             raise ValueError(
                 f"{type(self).__name__} compares with a gallery, which a plain test loop does not "
@@ -111,18 +120,18 @@ def _item(value: Any) -> Any:
 def compute_metrics(
     metrics: Sequence[BaseMetric], rows: Rows, gallery: Rows | None = None
 ) -> dict[str, float]:
-    """The numbers of all metrics.
+    """Names and values of all metrics.
 
     A metric of mmengine or mmaction2 (``AccMetric``) gets the rows as data samples with
     ``pred_score`` and ``gt_label``.
 
     Args:
         metrics: Built metrics.
-        rows: What is evaluated.
+        rows: Samples to evaluate.
         gallery: See :meth:`RowMetric.compute`.
 
     Raises:
-        ValueError: two metrics give a number of the same name.
+        ValueError: two metrics give a value of the same name.
     """
     numbers: dict[str, float] = {}
     for metric in metrics:
@@ -138,7 +147,7 @@ def compute_metrics(
 
 
 def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
-    """The numbers of a metric that knows data samples only; all rows are on this rank."""
+    """The values of a metric that is no RowMetric; all rows are on this rank."""
     metric.results.clear()
     for value, label in zip(rows.values, rows.labels, strict=True):
         label = label.reshape(1)
@@ -155,13 +164,22 @@ def _compute_other(metric: BaseMetric, rows: Rows) -> dict[str, float]:
     return {f"{prefix}{name}": float(value) for name, value in new.items()}
 
 
+def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str | Path) -> None:
+    """Set the device of row metrics to that of the model, and the folder of their files."""
+    parameter = next(model.parameters(), None)
+    for metric in metrics:
+        if isinstance(metric, RowMetric):
+            metric.device = torch.device("cpu") if parameter is None else parameter.device
+            metric.folder = Path(folder)
+
+
 def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
     """Whether one of the metrics compares with a gallery or with other groups."""
     return any(getattr(metric, "needs_gallery", False) for metric in metrics)
 
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
-    """The options of the metrics that have some, by their key."""
+    """Settings of the metrics that have some, by their key."""
     return {
         metric.key: metric.settings()
         for metric in metrics
@@ -172,15 +190,15 @@ def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
 def for_each_group(
     rows: Rows, gallery: Rows | None, function: Callable[[Rows, Rows, int], Tensor]
 ) -> Tensor:
-    """Results of all queries: against the gallery, or each group against all others.
+    """Results of all queries: against the gallery, or of each group against all other groups.
 
-    Without a gallery every group of ``rows`` is the test set once and all others are its gallery:
-    whatever is fitted or centred on the gallery is fitted again for each.
+    Without a gallery every group of ``rows`` is the test set once, with all other groups as its
+    gallery; fitting or centring is repeated for each group.
 
     Args:
         rows: The queries, N samples.
-        gallery: What they are compared with; None takes ``rows.groups``.
-        function: From queries (n samples), gallery and number of classes to results (n, ...).
+        gallery: Samples to compare with; None uses ``rows.groups``.
+        function: Maps queries (n samples), gallery and number of classes to results (n, ...).
 
     Returns:
         (N, ...), in the order of ``rows``.
@@ -203,11 +221,12 @@ def for_each_group(
 
 
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:
-    """Raise unless queries and gallery are labelled, of one size, and share all query classes.
+    """Check that queries and gallery have labels, one feature size, and all query classes.
 
     Raises:
         ValueError: neither or both of gallery and groups, unlabelled videos, features of different
-            sizes, a class that only the queries (or one group) have; the first video is named.
+            sizes, a class that only the queries (or only one group) have; the message names the
+            first video.
     """
     if (gallery is None) == (rows.groups is None):
         raise ValueError("give either a gallery or groups for leave-one-group-out")
@@ -234,5 +253,5 @@ def check_comparable(rows: Rows, gallery: Rows | None) -> None:
         example = rows.paths[labels.index(unseen[0])]
         raise ValueError(
             f"classes {unseen} occur among the queries (as {example}) but {where}: "
-            "no neighbour and no probe can name them"
+            "they could never be predicted"
         )

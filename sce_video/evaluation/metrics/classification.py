@@ -1,4 +1,4 @@
-"""Accuracies of a classifier, over all views of a video and over the central one."""
+"""Accuracy of class scores, over all views of a video and for the central view alone."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from sce_video.registry import METRICS
 
 @METRICS.register_module()
 class TopKAccuracy(RowMetric):
-    """``top1, top5`` (0 to 1) and, where kept, ``one_view_top1, one_view_top5``.
+    """``top1, top5`` (0 to 1) and, if kept, ``one_view_top1, one_view_top5``.
 
-    With fewer than k classes every video is within the top k.
+    With k classes or fewer the top-k accuracy is 1.
 
     Args:
-        ks: Ranks.
+        ks: Values of k.
+
+    Raises:
+        ValueError: no k, or one below 1.
     """
 
     kinds = ("recognition",)
@@ -42,7 +45,10 @@ class TopKAccuracy(RowMetric):
 
 @METRICS.register_module()
 class MeanClassAccuracy(RowMetric):
-    """``mean_class_accuracy``: top-1 of every class, averaged over the classes that occur."""
+    """``mean_class_accuracy``: top-1 accuracy per class, averaged over the classes that occur.
+
+    With one-view scores also ``one_view_mean_class_accuracy``.
+    """
 
     kinds = ("recognition",)
 
@@ -55,13 +61,13 @@ class MeanClassAccuracy(RowMetric):
 
 
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:
-    """Prefix and scores (N, C) of all views, then of the central view where it was kept.
+    """Yield prefix and scores (N, C) of all views, then of the central view if kept.
 
     Raises:
-        ValueError: no videos, or a label that is missing or no class; the first video is named.
+        ValueError: no videos, or a label out of range; the message names the first video.
     """
     if len(rows) == 0:
-        raise ValueError(f"{rows.name}: no videos to take an accuracy of")
+        raise ValueError(f"{rows.name}: no videos to compute an accuracy of")
     wrong = torch.nonzero((rows.labels < 0) | (rows.labels >= rows.num_classes)).flatten()
     if len(wrong):
         row = int(wrong[0])

@@ -1,4 +1,4 @@
-"""Is a representation collapsed? Spread and effective rank of features."""
+"""Collapse metrics: spread and effective rank of features."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sce_video.registry import METRICS
 
 @METRICS.register_module()
 class FeatureStatistics(RowMetric):
-    """``feature_std`` (1 is well spread, 0 collapsed) and ``effective_rank`` (up to C)."""
+    """``feature_std`` (0 when collapsed, about 1 when well spread), ``effective_rank`` (1 to C)."""
 
     kinds = ("representation",)
 

@@ -16,8 +16,11 @@ class KNN(RowMetric):
     """``knn_top1, knn_top5`` (0 to 1), see :func:`~sce_video.evaluation.functional.knn.knn_scores`.
 
     Args:
-        k: Neighbours that vote.
-        temperature: Of their weights.
+        k: Number of neighbours.
+        temperature: Temperature of their weights.
+
+    Raises:
+        ValueError: ``k < 1`` or ``temperature <= 0``.
     """
 
     key = "knn"
@@ -38,13 +41,20 @@ class KNN(RowMetric):
         return {"k": self.k, "temperature": self.temperature}
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. Groups are left out by masking: nothing here is fitted on a gallery."""
-        other = rows if gallery is None else gallery
+        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery.
+
+        Raises:
+            ValueError: neither gallery nor groups (each query would be its own neighbour), or see
+                ``check_comparable``.
+        """
         groups = None
-        if gallery is None and rows.groups is not None:
-            groups = rows.groups.to(self.device)
         if gallery is not None:
             check_comparable(rows, gallery)
+        elif rows.groups is None:
+            raise ValueError("kNN needs either a gallery or groups: give one of them")
+        else:
+            groups = rows.groups.to(self.device)
+        other = rows if gallery is None else gallery
         num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
         scores = knn_scores(
             rows.values.to(self.device),

@@ -21,10 +21,10 @@ class LinearProbe(RowMetric):
     See :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
 
     Args:
-        l2_grid: Weight decays to choose from.
-        val_fraction: Share of the gallery held out for the choice.
-        seed: Of that split.
-        max_iter: L-BFGS iterations at most, per fit.
+        l2_grid: Candidate weight decays.
+        val_fraction: Fraction of the gallery held out to select one.
+        seed: Seed of that split.
+        max_iter: Maximum number of L-BFGS iterations per fit.
     """
 
     key = "linear"

@@ -26,7 +26,7 @@ from sce_video.evaluation.metrics.base import RowMetric, for_each_group
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 from sce_video.registry import METRICS
 
-#: Prefix of the numbers of each way to compare.
+#: Prefix of the metric names for centred and plain features.
 _PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
 
 
@@ -38,6 +38,9 @@ class Retrieval(RowMetric):
 
     Args:
         ks: Ranks.
+
+    Raises:
+        ValueError: no rank, or one below 1.
     """
 
     key = "retrieval"
@@ -54,7 +57,7 @@ class Retrieval(RowMetric):
         return {"ks": self.ks}
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
-        """See the class. With groups each is centred on its own gallery."""
+        """See the class. With groups, each group is centred with the mean of its own gallery."""
         metrics = {}
         for name, prefix in _PREFIXES.items():
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
@@ -74,14 +77,15 @@ class Retrieval(RowMetric):
 
 
 class RetrievalResult(NamedTuple):
-    """The outcome of the retrieval protocol.
+    """The result of the retrieval protocol.
 
     Attributes:
-        centred: R@k (0 to 1) by k, of centred features.
-        plain: R@k of the features as they are.
-        rankings: The rankings behind them, by ``"centred"`` and ``"plain"``.
-        shared: Queries whose path is in the gallery too, where it was left out for them.
-        unseen: Queries whose class the gallery does not have: they never hit.
+        centred: R@k (0 to 1) by k, with centred features.
+        plain: R@k (0 to 1) by k, without centring.
+        rankings: The rankings of both, ``"centred"`` and ``"plain"``.
+        shared: Number of queries whose path is in the gallery too; each was excluded as a
+            neighbour of itself.
+        unseen: Number of queries whose class is not in the gallery; they never have a hit.
     """
 
     centred: dict[int, float]
@@ -111,8 +115,8 @@ def retrieve(
 ) -> RetrievalResult:
     """R@k of queries in a gallery, centred and plain.
 
-    A gallery video with the path of the query is not counted as its neighbour, so the two sets may
-    overlap or be the same. The means are those of the whole sets.
+    A gallery video with the path of the query is excluded, so the two sets may overlap or be the
+    same. Centring uses the means of the whole sets.
 
     Args:
         queries: Labelled features.
@@ -121,12 +125,12 @@ def retrieve(
         backend: "exact" or "faiss".
         faiss_index: See :func:`faiss_neighbours`.
         block: Queries compared at a time.
-        gallery_block: Rows of the gallery compared at a time.
+        gallery_block: Gallery rows compared at a time.
 
     Raises:
         ValueError: no labels, features of different sizes, a rank below 1, an unknown backend, a
-            query for which no video of the gallery is left; files and videos are named.
-        ImportError: faiss is asked for and not installed.
+            query without any gallery video; the message names files and videos.
+        ImportError: the faiss backend without faiss installed.
     """
     searches: dict[str, Search] = {
         "exact": nearest_neighbours,
@@ -157,7 +161,7 @@ def retrieve(
     alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
     if alone:
         raise ValueError(
-            f"{gallery.source or 'the gallery'} holds nothing but the query itself for "
+            f"{gallery.source or 'the gallery'} holds only the query itself for "
             f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
         )
     unseen = ~torch.isin(queries.labels, gallery.labels.unique())
@@ -173,15 +177,15 @@ def retrieve(
 def shared_groups(
     query_paths: Sequence[str], gallery_paths: Sequence[str]
 ) -> tuple[Tensor, Tensor, int]:
-    """Groups by path, which leave a query itself out of the gallery.
+    """Groups by path, which exclude each query from its own neighbours.
 
     Returns:
-        Groups of the queries (N,) and of the gallery (M,), equal where the paths are; and the
-        number of queries whose path is in the gallery.
+        Groups of the queries (N,) and of the gallery (M,), equal for equal paths; and the number of
+        queries whose path is in the gallery.
     """
     number = {path: i for i, path in enumerate(query_paths)}
     held = Counter(path for path in gallery_paths if path in number)
-    # -1 is no query's number: what is not shared belongs to no query.
+    # Group -1, which no query has: gallery videos that are no queries.
     return (
         torch.tensor([number[path] for path in query_paths], dtype=torch.long),
         torch.tensor([number.get(path, -1) for path in gallery_paths], dtype=torch.long),

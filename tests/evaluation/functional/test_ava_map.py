@@ -246,11 +246,11 @@ def test_table_lists_best_first():
     ("boxes", "table", "message"),
     [
         ([[0, 0, 1]], np.zeros((1, 80)), r"detected boxes must be \(n, 4\), got \(1, 3\)"),
-        ([[0, 0, 1, np.nan]], np.zeros((1, 80)), "coordinate of the detected boxes is no number"),
+        ([[0, 0, 1, np.nan]], np.zeros((1, 80)), "coordinate of the detected boxes is not finite"),
         ([[0, 0, 1, 1]], np.zeros((2, 80)), r"must be \(1, 80 or more\)"),
         ([[0, 0, 1, 1]], np.zeros((1, 79)), r"must be \(1, 80 or more\)"),
-        ([[0, 0, 1, 1]], np.full((1, 80), np.nan), "a score is no number"),
-        ([[0, 0, 1, 1]], np.full((1, 80), np.inf), "a score is no number"),
+        ([[0, 0, 1, 1]], np.full((1, 80), np.nan), r"a score is NaN or \+inf"),
+        ([[0, 0, 1, 1]], np.full((1, 80), np.inf), r"a score is NaN or \+inf"),
     ],
 )
 def test_faulty_detections_are_named(boxes, table, message):
