@@ -30,6 +30,30 @@ def shared_videos() -> Path:
 
 
 @pytest.fixture(scope="session")
+def split_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of ``helpers.recognition.make_splits``; not to be changed."""
+    from helpers.recognition import make_splits
+
+    return make_splits(tmp_path_factory.mktemp("split_videos"))
+
+
+@pytest.fixture(scope="session")
+def ava_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data set of ``helpers.ava_small.make_root``; not to be changed."""
+    from helpers.ava_small import make_root
+
+    return make_root(tmp_path_factory.mktemp("ava"))
+
+
+@pytest.fixture(scope="session")
+def ava_checkpoint(ava_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Detector trained once per session on ``ava_root`` (several seconds)."""
+    from helpers.ava_small import train_small
+
+    return train_small(ava_root, tmp_path_factory.mktemp("ava_trained"))
+
+
+@pytest.fixture(scope="session")
 def numbered_video(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., str]:
     """Factory of videos with numbered frames, each encoded once per session; not to be changed.
 
