@@ -4,11 +4,11 @@
                                       [--threads 1] [--repeats 5]
 
 The loop augments sample by sample with torch operations, as many codebases do: it applies the
-drawn parameters of each sample as Python numbers, with hue by the usual HSV conversion with
+drawn parameters of each sample as Python numbers, and hue by the usual HSV conversion with
 `torch.where`. "chunks of 1" is the batched code on one sample at a time, which separates the gain
-of the arithmetic from that of batching. All compute the same views (checked before the timing) of strong-alpha and
-strong-beta at strength 1. Prints milliseconds per view of a sample (best of the repeats, which are
-interleaved) and the ratio to the loop.
+of the arithmetic from that of batching. All compute the same views (checked before the timing) of
+strong-alpha and strong-beta at strength 1. Prints milliseconds per view of a sample (best of the
+repeats, which are interleaved) and the ratio to the loop.
 """
 
 from __future__ import annotations

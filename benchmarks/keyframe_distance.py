@@ -5,8 +5,9 @@ read as in pretraining: two random clips of 2.56 s, 8 frames each, in one pass. 
 file are interleaved, one sample each per round with the same clips, so that other load on the
 machine slows all of them alike; a second column is by CPU time.
 
-Bytes are those of the video stream, relative to the source's stream. A larger source is first encoded at the output's size with usual settings (x264 medium, crf 23, key frames 250
-apart), and bytes are relative to that stream.
+Bytes are those of the video stream, relative to the source's stream. A source larger than the
+output is first encoded at the output's size with usual settings (x264 medium, crf 23, key frames
+250 apart), and bytes are relative to that stream.
 
 Usage:
     python benchmarks/keyframe_distance.py VIDEO [VIDEO ...] [--keyint 1 2 4 8 16]
@@ -90,7 +91,7 @@ def make_variants(
 
 
 def measure(rows: list[dict[str, Any]], rounds: int) -> None:
-    """Time all variants, interleaved; adds ``videos_per_[cpu_]second`` and ``speedup``."""
+    """Time all variants, interleaved; adds their speeds and ``speedup`` to the rows."""
     wall: list[list[float]] = [[] for _ in rows]
     cpu: list[list[float]] = [[] for _ in rows]
     for seed in range(rounds + 1):

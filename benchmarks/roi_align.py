@@ -1,14 +1,14 @@
-"""Our RoIAlign beside a plain loop over the boxes, and as a share of an AVA step of the R50.
+"""Our RoIAlign against a loop over the boxes, and its share of an AVA step of the R50.
 
     python benchmarks/roi_align.py [--clips 2] [--boxes 3] [--frames 8] [--short-side 224]
                                    [--long-side 224] [--rounds 15] [--device cpu|cuda]
                                    [--out roi_align.json]
 
-Both pool the same boxes of the same maps (C = 2048, stride 16) to 7 x 7, forward and backward, in
-turns in one process; so do mmcv.ops and torchvision where they import. Printed: wall and processor
-time of each (median of the rounds), the ratio to ours, the largest difference of a value and of a
-gradient (relative to the largest). Then the R50 (last stage stride 1, dilation 2) on as many clips,
-forward alone and with the backward pass, and the share of RoIAlign in it.
+Both pool the same boxes of the same maps (C = 2048, stride 16) to 7 x 7, forward and backward,
+interleaved in one process; so do mmcv.ops and torchvision if they can be imported. Prints wall and
+CPU time of each (median of the rounds), the ratio to ours, and the largest difference of values and
+of gradients (relative to the largest value). Then the R50 (last stage stride 1, dilation 2) on the
+same number of clips, forward alone and with the backward pass, and the share of RoIAlign in it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIZE, STRIDE, CHANNELS = 7, 16, 2048
 
 
 def points(start: Tensor, end: Tensor, cells: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Along one axis of one box: lower cell, upper cell, share of the upper, whether inside."""
+    """Sampling points on one axis of a box: lower cell, upper cell, upper weight, inside or not."""
     bin_size = (end - start) / SIZE
     grid = int(torch.ceil(bin_size))
     at = start + (torch.arange(SIZE * grid, device=start.device) + 0.5) * bin_size / grid
@@ -42,20 +42,20 @@ def points(start: Tensor, end: Tensor, cells: int) -> tuple[Tensor, Tensor, Tens
 
 
 def loop_roi_align(features: Tensor, rois: Tensor) -> Tensor:
-    """The usual way without a compiled one: one box after the other, its points gathered."""
+    """RoIAlign without a compiled kernel: a loop over boxes that gathers the sampling points."""
     pooled = []
-    pictures = features.unbind(0)
+    images = features.unbind(0)
     for roi in rois:
-        picture = pictures[int(roi[0])]
+        image = images[int(roi[0])]
         x1, y1, x2, y2 = roi[1:] / STRIDE - 0.5
-        y0, y9, dy, y_in = points(y1, y2, picture.shape[1])
-        x0, x9, dx, x_in = points(x1, x2, picture.shape[2])
+        y0, y9, dy, y_in = points(y1, y2, image.shape[1])
+        x0, x9, dx, x_in = points(x1, x2, image.shape[2])
         dy, dx = dy[:, None], dx[None, :]
         values = (
-            picture[:, y0][:, :, x0] * (1 - dy) * (1 - dx)
-            + picture[:, y0][:, :, x9] * (1 - dy) * dx
-            + picture[:, y9][:, :, x0] * dy * (1 - dx)
-            + picture[:, y9][:, :, x9] * dy * dx
+            image[:, y0][:, :, x0] * (1 - dy) * (1 - dx)
+            + image[:, y0][:, :, x9] * (1 - dy) * dx
+            + image[:, y9][:, :, x0] * dy * (1 - dx)
+            + image[:, y9][:, :, x9] * dy * dx
         ) * (y_in[:, None] & x_in[None, :])
         bins = values.unflatten(2, (SIZE, -1)).unflatten(1, (SIZE, -1))
         pooled.append(bins.mean(dim=(2, 4)))
@@ -63,7 +63,7 @@ def loop_roi_align(features: Tensor, rois: Tensor) -> Tensor:
 
 
 def person_boxes(clips: int, boxes: int, height: int, width: int) -> Tensor:
-    """Upright boxes of 30 to 95 % of the height, some over the border: (R, 5)."""
+    """Upright boxes (R, 5) of 30 to 95 % of the height, some across the border."""
     rows = []
     for clip in range(clips):
         tall = torch.empty(boxes).uniform_(0.3, 0.95) * height
@@ -75,7 +75,7 @@ def person_boxes(clips: int, boxes: int, height: int, width: int) -> Tensor:
 
 
 def timed(run: Callable[[], None], device: str) -> tuple[float, float]:
-    """Seconds of wall and of processor time."""
+    """Seconds of wall and of CPU time."""
     if device == "cuda":
         torch.cuda.synchronize()
     start = time.perf_counter(), time.process_time()
@@ -85,15 +85,15 @@ def timed(run: Callable[[], None], device: str) -> tuple[float, float]:
     return time.perf_counter() - start[0], time.process_time() - start[1]
 
 
-def in_turns(
+def interleaved(
     runs: dict[str, Callable[[], None]], rounds: int, device: str
 ) -> dict[str, dict[str, float]]:
-    """Median wall and processor seconds of each, after one round that is not counted."""
+    """Median wall and CPU seconds of each, after one warm-up round."""
     times: dict[str, list[tuple[float, float]]] = {name: [] for name in runs}
-    for turn in range(rounds + 1):
+    for number in range(rounds + 1):
         for name, run in runs.items():
             measured = timed(run, device)
-            if turn:
+            if number:
                 times[name].append(measured)
     return {
         name: {
@@ -136,7 +136,7 @@ def compare(args: argparse.Namespace, maps: Tensor, rois: Tensor) -> dict[str, d
 
         return run
 
-    result = in_turns({name: runner(name) for name in versions}, args.rounds, args.device)
+    result = interleaved({name: runner(name) for name in versions}, args.rounds, args.device)
     for name, row in result.items():
         row["wall_ratio_to_ours"] = row["wall_seconds"] / result["ours"]["wall_seconds"]
         row["cpu_ratio_to_ours"] = row["cpu_seconds"] / result["ours"]["cpu_seconds"]
@@ -148,7 +148,7 @@ def compare(args: argparse.Namespace, maps: Tensor, rois: Tensor) -> dict[str, d
 
 
 def share(args: argparse.Namespace, maps: Tensor, rois: Tensor) -> dict[str, dict[str, float]]:
-    """The backbone and RoIAlign in turns, forward alone and with the backward pass."""
+    """Time of backbone and RoIAlign, interleaved, forward alone and with the backward pass."""
     backbone = ResNet3dSlowPath(depth=50, last_stage_stride=1, last_stage_dilation=2)
     backbone = backbone.to(args.device).train()
     height, width = (side * STRIDE for side in maps.shape[2:])
@@ -172,7 +172,7 @@ def share(args: argparse.Namespace, maps: Tensor, rois: Tensor) -> dict[str, dic
     def pool_step() -> None:
         pool(maps.clone().requires_grad_()).mean().backward()
 
-    result = in_turns(
+    result = interleaved(
         {
             "backbone forward": backbone_forward,
             "RoIAlign forward": pool_forward,
@@ -191,17 +191,17 @@ def share(args: argparse.Namespace, maps: Tensor, rois: Tensor) -> dict[str, dic
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="RoIAlign beside a loop and the backbone.")
-    parser.add_argument("--clips", type=int, default=2, help="clips of a batch")
-    parser.add_argument("--boxes", type=int, default=3, help="boxes of a clip")
-    parser.add_argument("--frames", type=int, default=8, help="frames of a clip")
+    parser = argparse.ArgumentParser(description="RoIAlign against a loop and the backbone.")
+    parser.add_argument("--clips", type=int, default=2, help="clips per batch")
+    parser.add_argument("--boxes", type=int, default=3, help="boxes per clip")
+    parser.add_argument("--frames", type=int, default=8, help="frames per clip")
     parser.add_argument("--short-side", type=int, default=224, help="pixels; training: 224 x 224")
     parser.add_argument("--long-side", type=int, default=224, help="pixels")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--share-rounds", type=int, default=3, help="0: without the backbone")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--out", type=Path, help="write the numbers as JSON")
+    parser.add_argument("--out", type=Path, help="JSON file for the results")
     args = parser.parse_args()
 
     torch.set_num_threads(args.threads)

@@ -1,8 +1,8 @@
-"""What the benchmarks of the input side share: files, turns, the decoder's limit, tables.
+"""Shared code of the data pipeline benchmarks: files, interleaving, the decoder's limit, tables.
 
-All candidates take their turn on the same file with the same seed, one sample each in rotation,
-pinned to one core, so that a busy machine slows all of them alike. Times are CPU seconds of the
-process, all its threads together, unless it says wall.
+All candidates process the same file with the same seed, one sample each per round, pinned to one
+core, so that other load on the machine slows all of them alike. Times are CPU seconds of the
+process with all its threads, unless they are called wall times.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import functools
-import json
 import logging
 import os
 import statistics
@@ -19,7 +18,6 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import av
@@ -34,8 +32,9 @@ from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.errors import FrameCountError
 from sce_video.datasets.readers import AvReader, av_file, av_reader
 from sce_video.datasets.transforms import lazy_view
+from sce_video.utils.atomic_file import write_json
 
-Sample = Callable[[str, int], Any]  # of a path and a seed
+Sample = Callable[[str, int], Any]  # makes the sample of a path and a seed
 MMACTION2 = "mmaction2"
 LIMITS = ("limit", "limit, our reader")
 BACKENDS = ("av", "decord", "torchcodec")
@@ -59,41 +58,43 @@ class Times:
 
     @property
     def per_second(self) -> float:
-        """Videos a second, by the median of the CPU times."""
+        """Videos per second, by the median of the CPU times."""
         return 1 / statistics.median(self.cpu)
 
     @property
     def per_second_wall(self) -> float:
-        """Videos a second, by the median of the wall times."""
+        """Videos per second, by the median of the wall times."""
         return 1 / statistics.median(self.wall)
 
 
 def arguments(description: str) -> argparse.ArgumentParser:
-    """The options that both benchmarks have."""
+    """The command-line options of the benchmarks."""
     parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--videos", required=True, metavar="DIR", help="folder of videos")
-    parser.add_argument("--json", metavar="OUT", help="also write the figures here")
+    parser.add_argument("--json", metavar="OUT", help="JSON file for the results")
     parser.add_argument(
-        "--repacked", metavar="DIR", help="repacked versions; made now if not given"
+        "--repacked",
+        metavar="DIR",
+        help="folder of repacked versions; created temporarily if not given",
     )
     parser.add_argument(
         "--backend",
         default="av",
         choices=[*importable_backends(), "auto"],
-        help="of ours, whose ratios are written; all are measured (default: %(default)s)",
+        help="our backend whose ratios are reported; all are measured (default: %(default)s)",
     )
-    parser.add_argument("--seconds", type=float, default=120, help="of measuring, about")
+    parser.add_argument("--seconds", type=float, default=120, help="approximate measuring time")
     parser.add_argument(
         "--all",
         action="store_true",
-        help="every file that decodes, not only those like Kinetics' own: h264, short side 240 to "
-        "256, 9 to 11 seconds, 24 frames a second or more",
+        help="all decodable files, not only those like Kinetics: h264, short side 240 to 256, "
+        "9 to 11 seconds, at least 24 frames per second",
     )
     return parser
 
 
 def prepare_process() -> int:
-    """One core, one thread, no chatter; returns the core."""
+    """Pin the process to one core and one thread, silence libraries; returns the core."""
     core = min(os.sched_getaffinity(0))
     os.sched_setaffinity(0, {core})
     cv2.setNumThreads(0)
@@ -104,11 +105,11 @@ def prepare_process() -> int:
     return core
 
 
-# -- files -----------------------------------------------------------------------------------
+# -- files ------------------------------------------------------------------------------------
 
 
 def find_videos(folder: str, everything: bool) -> list[Video]:
-    """The files to measure; says on the screen which are left out and why."""
+    """The files to measure; prints which are left out and why."""
     found = scan_folder(folder)
     videos = []
     for index in range(len(found)):
@@ -120,7 +121,7 @@ def find_videos(folder: str, everything: bool) -> list[Video]:
             videos.append(Video(found.path(index), path))
     if not videos:
         raise SystemExit(
-            f"no video like Kinetics' to measure in {folder} (--all takes every one that decodes)"
+            f"no video like Kinetics' to measure in {folder} (--all takes all that can be decoded)"
         )
     return videos
 
@@ -146,7 +147,7 @@ def _unfit(path: str, everything: bool) -> str:
 
 @contextlib.contextmanager
 def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
-    """Fill in ``repacked``: from a folder, or made in a temporary one by the repack tool's code."""
+    """Set ``repacked`` of all videos: from a folder, or repacked into a temporary folder."""
     if folder is not None:
         for video in videos:
             stem = os.path.join(folder, video.name)
@@ -168,12 +169,12 @@ def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
         yield
 
 
-# -- the decoder's own limit -----------------------------------------------------------------
+# -- the decoder's limit ----------------------------------------------------------------------
 
 
 @functools.cache
 def _packets(path: str) -> list[tuple[int, bool]]:
-    """(pts, is_keyframe) in the order of decoding; read before the clock runs."""
+    """(pts, is_keyframe) in decoding order; read before the time is measured."""
     with av.open(path) as container:
         stream = container.streams.best("video")
         return [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size]
@@ -181,27 +182,27 @@ def _packets(path: str) -> list[tuple[int, bool]]:
 
 @functools.lru_cache(maxsize=4096)
 def _plan(path: str, indices: tuple[int, ...]) -> list[tuple[int, int, frozenset[int]]]:
-    """(pts of the key frame, last packet's pts, wanted pts) of every stretch to decode."""
+    """(pts of the key frame, pts of the last packet, wanted pts) of every section to decode."""
     packets = _packets(path)
     shown = sorted(range(len(packets)), key=lambda i: packets[i][0])
-    stretches: list[list[Any]] = []
+    sections: list[list[Any]] = []
     for i in indices:
         packet = shown[i]
         pts = packets[packet][0]
         key = max((k for k, (p, is_key) in enumerate(packets) if is_key and p <= pts), default=0)
-        if not stretches or key > stretches[-1][1]:
-            stretches.append([key, packet, {pts}])
+        if not sections or key > sections[-1][1]:
+            sections.append([key, packet, {pts}])
         else:
-            stretches[-1][1] = max(stretches[-1][1], packet)
-            stretches[-1][2].add(pts)
-    return [(packets[k][0], packets[last][0], frozenset(w)) for k, last, w in stretches]
+            sections[-1][1] = max(sections[-1][1], packet)
+            sections[-1][2].add(pts)
+    return [(packets[k][0], packets[last][0], frozenset(w)) for k, last, w in sections]
 
 
 def decode_only(path: str, indices: np.ndarray) -> None:
-    """Open a file, seek, decode what leads to some frames, and nothing else.
+    """Open a file, seek, and decode the frames needed for some indices, nothing else.
 
-    A plain PyAV loop that knows beforehand where everything is; frames that are neither wanted nor
-    referred to are skipped, no picture is converted. What no reader on FFmpeg can beat by much.
+    A plain PyAV loop with known packet positions; frames that are neither wanted nor reference
+    frames are skipped, and no frame is converted: an upper bound for a reader based on FFmpeg.
     """
     found = 0
     with av.open(path) as container:
@@ -223,25 +224,29 @@ def decode_only(path: str, indices: np.ndarray) -> None:
         raise RuntimeError(f"{path}: {found} of {len(indices)} frames found")
 
 
-def decode_as_we_do(path: str, indices: np.ndarray) -> None:
-    """The same by our own reader: it may not be slower than its own limit."""
+def decode_with_our_reader(path: str, indices: np.ndarray) -> None:
+    """The same with our reader."""
     with AvReader(path) as reader:
         reader.decode(indices)
 
 
 def limits(choose: Callable[[str, int], np.ndarray]) -> dict[str, Sample]:
-    """The two candidates that stand for the decoder's limit, by name.
+    """The two candidates for the decoder's limit, by name.
 
     Args:
-        choose: The frames that the sample of a path and a seed needs.
+        choose: Gives the frame indices of the sample of a path and a seed.
     """
     return dict(
-        zip(LIMITS, (_limit(choose, decode_only), _limit(choose, decode_as_we_do)), strict=True)
+        zip(
+            LIMITS,
+            (_limit(choose, decode_only), _limit(choose, decode_with_our_reader)),
+            strict=True,
+        )
     )
 
 
 def _limit(choose: Callable[[str, int], np.ndarray], decode: Callable[..., None]) -> Sample:
-    """A candidate that decodes the frames a sample needs; choosing them is not measured."""
+    """A candidate that decodes the frames of a sample; choosing them is not measured."""
     chosen = functools.lru_cache(maxsize=4096)(choose)
 
     def sample(path: str, seed: int) -> tuple[float, float]:
@@ -255,17 +260,17 @@ def _limit(choose: Callable[[str, int], np.ndarray], decode: Callable[..., None]
     return sample
 
 
-# -- taking turns ----------------------------------------------------------------------------
+# -- interleaved measurement ------------------------------------------------------------------
 
 
-def take_turns(
+def measure_interleaved(
     videos: list[Video], candidates: dict[str, Sample], seconds: float, least: int = 5
 ) -> dict[tuple[str, str, str], Times]:
-    """Run all candidates on all files, round after round, until the time is over.
+    """Run all candidates on all files, round after round, for a number of seconds.
 
     Returns:
         (file, "original" or "repacked", candidate) -> times. A candidate that fails on a file is
-        named on the screen and does not appear.
+        printed and left out.
     """
     jobs = []
     for video in videos:
@@ -273,7 +278,7 @@ def take_turns(
             if path is None:
                 continue
             jobs += [(video.name, kind, name, path) for name in candidates]
-            # decord crashes on some broken files that are handed to it as bytes
+            # decord crashes on some damaged files
             if MMACTION2 in candidates and _crashes(candidates[MMACTION2], path):
                 print(f"{video.name} ({kind}): {MMACTION2}: crashes the process")
                 jobs.remove((video.name, kind, MMACTION2, path))
@@ -286,12 +291,12 @@ def take_turns(
                 continue
             try:
                 cpu, wall = _one_sample(candidates[candidate], path, seed)
-            except Exception as error:  # a candidate that cannot read it is part of the answer
+            except Exception as error:  # a candidate that cannot read the file is a result
                 text = (str(error).splitlines() or [""])[0]
                 print(f"{name} ({kind}): {candidate}: {type(error).__name__}: {text[:100]}")
                 del times[key]
                 continue
-            if seed > 0:  # the first turn warms up
+            if seed > 0:  # the first round warms up
                 times[key].cpu.append(cpu)
                 times[key].wall.append(wall)
         seed += 1
@@ -299,37 +304,37 @@ def take_turns(
 
 
 def _crashes(sample: Sample, path: str) -> bool:
-    """Whether a first sample ends its process by a signal; tried in a process of its own."""
+    """Whether a first sample ends its process by a signal; tried in a forked process."""
     pid = os.fork()
     if pid == 0:
         try:
             sample(path, 0)
-        finally:  # nothing of the parent's is to be cleaned up here
+        finally:  # without the cleanup handlers of the parent
             os._exit(0)
     return os.WIFSIGNALED(os.waitpid(pid, 0)[1])
 
 
 def _one_sample(sample: Sample, path: str, seed: int) -> tuple[float, float]:
     cpu, wall = time.process_time(), time.perf_counter()
-    answer = sample(path, seed)
-    if isinstance(answer, tuple) and len(answer) == 2:
-        return answer  # it measured itself
+    result = sample(path, seed)
+    if isinstance(result, tuple) and len(result) == 2:
+        return result  # the candidate measured itself
     return time.process_time() - cpu, time.perf_counter() - wall
 
 
 def importable_backends() -> list[str]:
-    """Those of our backends that can be measured here."""
+    """Our backends that are installed."""
     return [name for name in BACKENDS if backend_importable(name)]
 
 
-# -- stages ----------------------------------------------------------------------------------
+# -- stages -----------------------------------------------------------------------------------
 
 
 class Stages:
-    """CPU milliseconds of our default pipeline by stage, measured in turns of their own.
+    """CPU seconds of our default pipeline by stage, measured separately from the rounds.
 
-    Its functions are wrapped while this is active; the time of one that is called within another
-    counts for itself only.
+    The functions of the stages are wrapped while the context is active; the time of a nested
+    function counts for its own stage only.
     """
 
     def __init__(self) -> None:
@@ -362,7 +367,7 @@ class Stages:
 
     @contextlib.contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Time that is spent here, and in nothing wrapped within."""
+        """Measure the time of this block without that of nested stages."""
         self._stack.append(0.0)
         start = time.process_time()
         try:
@@ -376,7 +381,7 @@ class Stages:
 
 
 def measure_stages(sample: Sample, rest: str, path: str, rounds: int = 5) -> dict[str, float]:
-    """Milliseconds per sample of every stage; what none of them covers is called ``rest``."""
+    """Milliseconds per sample of every stage; the time outside all stages is named ``rest``."""
     sample(path, 0)
     with Stages() as stages:
         for seed in range(1, rounds + 1):
@@ -385,7 +390,7 @@ def measure_stages(sample: Sample, rest: str, path: str, rounds: int = 5) -> dic
     return {name: 1e3 * seconds / rounds for name, seconds in stages.seconds.items()}
 
 
-# -- what came out ---------------------------------------------------------------------------
+# -- results ----------------------------------------------------------------------------------
 
 
 def mean_ratio(
@@ -421,7 +426,7 @@ def mean_ratio_to_best(
 
 
 def print_table(times: dict[tuple[str, str, str], Times], videos: list[Video]) -> None:
-    """Videos a second of all, and their ratio to mmaction2 on the original."""
+    """Print videos per second of all candidates, and the ratio to mmaction2 on the original."""
     for video in videos:
         base = times.get((video.name, "original", MMACTION2))
         print(f"\n{video.name}")
@@ -439,7 +444,7 @@ def print_table(times: dict[tuple[str, str, str], Times], videos: list[Video]) -
 
 
 def print_stages(stages: dict[str, dict[str, float]]) -> None:
-    """CPU milliseconds by stage, one line for each kind of file: medians over the files."""
+    """Print CPU milliseconds by stage, a line per kind of file."""
     names = list(dict.fromkeys(name for found in stages.values() for name in found))
     print("\nCPU milliseconds of our pipeline (av) by stage, mean of the files")
     print("  " + " " * 10 + "".join(f"{name:>13}" for name in names))
@@ -448,21 +453,23 @@ def print_stages(stages: dict[str, dict[str, float]]) -> None:
 
 
 def stages_by_kind(videos: list[Video], sample: Sample, rest: str) -> dict[str, dict[str, float]]:
-    """Mean over the files, of the originals and of the repacked ones."""
-    answer = {}
+    """Milliseconds by stage, means over the original and over the repacked files."""
+    means = {}
     for kind in ("original", "repacked"):
         paths = [path for video in videos if (path := getattr(video, kind)) is not None]
         found = [measure_stages(sample, rest, path) for path in paths]
         if found:
-            answer[kind] = {
+            means[kind] = {
                 name: statistics.mean(one.get(name, 0.0) for one in found)
                 for name in dict.fromkeys(name for one in found for name in one)
             }
-    return answer
+    return means
 
 
-def figures(times: dict[tuple[str, str, str], Times], videos: list[Video]) -> list[dict[str, Any]]:
-    """Plain values of all files, for JSON."""
+def results_by_file(
+    times: dict[tuple[str, str, str], Times], videos: list[Video]
+) -> list[dict[str, Any]]:
+    """Results of all files as plain data, for JSON."""
     rows = []
     for video in videos:
         row: dict[str, Any] = {"file": video.name}
@@ -496,16 +503,16 @@ def compare(
     """Measure, print the tables and write the JSON.
 
     Args:
-        args: Of :func:`arguments`.
-        core: On which it runs.
+        args: See :func:`arguments`.
+        core: The core of the process.
         videos: The files.
-        candidates: What takes turns.
-        ratios: From times, our backend and a speed of :class:`Times` to the ratios to write.
-        staged: Whose CPU time is told by stage, and the name of what is left of it.
-        least: Rounds at least.
+        candidates: Functions to compare, by name.
+        ratios: Maps times, our backend and a speed of :class:`Times` to the ratios to report.
+        staged: The candidate whose CPU time is split by stage, and the name of the remaining time.
+        least: Minimum number of rounds.
     """
     with with_repacked(videos, args.repacked):
-        times = take_turns(videos, candidates, args.seconds, least)
+        times = measure_interleaved(videos, candidates, args.seconds, least)
         stages = stages_by_kind(videos, *staged)
         print_table(times, videos)
         print_stages(stages)
@@ -516,7 +523,7 @@ def compare(
             "mean": "geometric, over the files; medians over the rounds",
             "stages_ms": stages,
             "machine": machine(core),
-            "files": figures(times, videos),
+            "files": results_by_file(times, videos),
         }
     print(f"\nratios (CPU time, geometric mean of {len(videos)} files): {values['ratios']}")
     print(f"ratios (wall time): {values['ratios_wall']}")
@@ -524,17 +531,8 @@ def compare(
         write_json(args.json, values)
 
 
-def write_json(path: str, values: dict[str, Any]) -> None:
-    """Write under another name first, so that no half file stands under this one."""
-    target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f".{target.name}.{os.getpid()}")
-    temporary.write_text(json.dumps(values, indent=2) + "\n")
-    temporary.replace(target)
-
-
 def machine(core: int) -> dict[str, Any]:
-    """Where this was measured."""
+    """Description of the machine and the libraries."""
     return {
         "cores": os.cpu_count(),
         "core": core,

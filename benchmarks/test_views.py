@@ -1,18 +1,18 @@
-"""How fast the input side of the 30-view test is, on one core: ours, mmaction2's, the limit.
+"""Throughput of the 30-view test's data pipeline on one core: ours, mmaction2's, the limit.
 
     python benchmarks/test_views.py --videos DIR [--json OUT] [--repacked DIR] [--seconds 120]
         [--backend av]
 
-The work: 10 clips of 2.56 s at equal steps, 8 frames each, short side 256, three crops of 256 along
-the long side. In rotation, on the originals and on their repacked versions:
+A sample: 10 clips of 2.56 s at equal steps, 8 frames each, short side 256, three crops of 256 along
+the long side. Interleaved, on the originals and on their repacked versions:
 
-    mmaction2          its own test pipeline: DecordInit, SampleFrames (10 clips, test mode),
+    mmaction2          its test pipeline: DecordInit, SampleFrames (10 clips, test mode),
                        DecordDecode, Resize, ThreeCrop, FormatShape, PackActionInputs
     av, decord, ...    our test pipeline (configs/_base_/pipelines/test_8x224.py) with each backend,
                        and the 30 views cut as the test loop cuts them on a CPU (view_chunks)
-    av, packed only    ours without the views, which with a GPU are the device's work
-    limit              the frames our sample needs, decoded and not converted
-    limit, our reader  the same by our reader
+    av, packed only    ours without cutting views, which a GPU would do
+    limit              the frames of our sample, decoded and not converted
+    limit, our reader  the same with our reader
 
 The JSON's ``ratios`` are geometric means over the files of ratios of CPU time (``ratios_wall``:
 wall time) of ``--backend`` to mmaction2 on the originals: ``original`` and ``repacked``.
@@ -41,7 +41,7 @@ CLIP_DURATION, NUM_FRAMES, NUM_CLIPS, SIZE = 2.56, 8, 10, 256
 
 
 def ours(backend: str, make_views: bool = True) -> sbs.Sample:
-    """One video with one of our backends."""
+    """A function that makes one sample with one of our backends."""
     steps = [
         OpenVideo(backend),
         UniformClips(CLIP_DURATION, NUM_FRAMES, NUM_CLIPS),
@@ -65,7 +65,7 @@ def ours(backend: str, make_views: bool = True) -> sbs.Sample:
 
 
 def mmaction2() -> sbs.Sample:
-    """The same with mmaction2's transforms; its interval is the frames of our clip over 8."""
+    """The same with mmaction2's transforms; frame interval: frames of our clip divided by 8."""
     from mmaction.datasets.transforms import (
         DecordDecode,
         DecordInit,
@@ -93,7 +93,7 @@ def mmaction2() -> sbs.Sample:
 
 
 def needed(path: str, seed: int) -> np.ndarray:
-    """The frames that the ten clips show."""
+    """Indices of the frames in the ten clips, ascending."""
     with AvReader(path) as reader:
         clips = UniformClips(CLIP_DURATION, NUM_FRAMES, NUM_CLIPS)({"reader": reader})["clips"]
     return np.unique(np.concatenate([clip.frames for clip in clips]))
@@ -110,7 +110,9 @@ def ratios(times: dict, backend: str, speed: str) -> dict[str, float | None]:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the comparison."""
-    args = sbs.arguments("Speed of the input side of the 30-view test.").parse_args(argv)
+    args = sbs.arguments(
+        "Throughput of the data pipeline of the 30-view test on one core."
+    ).parse_args(argv)
     core = sbs.prepare_process()
     videos = sbs.find_videos(args.videos, args.all)
     candidates = {sbs.MMACTION2: mmaction2()}

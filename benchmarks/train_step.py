@@ -1,4 +1,4 @@
-"""The SCE training step as the recipes build it: eager fp32 beside faster settings, in one run.
+"""Time of the SCE training step of the recipes: eager fp32 against faster settings, in one run.
 
     python benchmarks/train_step.py [--network r3d18 r3d50] [--frames 8] [--size 224] [--batch N]
         [--settings eager best ...] [--steps N] [--rounds N] [--device cpu|cuda] [--threads 1]
@@ -7,31 +7,30 @@
 
 A setting is ``eager`` (the recipe in fp32), ``best`` (what this device is fastest with), or parts
 joined by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, as the config's ``compile``
-does), ``keep_memory`` (CPU: glibc's malloc keeps what is freed for the next step and does not give
-it back to the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in
-all of them. A setting that this machine cannot run is left out, and why is printed.
+does), ``keep_memory`` (CPU: glibc's malloc keeps freed memory for the next step and does not return
+it to the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in all settings. A
+setting that this machine cannot run is left out, and the reason is printed.
 
-Every setting lives in a process of its own (so its peak memory is its own) and the settings take
-their steps in turns, one at a time; figures are medians over the steps. A step is: augmentation of
-uint8 views, online and target forward, loss, backward, LARS, target update, queue. The views are
-random bytes that wait in memory; with --videos they come from the recipe's own loader over that
-folder, and the time the step waits for it is a part of the step.
+Every setting runs in its own process (so that its peak memory can be measured) and the steps of the
+settings are interleaved, one process at a time; results are medians over the steps. A step is:
+augmentation of uint8 views, online and target forward, loss, backward, LARS, target update, queue.
+The views are random bytes in memory; with --videos they come from the recipe's loader over that
+folder, and the time spent waiting for the loader is a part of the step.
 
-The JSON's ``ratios`` are those of the first network, each network has its own in ``networks``:
-``best_over_eager``, and ``lars_and_target_share``, the largest over the settings of the share of a
-step that LARS and the target update take together. On a CPU with one thread both come from CPU
-time, which other jobs disturb less, else from the clock (``clock`` says which).
+The JSON's ``ratios`` are those of the first network; ``networks`` has those of each network:
+``best_over_eager``, and ``lars_and_target_share``, the share of LARS and the target update in a
+step, as the largest over the settings. On a CPU with one thread both are of CPU time, which is less
+sensitive to other load, otherwise of wall time (``clock`` names which).
 
 FLOPs are those of forward and backward (torch.utils.flop_counter; a multiplication and an addition
-are two), and their share of the peak is of the dense bf16 peak, in fp32 too. Where the peak is not
-known (--peak-tflops gives it; CPUs) it is the fastest matrix product or 3x3 convolution measured
-in the process, of the setting's own type.
+count as two). ``share_of_peak`` is relative to the dense bf16 peak, also in fp32. If the peak is
+unknown (CPUs; --peak-tflops sets it), the fastest matrix product or 3x3 convolution measured in the
+process with the setting's number type replaces it.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import logging
 import math
 import multiprocessing
@@ -61,6 +60,7 @@ from torch.utils.flop_counter import FlopCounterMode
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
 from sce_video.engine.config import load_config
 from sce_video.registry import MODELS
+from sce_video.utils.atomic_file import write_json
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "sce"
 RECIPES = {
@@ -68,9 +68,9 @@ RECIPES = {
     "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
 }
 FLAGS = ("bf16", "channels_last", "compile", "keep_memory")
-# Every big tensor is otherwise a fresh mapping, whose pages the system clears one by one.
+# Otherwise every large tensor is a new mapping, whose pages the system zeroes one by one.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-# Of one step, in order; "figures" are h_std and h_rank, which are logged beside the loss.
+# Parts of a step, in order; "figures" is the time of the collapse metrics h_std and h_rank.
 PARTS = (
     "data",
     "augmentation",
@@ -83,7 +83,7 @@ PARTS = (
     "target update",
     "queue",
 )
-# Dense bf16 TFLOP/s (V100, T4: fp16) by the vendors' data sheets; the first name that fits counts.
+# Dense bf16 TFLOP/s (V100, T4: fp16) of the vendors' data sheets; the first matching name is used.
 PEAK_TFLOPS = {
     "B200": 2250.0,
     "H200": 989.0,
@@ -105,7 +105,7 @@ PEAK_TFLOPS = {
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is to measure."""
+    """The setting that one process measures."""
 
     recipe: str
     flags: frozenset[str]
@@ -120,7 +120,7 @@ class Job:
 
 
 def job_config(job: Job) -> Config:
-    """The recipe with the job's sizes and switches."""
+    """The recipe with the sizes and flags of the job."""
     cfg = load_config(CONFIGS / job.recipe, list(job.cfg_options))
     for step in cfg.train_dataloader.dataset.pipeline:
         if step.type == "RandomClips":
@@ -132,17 +132,17 @@ def job_config(job: Job) -> Config:
     cfg.train_dataloader.persistent_workers = job.workers > 0
     if job.videos is not None:
         cfg.train_dataloader.dataset.data_root = job.videos
-        cfg.train_dataloader.dataset.pop("ann_file", None)  # every video below the folder
+        cfg.train_dataloader.dataset.pop("ann_file", None)  # all videos below the folder
     cfg.model.backbone.channels_last = "channels_last" in job.flags
     cfg.data_preprocessor.channels_last = "channels_last" in job.flags
     cfg.optim_wrapper.dtype = "bfloat16" if "bf16" in job.flags else "float32"
-    # As the warm-up begins; with the full rate random bytes end in NaN, which CPUs are slow with.
+    # As at the start of the warm-up: the full rate gives NaN on random bytes, slow on CPUs.
     cfg.optim_wrapper.optimizer.lr = 1e-3
     return cfg
 
 
 class Stopwatch:
-    """Adds up wall and CPU seconds by part of the step; parts of a part are taken off it."""
+    """Sums wall and CPU seconds by part of the step, without those of nested parts."""
 
     def __init__(self, device: str) -> None:
         self.device = device
@@ -184,7 +184,7 @@ class Stopwatch:
 
 
 def endless_loader(cfg: Config) -> Iterator[dict]:
-    """Batches of the recipe's loader, epoch after epoch."""
+    """Yield batches of the recipe's loader, epoch after epoch."""
     from sce_video.engine.runner import VideoRunner
 
     loader = VideoRunner.build_dataloader(cfg.train_dataloader, seed=0)
@@ -198,7 +198,7 @@ def endless_loader(cfg: Config) -> Iterator[dict]:
         loader.sampler.set_epoch(epoch)
         batches = 0
         for batch in loader:
-            if batch["inputs"]:  # empty when no sample of it could be read
+            if batch["inputs"]:  # empty if no sample of the batch could be read
                 batches += 1
                 yield batch
         if not batches:
@@ -207,7 +207,7 @@ def endless_loader(cfg: Config) -> Iterator[dict]:
 
 
 def synthetic_batches(job: Job) -> Iterator[dict]:
-    """The same bytes every time, with seeds that go on: settings see the same augmentations."""
+    """Yield the same bytes with new seeds: all settings get the same augmentations."""
     generator = torch.Generator().manual_seed(0)
     shape = (job.batch, job.frames, job.size, job.size, 3)
     views = [torch.randint(256, shape, dtype=torch.uint8, generator=generator) for _ in range(2)]
@@ -218,12 +218,12 @@ def synthetic_batches(job: Job) -> Iterator[dict]:
 
 
 class Step:
-    """The training step of one setting, its parts timed."""
+    """The training step of one setting, with timed parts."""
 
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)
         torch.manual_seed(0)
-        MMLogger.get_instance("train_step", log_level=logging.WARNING)  # not a line per weight
+        MMLogger.get_instance("train_step", log_level=logging.WARNING)  # no log line per weight
         init_default_scope("sce_video")
         cfg = job_config(job)
         torch.backends.cudnn.benchmark = bool(cfg.env_cfg.cudnn_benchmark)
@@ -247,7 +247,7 @@ class Step:
         self.batches = endless_loader(cfg) if job.videos else synthetic_batches(job)
 
     def __call__(self) -> dict[str, Any]:
-        """One step; its seconds, and those of its parts."""
+        """Run one step; returns its seconds and those of its parts."""
         watch = self.watch
         if self.job.device == "cuda":
             torch.cuda.synchronize()
@@ -257,7 +257,7 @@ class Step:
         waited = time.perf_counter() - start[0]
         with watch.part("augmentation"):
             data = self.model.data_preprocessor(batch, True)
-        # As BaseModel.train_step and the hook that updates the target do it.
+        # The same calls as BaseModel.train_step and the hook that updates the target.
         with self.optim_wrapper.optim_context(self.model), watch.part("online forward"):
             losses = self.model(**data, mode="loss")
             loss, _ = self.model.parse_losses(losses)
@@ -276,16 +276,16 @@ class Step:
         videos = len(batch["inputs"][0])
         return dict(wall=wall, cpu=cpu, waited=waited, videos=videos, parts=watch.take())
 
-    def turn(self, steps: int) -> list[dict[str, Any]]:
-        """Some steps. On a GPU parts are timed in one step more: that takes waiting for it."""
+    def run(self, steps: int) -> list[dict[str, Any]]:
+        """Run some steps. On a GPU parts are timed in an extra step, since timing synchronises."""
         if self.job.device != "cuda":
             return [self() for _ in range(steps)]
         self.watch.on = False
-        self()  # the memory was given back after the last turn
+        self()  # allocates again what the last round returned
         results = [self() for _ in range(steps)]
         self.watch.on = True
         results[-1]["parts"] = self()["parts"]
-        torch.cuda.empty_cache()  # the other settings need it in their turns
+        torch.cuda.empty_cache()  # for the other settings
         return results
 
     def memory(self) -> int:
@@ -296,7 +296,7 @@ class Step:
         return peak if sys.platform == "darwin" else 1024 * peak
 
     def profile(self) -> str:
-        """The operations of one step that take longest."""
+        """A table of the operations of one step that take longest."""
         activities = [torch.profiler.ProfilerActivity.CPU]
         by = "self_cpu_time_total"
         if self.job.device == "cuda":
@@ -308,9 +308,9 @@ class Step:
 
 
 def measured_tflops(job: Job) -> float:
-    """TFLOP/s of the fastest of some matrix products and 3x3 convolutions, in the setting's type.
+    """TFLOP/s of the fastest matrix product or 3x3 convolution, in the setting's number type.
 
-    Both, since one library's product can be slow on another maker's CPU (MKL's fp32 on AMD's).
+    Both are measured, since a library can be slow on some CPUs (MKL's fp32 product on AMD).
     """
     dtype = torch.bfloat16 if "bf16" in job.flags else torch.float32
     side, images = (8192, 256) if job.device == "cuda" else (2048, 16)
@@ -334,11 +334,11 @@ def measured_tflops(job: Job) -> float:
 
 
 def serve(pipe: Connection, job: Job) -> None:
-    """The process of a setting: answers "turn", "memory", "measured" and "profile"."""
+    """Main function of a setting's process: answers "run", "memory", "measured" and "profile"."""
     try:
         step = Step(job)
         answers: dict[str, Callable[[Any], Any]] = {
-            "turn": step.turn,
+            "run": step.run,
             "memory": lambda _: step.memory(),
             "measured": lambda _: measured_tflops(job),
             "profile": lambda _: step.profile(),
@@ -349,13 +349,13 @@ def serve(pipe: Connection, job: Job) -> None:
             if name == "end":
                 return
             pipe.send((name, answers[name](argument)))
-    except Exception as error:  # a setting that does not run is part of the answer
+    except Exception as error:  # a setting that does not run is a result
         pipe.send(("error", f"{type(error).__name__}: {str(error).splitlines()[0]}"))
 
 
 @contextmanager
 def environment(changes: dict[str, str]) -> Iterator[None]:
-    """Variables that processes started in here get at birth."""
+    """Set environment variables for processes started in this context."""
     before = dict(os.environ)
     os.environ.update(changes)
     try:
@@ -366,8 +366,8 @@ def environment(changes: dict[str, str]) -> Iterator[None]:
         os.environ.update(before)
 
 
-class Contender:
-    """A setting, in its process."""
+class SettingProcess:
+    """A setting and its process."""
 
     def __init__(self, name: str, job: Job) -> None:
         self.name = name
@@ -407,10 +407,10 @@ class Contender:
 
 
 def flops_per_video(job: Job) -> float:
-    """FLOPs of forward, loss and backward for one sample (two views); nothing is computed."""
+    """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
     cfg = job_config(job)
     model = MODELS.build(cfg.model)
-    model.collapse_metrics = lambda h: {}  # reads values, which fake tensors have none of
+    model.collapse_metrics = lambda h: {}  # needs values, which fake tensors do not have
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, FlopCounterMode(display=False) as counter:
         views = [torch.empty(2, 3, job.frames, job.size, job.size) for _ in range(2)]
@@ -423,7 +423,7 @@ def cpu_has_bf16() -> bool:
 
 
 def obstacle(flag: str, device: str) -> str | None:
-    """Why this machine cannot have a flag, or None."""
+    """The reason why this machine cannot use a flag, or None."""
     if flag == "bf16" and device == "cpu" and not cpu_has_bf16():
         return "this CPU has no bf16 instructions (avx512_bf16 or amx): bf16 would be slower"
     if flag == "bf16" and device == "cuda" and not torch.cuda.is_bf16_supported(False):
@@ -437,7 +437,7 @@ def obstacle(flag: str, device: str) -> str | None:
 
 
 def flags_of(setting: str, device: str) -> frozenset[str]:
-    """The flags of a setting; ``best`` takes those that help on this device and can be had.
+    """The flags of a setting; ``best`` has those that help and are available on this device.
 
     Raises:
         ValueError: an unknown part.
@@ -445,7 +445,7 @@ def flags_of(setting: str, device: str) -> frozenset[str]:
     if setting == "eager":
         return frozenset()
     if setting == "best":
-        # On a CPU torch.compile takes a minute and gains nothing: see docs/performance.md.
+        # On a CPU torch.compile takes a minute and does not help: see docs/performance.md.
         helps = ["bf16", "channels_last", "compile" if device == "cuda" else "keep_memory"]
         return frozenset(flag for flag in helps if obstacle(flag, device) is None)
     flags = setting.split("+")
@@ -459,16 +459,16 @@ def flags_of(setting: str, device: str) -> frozenset[str]:
 
 
 def peak_tflops(name: str) -> float | None:
-    """Dense bf16 peak of a GPU by its name, None if it is not in the table."""
+    """Dense bf16 peak in TFLOP/s of a GPU by its name; None if it is not in the table."""
     return next((peak for part, peak in PEAK_TFLOPS.items() if part in name), None)
 
 
-def summary(contender: Contender, flops: float, args: argparse.Namespace) -> dict[str, Any]:
-    """The figures of one setting; without any when it did not run."""
-    memory, measured = contender.ask("memory"), contender.ask("measured")
-    if contender.error is not None:
+def summary(process: SettingProcess, flops: float, args: argparse.Namespace) -> dict[str, Any]:
+    """The results of one setting; empty if it did not run."""
+    memory, measured = process.ask("memory"), process.ask("measured")
+    if process.error is not None:
         return {}
-    steps = contender.steps
+    steps = process.steps
     medians = {k: statistics.median(step[k] for step in steps) for k in ("videos", "wall", "cpu")}
     seconds = medians[args.clock]
     peak = args.peak_tflops
@@ -476,7 +476,7 @@ def summary(contender: Contender, flops: float, args: argparse.Namespace) -> dic
         peak = peak_tflops(torch.cuda.get_device_name())
     speed = flops * medians["videos"] / seconds / 1e12
     return dict(
-        flags=sorted(contender.flags),
+        flags=sorted(process.flags),
         seconds=dict(
             wall=medians["wall"], cpu=medians["cpu"], steps=[step[args.clock] for step in steps]
         ),
@@ -493,7 +493,7 @@ def summary(contender: Contender, flops: float, args: argparse.Namespace) -> dic
 
 
 def shares_of_parts(steps: list[dict[str, Any]], clock: str) -> dict[str, float]:
-    """Share of every part in a step, of the medians; waiting for data takes no CPU time."""
+    """Share of every part in a step, by medians; waiting for data takes no CPU time."""
     column = ("wall", "cpu").index(clock)
     measured = [step["parts"] for step in steps if step["parts"]]
     medians = {
@@ -505,7 +505,7 @@ def shares_of_parts(steps: list[dict[str, Any]], clock: str) -> dict[str, float]
 
 
 def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
-    """All settings of a network in turns."""
+    """Measure all settings of a network, interleaved."""
     job = Job(
         recipe=RECIPES[network],
         flags=frozenset(),
@@ -519,7 +519,7 @@ def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
         cfg_options=tuple(args.cfg_options),
     )
     flops = flops_per_video(job)
-    contenders: list[Contender] = []
+    processes: list[SettingProcess] = []
     left_out: dict[str, str] = {}
     try:
         for setting in args.settings:
@@ -530,18 +530,18 @@ def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
             if reasons:
                 left_out[setting] = reasons[0]
             else:
-                contenders.append(Contender(setting, replace(job, flags=flags)))
-        take_turns(contenders, args)
+                processes.append(SettingProcess(setting, replace(job, flags=flags)))
+        run_interleaved(processes, args)
         settings = {}
-        for contender in contenders:
-            figures = summary(contender, flops, args)
-            if contender.error is None:
-                settings[contender.name] = figures
+        for process in processes:
+            values = summary(process, flops, args)
+            if process.error is None:
+                settings[process.name] = values
             else:
-                left_out[contender.name] = contender.error
+                left_out[process.name] = process.error
     finally:
-        for contender in contenders:
-            contender.close()
+        for process in processes:
+            process.close()
     return dict(
         gflops_per_video=flops / 1e9,
         settings=settings,
@@ -550,27 +550,27 @@ def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
     )
 
 
-def take_turns(contenders: list[Contender], args: argparse.Namespace) -> None:
-    for contender in contenders:
-        contender.ask("turn", 1)  # warms up, compiles
+def run_interleaved(processes: list[SettingProcess], args: argparse.Namespace) -> None:
+    for process in processes:
+        process.ask("run", 1)  # warms up, compiles
     for number in range(args.rounds):
-        for contender in contenders[:: 1 if number % 2 == 0 else -1]:
-            contender.steps += contender.ask("turn", args.steps) or []
+        for process in processes[:: 1 if number % 2 == 0 else -1]:
+            process.steps += process.ask("run", args.steps) or []
     if args.profile:
-        for contender in contenders:
-            table = contender.ask("profile")
+        for process in processes:
+            table = process.ask("profile")
             if table is not None:
-                print(f"\n{contender.name}\n{table}")
+                print(f"\n{process.name}\n{table}")
 
 
 def ratios(settings: dict[str, dict], clock: str) -> dict[str, float]:
-    """Speed of every setting over eager's, and the share of LARS and target update at most."""
+    """Speed-up of every setting over eager, and the largest share of LARS and target update."""
     speeds = {}
     if "eager" in settings:
         base = settings["eager"]["seconds"][clock]
         speeds = {
-            f"{name}_over_eager": base / figures["seconds"][clock]
-            for name, figures in settings.items()
+            f"{name}_over_eager": base / values["seconds"][clock]
+            for name, values in settings.items()
             if name != "eager"
         }
     shares = [s["parts"]["optimiser"] + s["parts"]["target update"] for s in settings.values()]
@@ -584,21 +584,21 @@ def show(network: str, result: dict[str, Any], args: argparse.Namespace) -> None
     )
     for name, why in result["left_out"].items():
         print(f"  {name}: left out: {why}")
-    for name, figures in result["settings"].items():
-        seconds = figures["seconds"]
+    for name, values in result["settings"].items():
+        seconds = values["seconds"]
         ratio = result["ratios"].get(f"{name}_over_eager")
         print(
-            f"  {name} ({', '.join(figures['flags']) or 'fp32'}): "
-            f"{seconds['wall']:.3f} s a step, {seconds['cpu']:.3f} s of CPU time, "
-            f"{figures['clips_per_s']:.1f} clips/s"
+            f"  {name} ({', '.join(values['flags']) or 'fp32'}): "
+            f"{seconds['wall']:.3f} s per step, {seconds['cpu']:.3f} s of CPU time, "
+            f"{values['clips_per_s']:.1f} clips/s"
             + (f", {ratio:.2f} x eager" if ratio is not None else "")
         )
         print(
-            f"    {figures['tflops']:.3f} TFLOP/s, {100 * figures['share_of_peak']:.0f} % of "
-            f"{figures['peak_tflops']:.3f}; peak memory {figures['peak_memory_bytes'] / 2**30:.2f} "
-            f"GiB; waits for data {100 * figures['data_wait_share']:.1f} % of the time"
+            f"    {values['tflops']:.3f} TFLOP/s, {100 * values['share_of_peak']:.0f} % of "
+            f"{values['peak_tflops']:.3f}; peak memory {values['peak_memory_bytes'] / 2**30:.2f} "
+            f"GiB; waits for data {100 * values['data_wait_share']:.1f} % of the time"
         )
-        shares = (f"{part} {100 * share:.1f}" for part, share in figures["parts"].items())
+        shares = (f"{part} {100 * share:.1f}" for part, share in values["parts"].items())
         print(f"    parts, %: {', '.join(shares)}")
     if "lars_and_target_share" in result["ratios"]:
         share = result["ratios"]["lars_and_target_share"]
@@ -612,15 +612,19 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--size", type=int, default=224)
     parser.add_argument("--batch", type=int, help="videos; 64 on a GPU (the recipe's), 16 on a CPU")
     parser.add_argument("--settings", nargs="+", default=["eager", "best"])
-    parser.add_argument("--steps", type=int, help="of a turn: 10 on a GPU, 1 on a CPU")
-    parser.add_argument("--rounds", type=int, default=5, help="turns of every setting")
+    parser.add_argument("--steps", type=int, help="steps per round: 10 on a GPU, 1 on a CPU")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of every setting")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--threads", type=int, default=1, help="of torch, on a CPU")
-    parser.add_argument("--videos", metavar="DIR", help="load these instead of random bytes")
-    parser.add_argument("--workers", type=int, default=1, help="of the loader of --videos")
-    parser.add_argument("--peak-tflops", type=float, help="of the device, dense bf16")
-    parser.add_argument("--profile", action="store_true", help="print each setting's operations")
-    parser.add_argument("--json", metavar="OUT", help="write the figures here")
+    parser.add_argument("--threads", type=int, default=1, help="threads of torch on a CPU")
+    parser.add_argument(
+        "--videos", metavar="DIR", help="folder of videos to load instead of random bytes"
+    )
+    parser.add_argument("--workers", type=int, default=1, help="loader workers for --videos")
+    parser.add_argument("--peak-tflops", type=float, help="dense bf16 peak of the device")
+    parser.add_argument(
+        "--profile", action="store_true", help="print the slowest operations of each setting"
+    )
+    parser.add_argument("--json", metavar="OUT", help="JSON file for the results")
     parser.add_argument("--cfg-options", nargs="+", default=[], metavar="KEY=VALUE")
     args = parser.parse_args(argv)
     for name in ("frames", "size", "batch", "steps", "rounds", "threads"):
@@ -647,7 +651,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
-    # Loading the configs and building meta models is not worth a line per weight.
+    # No log line per weight while configs are loaded and models are built.
     MMLogger.get_instance("train_step", log_level=logging.WARNING)
     init_default_scope("sce_video")
     device = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine() + " CPU"
@@ -675,9 +679,7 @@ def main(argv: list[str] | None = None) -> int:
         ratios=networks[args.network[0]]["ratios"],
     )
     if args.json:
-        temporary = Path(f"{args.json}.tmp")
-        temporary.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
-        temporary.replace(args.json)
+        write_json(args.json, report)
     return 0 if all(network["settings"] for network in networks.values()) else 1
 
 

@@ -12,6 +12,8 @@ import pytest
 
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers/videos.py
+# Two test processes share the cores, and each starts others: one thread for each is fastest.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
 @pytest.fixture(scope="session")
@@ -27,6 +29,30 @@ def shared_videos() -> Path:
     if not (root / "formats").is_dir():
         pytest.skip(f"no real test videos at {root} (set SCE_VIDEO_TEST_VIDEOS)")
     return root
+
+
+@pytest.fixture(scope="session")
+def split_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Folder of ``helpers.recognition.make_splits``; not to be changed."""
+    from helpers.recognition import make_splits
+
+    return make_splits(tmp_path_factory.mktemp("split_videos"))
+
+
+@pytest.fixture(scope="session")
+def ava_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data set of ``helpers.ava_small.make_root``; not to be changed."""
+    from helpers.ava_small import make_root
+
+    return make_root(tmp_path_factory.mktemp("ava"))
+
+
+@pytest.fixture(scope="session")
+def ava_checkpoint(ava_root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Detector trained once per session on ``ava_root`` (several seconds)."""
+    from helpers.ava_small import train_small
+
+    return train_small(ava_root, tmp_path_factory.mktemp("ava_trained"))
 
 
 @pytest.fixture(scope="session")

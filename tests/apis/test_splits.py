@@ -6,15 +6,15 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from helpers.recognition import FINETUNE, make_splits, small_options
+from helpers.recognition import FINETUNE, small_options
 from mmengine.config import Config
 
 from sce_video.apis import launch, splits
 
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_splits(tmp_path_factory.mktemp("videos"))
+def videos(split_videos):
+    return split_videos
 
 
 def config(**changes):

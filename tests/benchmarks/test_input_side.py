@@ -1,4 +1,4 @@
-"""benchmarks/data_pipeline.py and test_views.py: one small run each, and what they call a ratio."""
+"""benchmarks/data_pipeline.py and test_views.py: one small run each, and the reported ratios."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from helpers.videos import numbered_frames, write_video
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Two videos, one that is none, and the repacked version of the first."""
+    """Two videos, a file that is no video, and the repacked version of the first video."""
     pytest.importorskip("decord")
     root = tmp_path_factory.mktemp("bench")
     frames = numbered_frames(90, 120, 160)
@@ -35,6 +35,7 @@ def run(repo, folders, name, *more):
     return done, out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["data_pipeline", "test_views"])
 def test_a_small_run(repo, folders, name):
     done, out = run(repo, folders, name, "--all", "--repacked", str(folders / "repacked"))
@@ -80,7 +81,7 @@ def test_a_candidate_that_crashes_is_left_out(repo, capsys, monkeypatch):
 
     videos = [sbs.Video("a.mp4", "good"), sbs.Video("b.mp4", "bad")]
     candidates = {sbs.MMACTION2: crash, "av": lambda path, seed: None}
-    times = sbs.take_turns(videos, candidates, seconds=0, least=1)
+    times = sbs.measure_interleaved(videos, candidates, seconds=0, least=1)
     assert set(times) == {
         ("a.mp4", "original", sbs.MMACTION2),
         ("a.mp4", "original", "av"),

@@ -1,4 +1,4 @@
-"""The benchmarks on repacked files and on the memory of workers, each once on something small."""
+"""Small runs of benchmarks/keyframe_distance.py and benchmarks/worker_memory.py."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ def run(repo, name, *arguments):
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
 
 
+@pytest.mark.slow
 def test_keyframe_distance(repo, videos, tmp_path):
     files = sorted(videos.iterdir())[:2]
     outputs = ("--json", tmp_path / "a.json", "--figure", tmp_path / "a.png")
@@ -42,10 +43,11 @@ def test_keyframe_distance(repo, videos, tmp_path):
         mean = row["videos_per_cpu_second"] / rows["source", ""]["videos_per_cpu_second"]
         assert row["speedup"] == pytest.approx(mean)
     assert "means over 2 files" in done.stdout
-    with av.open(str(tmp_path / "a.png")) as picture:
-        assert next(picture.decode(video=0)).width == 900
+    with av.open(str(tmp_path / "a.png")) as image:
+        assert next(image.decode(video=0)).width == 900
 
 
+@pytest.mark.slow
 def test_worker_memory(repo, videos, tmp_path):
     done = run(repo, "worker_memory", "--videos", videos, "--samples", 80, "--workers", 2,
                "--batch-size", 2, "--json", tmp_path / "m.json")  # fmt: skip
@@ -55,6 +57,6 @@ def test_worker_memory(repo, videos, tmp_path):
     for worker, series in result["series_mib"].items():
         assert len(series) >= 15 and 1 < min(series) <= max(series) < 2000
         assert f"worker {worker}: " in done.stdout
-        figures = result["workers"][worker]
-        grown = figures["late_mib"] - figures["early_mib"]
-        assert figures["growth_mib"] == pytest.approx(grown, abs=0.02)
+        values = result["workers"][worker]
+        grown = values["late_mib"] - values["early_mib"]
+        assert values["growth_mib"] == pytest.approx(grown, abs=0.02)

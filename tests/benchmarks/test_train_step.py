@@ -1,4 +1,4 @@
-"""benchmarks/train_step.py: what it counts, and one small run."""
+"""benchmarks/train_step.py: FLOPs, timing of parts, settings, and one small run."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tool(repo):
         "train_step_benchmark", repo / "benchmarks" / "train_step.py"
     )
     module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # its data class looks itself up there
+    sys.modules[spec.name] = module  # needed by its dataclass
     spec.loader.exec_module(module)
     return module
 
@@ -45,8 +45,8 @@ def make_job(tool, **changes):
     return tool.Job(**{**settings, **changes})
 
 
-def test_flops_are_those_of_the_layers(tool):
-    """By hand: an output value of a convolution takes 2 x (weights of one filter) FLOPs."""
+def test_flops_equal_those_of_the_layers(tool):
+    """An output value of a convolution takes 2 x (weights of one filter) FLOPs."""
     backbone = ResNet3dSlowPath(depth=18, base_channels=8)
     per_layer = {}
     for name, module in backbone.named_modules():
@@ -62,12 +62,12 @@ def test_flops_are_those_of_the_layers(tool):
     projector = 2 * (64 * 1024 + 1024 * 1024 + 1024 * 256)
     predictor = 2 * (256 * 1024 + 1024 * 256)
     queue = 2 * 256 * 64
-    # A view: online, target, and twice the online part backward (not to the pixels, nor the queue).
+    # Per view: online, target, twice the online part backward (not to pixels, nor to the queue).
     view = 4 * convolutions - stem + 4 * projector + 3 * predictor + 3 * queue
     assert tool.flops_per_video(make_job(tool)) == pytest.approx(2 * view, rel=1e-6)
 
 
-def test_parts_of_parts_are_counted_once(tool):
+def test_nested_parts_are_counted_once(tool):
     watch = tool.Stopwatch("cpu")
     with watch.part("outer"):
         time.sleep(0.02)
@@ -136,10 +136,10 @@ def test_a_small_run(repo, tmp_path):
     assert report["ratios"] == network["ratios"] and not network["left_out"]
     assert set(report["ratios"]) == {"channels_last_over_eager", "lars_and_target_share"}
     for name, flags in (("eager", []), ("channels_last", ["channels_last"])):
-        figures = network["settings"][name]
-        assert figures["flags"] == flags and len(figures["seconds"]["steps"]) == 2
-        assert sum(figures["parts"].values()) == pytest.approx(1)
-        assert all(share > 0 for part, share in figures["parts"].items())
-        assert 0 < figures["share_of_peak"] < 1
-        assert figures["clips_per_s"] == pytest.approx(8 / figures["seconds"]["wall"])
-        assert 2**27 < figures["peak_memory_bytes"] < 2**34
+        values = network["settings"][name]
+        assert values["flags"] == flags and len(values["seconds"]["steps"]) == 2
+        assert sum(values["parts"].values()) == pytest.approx(1)
+        assert all(share > 0 for part, share in values["parts"].items())
+        assert 0 < values["share_of_peak"] < 1
+        assert values["clips_per_s"] == pytest.approx(8 / values["seconds"]["wall"])
+        assert 2**27 < values["peak_memory_bytes"] < 2**34

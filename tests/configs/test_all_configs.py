@@ -1,4 +1,4 @@
-"""Every file in configs/ loads, and every recipe builds and is what its name says."""
+"""Every file in configs/ loads, every recipe builds, and its settings match its name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from sce_video.datasets.transforms import LoadImage, RandomClips
 from sce_video.engine.config import check_config, load_config
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
@@ -34,8 +35,8 @@ def test_builds(path):
         cfg.model.queue_size = 16
     model = MODELS.build(cfg.model)
     pipeline = [TRANSFORMS.build(t) for t in cfg.train_dataloader.dataset.pipeline]
-    (sampling,) = [t for t in pipeline if hasattr(t, "num_views")]  # RandomClips or LoadImage
-    assert len(model.data_preprocessor.views) == sampling.num_views
+    (num_views,) = [t.num_views for t in pipeline if isinstance(t, (RandomClips, LoadImage))]
+    assert len(model.data_preprocessor.views) == num_views
     parameters = [p for p in model.parameters() if p.requires_grad]
     OPTIMIZERS.build({**cfg.optim_wrapper.optimizer, "params": parameters})
     for hook in [*cfg.default_hooks.values(), *cfg.get("custom_hooks", [])]:
@@ -49,7 +50,7 @@ def test_builds(path):
 
 
 @pytest.mark.parametrize("path", ALL_RECIPES, ids=identifier)
-def test_header_says_what_to_run_and_to_expect(path):
+def test_header_has_paper_run_hardware_and_expected(path):
     header = path.read_text().split("_base_ =")[0]
     for word in ("# Paper:", "# Run:", "# Hardware:", "# Expected:"):
         assert word in header, f"{path.name}: no {word!r} in the header"
@@ -58,16 +59,16 @@ def test_header_says_what_to_run_and_to_expect(path):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
-def test_is_what_its_name_says(path):
+def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
     pattern = r"(sce|byol)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
-    method, depth, processes, batch, frames, size, epochs, data, baseline = re.fullmatch(
+    method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
     cfg = load_config(str(path))
     clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
     assert cfg.model.backbone.depth == int(depth)
-    assert int(processes) * int(batch) == 512
+    assert int(ranks) * int(batch) == 512
     assert cfg.train_dataloader.batch_size == int(batch)
     assert (clips.num_frames, crop.size) == (int(frames), int(size))
     assert cfg.train_cfg.max_epochs == int(epochs)
@@ -99,7 +100,7 @@ def test_is_what_its_name_says(path):
     assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
 
 
-def test_every_video_row_of_the_paper_has_its_recipe():
+def test_every_video_row_of_the_paper_has_a_recipe():
     names = {p.stem for p in RECIPES}
     assert {
         "sce_r3d18_8xb64-8x224-200e_k200",
@@ -112,7 +113,7 @@ def test_every_video_row_of_the_paper_has_its_recipe():
     } <= names
 
 
-def test_bases_three_levels_deep_at_most():
+def test_bases_are_at_most_three_levels_deep():
     def depth(path: Path) -> int:
         bases = re.search(r"^_base_ = (\[.*?\]|\".*?\")", path.read_text(), re.S | re.M)
         if not bases:
@@ -135,8 +136,8 @@ def test_unknown_keys_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
-def test_evaluated_with_the_clips_it_was_trained_on(path):
-    """All three evaluation pipelines keep the recipe's clip; test crops are 256, or 128 for 112."""
+def test_evaluation_uses_the_clips_of_training(path):
+    """All evaluation pipelines have the recipe's clip; crops are 256 (128 for 112)."""
     cfg = load_config(str(path))
     clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
     pipelines = [

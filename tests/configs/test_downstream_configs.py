@@ -1,4 +1,4 @@
-"""Downstream recipes build, and say what their names and the paper (appendix D.3) say."""
+"""Downstream recipes build, and agree with their names and with the paper (appendix D.3)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def identifier(path: Path) -> str:
 
 
 def parts(path: Path) -> tuple[str, ...]:
-    """depth, processes, batch, frames, size, epochs, data of ``r3d18_1xb64-8x224-200e_ucf101``."""
+    """depth, ranks, batch, frames, size, epochs, data of ``r3d18_1xb64-8x224-200e_ucf101``."""
     pattern = r"r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_(\w+)"
     return re.fullmatch(pattern, path.stem).groups()
 
@@ -45,7 +45,7 @@ def step(pipeline, name: str):
     return found
 
 
-def test_every_protocol_of_the_paper_has_its_recipe():
+def test_every_protocol_of_the_paper_has_a_recipe():
     names = {p.relative_to(REPO / "configs/downstream").as_posix() for p in DOWNSTREAM}
     expected = set()
     for depth, frames, size in NETWORKS:
@@ -79,8 +79,8 @@ def test_builds(path):
 
 
 @pytest.mark.parametrize("path", TRAINED, ids=identifier)
-def test_is_what_its_name_says(path):
-    depth, processes, batch, frames, size, epochs, data = parts(path)
+def test_settings_match_the_name(path):
+    depth, ranks, batch, frames, size, epochs, data = parts(path)
     cfg = load_config(str(path))
     dataset, classes = DATASETS[data]
     assert cfg.model.type == "Recognizer3D" and cfg.model.cls_head.type == "I3DHead"
@@ -88,7 +88,7 @@ def test_is_what_its_name_says(path):
     assert cfg.model.cls_head.in_channels == {"18": 512, "50": 2048}[depth]
     assert cfg.model.cls_head.num_classes == classes
     assert cfg.train_dataloader.batch_size == int(batch)
-    assert int(processes) * int(batch) == (64 if path.parent.name == "finetune" else 512)
+    assert int(ranks) * int(batch) == (64 if path.parent.name == "finetune" else 512)
     assert cfg.train_cfg.max_epochs == int(epochs)
     bench = cfg.benchmark
     assert bench.protocol == path.parent.name and bench.dataset == dataset
@@ -120,7 +120,7 @@ def test_is_what_its_name_says(path):
 
 
 def schedule(cfg, steps_per_epoch: int, lr: float):
-    """The rate at every step of a training whose scaled rate is ``lr``."""
+    """The learning rate as a function of the epoch, for a scaled base rate ``lr``."""
     spec = dict(cfg.custom_hooks[0].lr)
     spec["peak" if spec["name"] == "warmup_cosine" else "start"] = lr
     function = build_schedule(spec, steps_per_epoch)
@@ -138,7 +138,7 @@ def test_linear_protocol(path):
     assert optimizer.weight_decay == 0 and cfg.custom_hooks[0].base_batch_size == 256
     rate = schedule(cfg, 100, 4.0)
     assert rate(0) == pytest.approx(4 / 800) and rate(8) == 4.0 and rate(34) == pytest.approx(2.0)
-    longer = load_config(str(path), ["custom_hooks.0.lr.warmup_epochs=35"])
+    longer = load_config(str(path), ["custom_hooks.ScheduleHook.lr.warmup_epochs=35"])
     assert schedule(longer, 100, 4.0)(34.99) == 4.0 > schedule(longer, 100, 4.0)(17)
     resize = step(cfg.train_dataloader.dataset.pipeline, "ResizeShortSide").size
     assert tuple(resize) == {224: (256, 320), 112: (128, 160)}[size]
@@ -192,7 +192,7 @@ def test_ssv2_protocol(path):
 
 @pytest.mark.parametrize("path", [p for p in TRAINED if "ssv2" in p.name], ids=identifier)
 def test_ssv2_never_flips(path):
-    """A mirror would turn "left to right" into "right to left"."""
+    """A flip would turn "left to right" into "right to left", which are different classes."""
     cfg = load_config(str(path))
     assert all(view.flip_prob == 0 for view in views(cfg))
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):

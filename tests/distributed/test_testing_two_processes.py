@@ -11,7 +11,7 @@ import sys
 import pytest
 import torch
 from helpers import ava_small
-from helpers.recognition import FINETUNE, make_splits, small_options
+from helpers.recognition import FINETUNE, small_options
 
 from sce_video.evaluation import load_features
 from sce_video.evaluation.scores import load_scores
@@ -20,8 +20,8 @@ pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_splits(tmp_path_factory.mktemp("videos"))  # test parts of 5, an odd number
+def videos(split_videos):
+    return split_videos  # test lists of 5 videos, an odd number for two processes
 
 
 def run(repo, processes, tool, *arguments):
@@ -88,13 +88,11 @@ def test_splits_run_over_two_processes(repo, videos, tmp_path):
     assert "mean" in out and "split 2" in out
 
 
-def test_actions_are_scored_alike(repo, tmp_path):
+def test_actions_are_scored_alike(repo, ava_root, ava_checkpoint, tmp_path):
     """Four key frames, one of them without a person."""
-    root = ava_small.make_root(tmp_path / "ava")
-    checkpoint = ava_small.train_small(root, tmp_path / "trained")
-    options = ava_small.options(root)
+    options = ava_small.options(ava_root)
     for processes in (1, 2):
-        arguments = (ava_small.RECIPE, checkpoint, "--work-dir", tmp_path / str(processes))
+        arguments = (ava_small.RECIPE, ava_checkpoint, "--work-dir", tmp_path / str(processes))
         run(repo, processes, "test.py", *arguments, "--cfg-options", *options)
     one, two = (json.loads((tmp_path / n / "results.json").read_text()) for n in "12")
     assert one["metrics"] == two["metrics"] and one["per_class"] == two["per_class"]

@@ -1,4 +1,4 @@
-"""AVA from files of the official layout to a picture: prepare, train, test, draw, as commands."""
+"""AVA from the official files to a drawn key frame: prepare, train, test and draw by commands."""
 
 from __future__ import annotations
 
@@ -22,18 +22,24 @@ NETWORK = {
     "model.backbone.zero_init_residual": False,
     "visualizer": None,
     **{f"{part}_dataloader.num_workers": 0 for part in ("train", "test")},
-    **{f"{part}_dataloader.dataset.pipeline.1.num_frames": 4 for part in ("train", "test")},
-    **{f"{part}_dataloader.dataset.pipeline.1.frame_interval": 4 for part in ("train", "test")},
+    **{
+        f"{part}_dataloader.dataset.pipeline.KeyFrameClip.num_frames": 4
+        for part in ("train", "test")
+    },
+    **{
+        f"{part}_dataloader.dataset.pipeline.KeyFrameClip.frame_interval": 4
+        for part in ("train", "test")
+    },
     "train_dataloader.persistent_workers": False,
-    "train_dataloader.dataset.pipeline.3.short_side": "(96,104)",
-    "train_dataloader.dataset.pipeline.3.size": 96,
-    "test_dataloader.dataset.pipeline.3.short_side": 96,
+    "train_dataloader.dataset.pipeline.RandomCropWithBoxes.short_side": "(96,104)",
+    "train_dataloader.dataset.pipeline.RandomCropWithBoxes.size": 96,
+    "test_dataloader.dataset.pipeline.ResizeWithBoxes.short_side": 96,
 }
 TRAINING = {
     "train_cfg.max_epochs": 30,
     "optim_wrapper.optimizer.lr": 2.0,
-    "custom_hooks.0.lr.warmup_epochs": 1,
-    "custom_hooks.0.lr.milestone_epochs": "(22,26,28)",
+    "custom_hooks.ScheduleHook.lr.warmup_epochs": 1,
+    "custom_hooks.ScheduleHook.lr.milestone_epochs": "(22,26,28)",
     "default_hooks.checkpoint.interval": 30,
 }
 
@@ -75,7 +81,7 @@ def test_prepare_train_test_and_draw(folder):
     assert protocol["boxes"] == sum(int((f.detections[:, 4] >= 0.9).sum()) for f in frames)
     assert (folder / "trained/ava_results.csv").read_text().count("\n") > len(frames)
     key = f"{frames[3].video},{frames[3].timestamp}"
-    # An id may begin with a minus sign, as YouTube's do.
+    # --key=...: a YouTube id may begin with a minus sign.
     printed = run(folder, "analysis/show_ava.py", RECIPE, "work/epoch_30.pth", f"--key={key}",
                   "--out", "key.png", options=NETWORK)  # fmt: skip
     assert "person 1" in printed and "true: " in printed

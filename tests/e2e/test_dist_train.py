@@ -1,4 +1,4 @@
-"""tools/dist_train.sh as two nodes of one process each: killed, resumed, the same in the end."""
+"""tools/dist_train.sh on two nodes of one process each: resuming a killed run is bit-exact."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -27,9 +29,9 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
         f"train_dataloader.dataset.data_root={videos}",
         "train_dataloader.batch_size=2",
         "train_dataloader.num_workers=1",
-        "train_dataloader.dataset.pipeline.1.clip_duration=0.4",
-        "train_dataloader.dataset.pipeline.1.num_frames=2",
-        "train_dataloader.dataset.pipeline.3.size=32",
+        "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.4",
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
         "model.backbone.base_channels=4",
         "model.projector.hidden_channels=16",
         "model.predictor.hidden_channels=16",
@@ -49,6 +51,7 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
             "MASTER_ADDR": "127.0.0.1",
             "PORT": port,
             "OMP_NUM_THREADS": "1",
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
         }
         command = [
             "bash",
@@ -81,7 +84,7 @@ def finish(nodes, work_dir, timeout=240) -> None:
 
 
 def kill(nodes) -> None:
-    """As a lost machine: no signal handler of torchrun or of ours gets to run."""
+    """Kill all processes with SIGKILL, as when a machine is lost: no signal handler runs."""
     for node in nodes:
         children = subprocess.run(
             ["ps", "-o", "pid=", "-s", str(node.pid)], capture_output=True, text=True
@@ -96,23 +99,23 @@ def kill(nodes) -> None:
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_killed_and_resumed_two_nodes_equal_the_unbroken_run(repo, tmp_path):
+def test_killed_and_resumed_run_on_two_nodes_equals_an_uninterrupted_run(repo, tmp_path):
     videos = make_videos(tmp_path / "videos")  # 12 videos: 3 iterations an epoch, 18 in all
-    whole, broken = tmp_path / "whole", tmp_path / "broken"
-    whole.mkdir(), broken.mkdir()
-    nodes = start_nodes(repo, broken, videos)
+    uninterrupted, resumed = tmp_path / "uninterrupted", tmp_path / "resumed"
+    uninterrupted.mkdir(), resumed.mkdir()
+    nodes = start_nodes(repo, resumed, videos)
     deadline = time.monotonic() + 240
-    while not (broken / "iter_5.pth").exists():  # the middle of the second epoch
+    while not (resumed / "iter_5.pth").exists():  # the middle of the second epoch
         assert time.monotonic() < deadline and all(n.poll() is None for n in nodes), (
-            broken / "node00.log"
+            resumed / "node00.log"
         ).read_text()[-3000:]
         time.sleep(0.02)
     kill(nodes)
-    assert not (broken / "iter_18.pth").exists(), "killed too late to show anything"
-    finish(start_nodes(repo, broken, videos, "--resume"), broken)
-    finish(start_nodes(repo, whole, videos), whole)
+    assert not (resumed / "iter_18.pth").exists(), "the run had finished before it was killed"
+    finish(start_nodes(repo, resumed, videos, "--resume"), resumed)
+    finish(start_nodes(repo, uninterrupted, videos), uninterrupted)
 
-    first, second = (load_checkpoint_file(d / "iter_18.pth") for d in (whole, broken))
+    first, second = (load_checkpoint_file(d / "iter_18.pth") for d in (uninterrupted, resumed))
     for name, value in first["state_dict"].items():
         assert torch.equal(value, second["state_dict"][name]), name
     histories = [c["message_hub"]["log_scalars"]["train/loss"]["values"] for c in (first, second)]

@@ -1,4 +1,4 @@
-"""The folder recipe on a folder of awkward files: it finishes and reports the unreadable ones."""
+"""The folder recipe on files of many formats: it finishes and reports the unreadable files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 
 
 @pytest.mark.slow
-def test_folder_of_awkward_files(repo, shared_videos, tmp_path):
+def test_folder_of_files_in_many_formats(repo, shared_videos, tmp_path):
     command = [
         sys.executable,
         str(repo / "tools/train.py"),
@@ -28,8 +28,8 @@ def test_folder_of_awkward_files(repo, shared_videos, tmp_path):
         "train_cfg.max_epochs=2",
         "train_dataloader.batch_size=6",
         "train_dataloader.num_workers=1",
-        "train_dataloader.dataset.pipeline.1.num_frames=2",
-        "train_dataloader.dataset.pipeline.3.size=32",
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
         "default_hooks.logger.interval=1",
     ]
     done = subprocess.run(command, capture_output=True, text=True, timeout=500)

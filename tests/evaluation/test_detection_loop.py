@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.ava_small import ACTIONS, BOXES, RECIPE, make_root, options, train_small
+from helpers.ava_small import ACTIONS, BOXES, RECIPE, options
 
 from sce_video.apis import launch
 from sce_video.datasets.ava_actions import Action
@@ -16,13 +16,13 @@ from sce_video.registry import DATASETS, MODELS
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("ava"))
+def root(ava_root):
+    return ava_root
 
 
 @pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    return train_small(root, tmp_path_factory.mktemp("trained"))
+def trained(ava_checkpoint):
+    return ava_checkpoint
 
 
 def run_test(root, checkpoint, folder, **changes):

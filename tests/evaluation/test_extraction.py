@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.recognition import FINETUNE, RETRIEVAL, make_splits
+from helpers.recognition import FINETUNE, RETRIEVAL
 
 from sce_video.apis import launch
 from sce_video.engine.runner import VideoRunner
@@ -15,11 +15,11 @@ from sce_video.registry import DATASETS, MODELS
 
 OPTIONS = {
     "model.backbone.base_channels": 4,
-    "test_dataloader.dataset.pipeline.1.clip_duration": 0.4,
-    "test_dataloader.dataset.pipeline.1.num_frames": 2,
-    "test_dataloader.dataset.pipeline.1.num_clips": 3,
-    "test_dataloader.dataset.pipeline.3.size": 36,
-    "test_dataloader.dataset.pipeline.4.crop_size": 36,
+    "test_dataloader.dataset.pipeline.UniformClips.clip_duration": 0.4,
+    "test_dataloader.dataset.pipeline.UniformClips.num_frames": 2,
+    "test_dataloader.dataset.pipeline.UniformClips.num_clips": 3,
+    "test_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
+    "test_dataloader.dataset.pipeline.PackVideo.crop_size": 36,
     "test_dataloader.num_workers": 0,
     "test_dataloader.pin_memory": False,
     "visualizer": None,
@@ -27,8 +27,8 @@ OPTIONS = {
 
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_splits(tmp_path_factory.mktemp("videos"))
+def videos(split_videos):
+    return split_videos
 
 
 @pytest.fixture(scope="module")

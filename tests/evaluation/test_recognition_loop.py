@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 import torch
-from helpers.recognition import FINETUNE, LINEAR, make_splits, small_options
+from helpers.recognition import FINETUNE, LINEAR, small_options
 from torch import nn
 
 from sce_video.apis import launch
@@ -22,8 +22,8 @@ from sce_video.registry import DATASETS
 
 
 @pytest.fixture(scope="module")
-def videos(tmp_path_factory):
-    return make_splits(tmp_path_factory.mktemp("videos"))
+def videos(split_videos):
+    return split_videos
 
 
 @pytest.fixture(scope="module")

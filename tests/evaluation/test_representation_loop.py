@@ -247,7 +247,7 @@ def tool(repo, tmp_path):
 
 
 def test_tool_judges_random_initialisation_and_checkpoints(tool, tmp_path):
-    status, written = tool("random", "--cfg-options", "test_evaluator.0.k=1")
+    status, written = tool("random", "--cfg-options", "test_evaluator.KNN.k=1")
     assert status == 0
     assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
     assert written["protocol"]["protocols"] == {"knn": {"k": 1, "temperature": 0.07}}

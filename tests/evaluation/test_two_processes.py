@@ -1,4 +1,4 @@
-"""Two gloo processes embed and judge what one does, every video once."""
+"""Two gloo processes give the rows and metrics of one process, every sample once."""
 
 import json
 import os
@@ -9,9 +9,19 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
+from helpers.evaluation_fakes import (
+    BoxFrames,
+    ColourVideos,
+    TinyEncoder,
+    box_loader,
+    box_rows,
+    loader,
+)
+from mmengine.config import Config
 
+from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
+    collect_rows,
     extract_features,
     knn_scores,
     load_features,
@@ -20,6 +30,7 @@ from sce_video.evaluation import (
 from sce_video.models.losses import effective_rank
 
 WORKER = """
+import json
 import os
 import sys
 import logging
@@ -33,9 +44,13 @@ from mmengine.model import MMDistributedDataParallel
 torch.set_num_threads(1)
 rank, out = int(sys.argv[1]), sys.argv[2]
 dist.init_process_group("gloo", rank=rank, world_size=2)
-from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
-from sce_video.evaluation import OnlineEvaluationHook
-from sce_video.evaluation import (extract_features, save_features)
+from helpers.evaluation_fakes import BoxFrames, ColourVideos, TinyEncoder
+from helpers.evaluation_fakes import box_loader, box_rows, loader
+from mmengine.config import Config
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import OnlineEvaluationHook, RowMetric, collect_rows
+from sce_video.evaluation import extract_features, save_features
+from sce_video.registry import METRICS
 
 torch.manual_seed(0)
 model = TinyEncoder()
@@ -48,19 +63,53 @@ data = ColourVideos(7, broken={1, 4}, on_error="skip")
 sampler = DefaultSampler(data, shuffle=False, round_up=False, seed=0)
 save_features(f"{out}/skip{rank}.npz", extract_features(model, loader(data, 2, sampler=sampler)))
 try:
-    data = ColourVideos(7, broken={3})  # on the second process only
+    data = ColourVideos(7, broken={3})  # in the samples of rank 1
     sampler = DefaultSampler(data, shuffle=False, round_up=False, seed=0)
     extract_features(model, loader(data, 2, sampler=sampler))
 except RuntimeError as error:
     print(f"RAISED {error}", flush=True)
 
-# The online judge with a wrapped model: each process embeds its share, the first one writes.
+# Rows of boxes: key frames without boxes, unreadable ones, other numbers of boxes on each rank.
+data = BoxFrames(13, broken={4, 9})
+sampler = DefaultSampler(data, shuffle=False, round_up=False, seed=0)
+rows = collect_rows(torch.nn.Identity(), box_loader(data, 2, sampler=sampler), box_rows)
+torch.save([rows.values, rows.counts, rows.indices, rows.failures, rows.columns["key"]],
+           f"{out}/boxes{rank}.pth")
+
+
+# The test loop: metrics are computed on rank 0, their numbers and errors reach both ranks.
+@METRICS.register_module()
+class Failing(RowMetric):
+    def compute(self, rows, gallery=None):
+        raise ValueError(f"failed on rank {dist.get_rank()} with {len(rows)} rows")
+
+
+def test(name, evaluator):
+    colours = dict(type="ColourVideos", count=17)
+    collate = dict(type="sce_video.collate_colours")
+    return VideoRunner.from_cfg(Config(dict(
+        model=dict(type="TinyEncoder"), default_scope="sce_video", randomness=dict(seed=3),
+        work_dir=f"{out}/{name}", experiment_name=name, log_level="ERROR",
+        test_dataloader=dict(batch_size=5, num_workers=0, dataset=colours, collate_fn=collate),
+        test_cfg=dict(type="MultiViewTestLoop", group_pattern=r"person(\\d+)"),
+        test_evaluator=evaluator,
+    ))).test()
+
+
+numbers = test("loop", [dict(type="KNN", k=2), dict(type="FeatureStatistics")])
+print("METRICS", json.dumps(numbers), flush=True)
+try:
+    test("failing", [dict(type="Failing")])
+except ValueError as error:
+    print(f"METRIC RAISED {error}", flush=True)
+
+# Online evaluation of a wrapped model: each rank embeds its samples, rank 0 writes.
 class Runner:
     model, work_dir, iter, epoch, seed = MMDistributedDataParallel(model), out, 0, 0, 0
     logger, visualizer = logging.getLogger(), Mock()
 
 
-def share(count):
+def distributed_loader(count):
     data = ColourVideos(count)
     sampler = DefaultSampler(data, shuffle=False, round_up=False, seed=0)
     return loader(data, 2, sampler=sampler)
@@ -70,19 +119,22 @@ model.train()
 state, drawn = torch.get_rng_state(), torch.rand(1)
 torch.set_rng_state(state)
 metrics = [dict(type="KNN", k=3), dict(type="FeatureStatistics")]
-hook = OnlineEvaluationHook(share(15), share(7), metrics=metrics, out=f"online{rank}.jsonl")
+hook = OnlineEvaluationHook(
+    distributed_loader(15), distributed_loader(7), metrics=metrics, out=f"online{rank}.jsonl"
+)
 hook.before_train(Runner)
 assert torch.equal(torch.rand(1), drawn)
 assert model.training and model.dropout.training
 try:
     dist.barrier()
 finally:
-    os._exit(0)  # gloo's threads now and then abort a process that ends in the usual way
+    os._exit(0)  # gloo's threads sometimes abort a process at a normal exit
 """
 
 
+@pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_give_what_one_gives(tmp_path, repo):
+def test_two_processes_give_the_rows_and_metrics_of_one(tmp_path, repo):
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -114,6 +166,9 @@ def test_two_processes_give_what_one_gives(tmp_path, repo):
     assert "RAISED" in outputs[0] and "rank 1" in outputs[0] and "class0.mp4" in outputs[0]
     assert "RAISED person1/class0.mp4: cannot be decoded" in outputs[1]
 
+    check_boxes(tmp_path)
+    check_test_loop(tmp_path, outputs)
+
     torch.manual_seed(0)
     model = TinyEncoder()
     expected = {
@@ -133,10 +188,53 @@ def test_two_processes_give_what_one_gives(tmp_path, repo):
 
     assert not (tmp_path / "online1.jsonl").exists()
     (line,) = [json.loads(text) for text in (tmp_path / "online0.jsonl").read_text().splitlines()]
-    queries, bank = expected["odd"], extract_features(model, loader(ColourVideos(15)))
-    scores = knn_scores(queries.features, bank.features, bank.labels, k=3)
+    queries, gallery = expected["odd"], extract_features(model, loader(ColourVideos(15)))
+    scores = knn_scores(queries.features, gallery.features, gallery.labels, k=3)
     assert line["knn_top1"] == pytest.approx(top_k_accuracy(scores, queries.labels)[1])
     assert line["effective_rank"] == pytest.approx(
         float(effective_rank(queries.features)), rel=1e-3
     )
     assert (line["epoch"], line["videos"]) == (0, 7)
+
+
+def check_boxes(folder):
+    """Rows of boxes on both ranks equal those of one process."""
+    one = collect_rows(torch.nn.Identity(), box_loader(BoxFrames(13, broken={4, 9}), 2), box_rows)
+    for rank in range(2):
+        values, counts, indices, failures, keys = torch.load(
+            folder / f"boxes{rank}.pth", weights_only=True
+        )
+        assert torch.equal(values, one.values) and torch.equal(counts, one.counts)
+        assert torch.equal(indices, one.indices) and keys == one.columns["key"]
+        assert sorted(failures) == sorted(one.failures)
+
+
+def check_test_loop(folder, outputs):
+    """Both ranks return the metrics of one process, and raise the error of a metric on rank 0."""
+    numbers = [
+        json.loads(line.removeprefix("METRICS "))
+        for output in outputs
+        for line in output.splitlines()
+        if line.startswith("METRICS ")
+    ]
+    data = {"type": "ColourVideos", "count": 17}
+    cfg = Config(
+        {
+            "model": {"type": "TinyEncoder"},
+            "test_dataloader": {
+                **{"batch_size": 5, "num_workers": 0, "dataset": data},
+                "collate_fn": {"type": "sce_video.collate_colours"},
+            },
+            "test_cfg": {"type": "MultiViewTestLoop", "group_pattern": r"person(\d+)"},
+            "test_evaluator": [{"type": "KNN", "k": 2}, {"type": "FeatureStatistics"}],
+            "default_scope": "sce_video",
+            "work_dir": str(folder / "single"),
+            "randomness": {"seed": 3},
+            "log_level": "ERROR",
+            "experiment_name": "two_processes_single",
+        }
+    )
+    expected = VideoRunner.from_cfg(cfg).test()
+    assert len(numbers) == 2 and all(n == pytest.approx(expected, rel=1e-5) for n in numbers)
+    for output in outputs:
+        assert "METRIC RAISED failed on rank 0 with 17 rows" in output

@@ -1,4 +1,4 @@
-"""A small AVA of two films, and the real recipe made small."""
+"""A small AVA data set of two generated films, and the AVA recipe with tiny settings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ ACTIONS = {"left": 12, "right": 80}
 
 
 def make_root(folder: Path) -> Path:
-    """Two films of 5 s; the person on the left stands (12), the one on the right watches (80)."""
+    """Write two films of 5 s and their lists.
+
+    The person on the left stands (action 12), the person on the right watches (80).
+    """
     rng = np.random.default_rng(0)
     lines = []
     for film in ("aa", "bb"):
@@ -40,7 +43,8 @@ def make_root(folder: Path) -> Path:
     return folder
 
 
-def options(root, **changes):
+def options(root, **changes) -> list[str]:
+    """``--cfg-options`` that make the recipe small; ``changes`` are keys with __ for dots."""
     values = {
         "model.backbone.depth": 18,
         "model.backbone.base_channels": 4,
@@ -48,14 +52,14 @@ def options(root, **changes):
         "train_dataloader.num_workers": 0,
         "train_dataloader.persistent_workers": False,
         "test_dataloader.num_workers": 0,
-        "train_dataloader.dataset.pipeline.1.num_frames": 2,
-        "test_dataloader.dataset.pipeline.1.num_frames": 2,
-        "train_dataloader.dataset.pipeline.3.short_side": "(48,56)",
-        "train_dataloader.dataset.pipeline.3.size": 48,
-        "train_dataloader.dataset.pipeline.4.prob": 0.0,
-        "test_dataloader.dataset.pipeline.3.short_side": 48,
+        "train_dataloader.dataset.pipeline.KeyFrameClip.num_frames": 2,
+        "test_dataloader.dataset.pipeline.KeyFrameClip.num_frames": 2,
+        "train_dataloader.dataset.pipeline.RandomCropWithBoxes.short_side": "(48,56)",
+        "train_dataloader.dataset.pipeline.RandomCropWithBoxes.size": 48,
+        "train_dataloader.dataset.pipeline.FlipWithBoxes.prob": 0.0,
+        "test_dataloader.dataset.pipeline.ResizeWithBoxes.short_side": 48,
         "train_cfg.max_epochs": 2,
-        "test_evaluator.0.actions": root / "ava_actions.json",
+        "test_evaluator.AVAMeanAP.actions": root / "ava_actions.json",
         "visualizer": None,
     }
     for part, ann in (("train", "ava_train.jsonl"), ("test", "ava_val.jsonl")):
@@ -66,13 +70,14 @@ def options(root, **changes):
 
 
 def train_small(root: Path, folder: Path) -> Path:
-    """Until it knows who does what; the checkpoint."""
+    """Train for 60 epochs, enough to recognise both actions; returns the checkpoint."""
     changes = {"train_cfg__max_epochs": 60, "optim_wrapper__optimizer__lr": 2.0}
     cfg = launch.training_config(
         RECIPE, work_dir=folder, pretrained="random", amp="float32", seed=0,
         cfg_options=options(
-            root, custom_hooks__0__lr__warmup_epochs=0, default_hooks__checkpoint__interval=60,
-            custom_hooks__0__lr__milestone_epochs="(50,55,58)", **changes,
+            root, default_hooks__checkpoint__interval=60,
+            custom_hooks__ScheduleHook__lr__warmup_epochs=0,
+            custom_hooks__ScheduleHook__lr__milestone_epochs="(50,55,58)", **changes,
         ),
     )  # fmt: skip
     launch.train(cfg)

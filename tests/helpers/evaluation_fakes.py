@@ -1,4 +1,4 @@
-"""A tiny network and a tiny labelled set for the tests of judging: no video, no decoder."""
+"""Tiny networks and labelled data sets for the tests of evaluation: no video, no decoder."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from mmengine.model import BaseDataPreprocessor, BaseModel
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from sce_video.evaluation.row_functions import BatchRows
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 
 
 class ToScale(BaseDataPreprocessor):
-    """uint8 (N, T, H, W, 3) views to floats (N, 3, T, H, W) from 0 to 1."""
+    """Convert uint8 views (N, T, H, W, 3) to float views (N, 3, T, H, W) from 0 to 1."""
 
     def forward(self, data, training=False):
         assert training in (True, False)
@@ -37,10 +38,10 @@ class TinyEncoder(BaseModel):
 
 
 class ColourVideos(Dataset):
-    """``count`` "videos" of V views; label = index % classes, the colour tells the class.
+    """``count`` "videos" of V views; the label is ``index % classes`` and sets the colour.
 
-    ``broken`` indices cannot be decoded: they raise, or with ``on_error="skip"`` come without
-    ``inputs`` and with a line in ``failures``.
+    ``broken`` indices cannot be decoded: they raise, or with ``on_error="skip"`` have no
+    ``inputs`` and an entry in ``failures``.
     """
 
     def __init__(self, count=12, classes=3, views=2, broken=(), on_error="raise"):
@@ -71,13 +72,13 @@ class ColourVideos(Dataset):
 
 
 def collate(samples):
-    """The batch of the project: views stacked over sound samples, failures in one list."""
-    sound = [sample for sample in samples if sample["inputs"] is not None]
-    views = zip(*(sample["inputs"] for sample in sound), strict=True)
+    """A batch as of ``collate_views``: stacked views of the readable samples, and all failures."""
+    readable = [sample for sample in samples if sample["inputs"] is not None]
+    views = zip(*(sample["inputs"] for sample in readable), strict=True)
     return {
         "inputs": [torch.stack(view) for view in views],
         **{
-            key: torch.tensor([sample[key] for sample in sound], dtype=torch.long)
+            key: torch.tensor([sample[key] for sample in readable], dtype=torch.long)
             for key in ("label", "index", "seed")
         },
         "failures": [failure for sample in samples for failure in sample["failures"]],
@@ -90,5 +91,54 @@ FUNCTIONS.register_module(name="collate_colours", module=collate, force=True)
 
 
 def loader(dataset, batch_size=5, **options) -> DataLoader:
-    """A plain loader in order."""
+    """A loader in the order of the data set."""
     return DataLoader(dataset, batch_size=batch_size, collate_fn=collate, **options)
+
+
+class BoxFrames(Dataset):
+    """``count`` key frames; frame i has ``i // 2 % 4`` boxes, ``broken`` ones are unreadable."""
+
+    def __init__(self, count, broken=()):
+        self.count, self.broken = count, broken
+
+    def __len__(self):
+        return self.count
+
+    def path(self, index):
+        return f"film{index}.mp4"
+
+    def key(self, index):
+        return f"film{index}", 902
+
+    def boxes(self, index):
+        """(n, 2), n from 0 to 3; the same at every call."""
+        return torch.arange(index // 2 % 4 * 2).reshape(-1, 2) + 10.0 * index
+
+    def row_columns(self, indices):
+        return {"key": [self.key(index) for index in indices]}
+
+    def __getitem__(self, index):
+        failures = [(self.path(index), "no stream")] if index in self.broken else []
+        return {"index": index, "boxes": self.boxes(index), "failures": failures}
+
+
+def collate_boxes(samples):
+    readable = [sample for sample in samples if not sample["failures"]]
+    return {
+        "index": [sample["index"] for sample in readable],
+        "label": [-1] * len(readable),
+        "boxes": [sample["boxes"] for sample in readable],
+        "failures": [failure for sample in samples for failure in sample["failures"]],
+    }
+
+
+def box_loader(dataset, batch_size, **options) -> DataLoader:
+    """A loader of :class:`BoxFrames`."""
+    return DataLoader(dataset, batch_size=batch_size, collate_fn=collate_boxes, **options)
+
+
+def box_rows(model, batch) -> BatchRows:
+    """A row function: twice the boxes, in place of the scores of a detector."""
+    counts = [len(boxes) for boxes in batch["boxes"]]
+    values = 2 * torch.cat(batch["boxes"]) if sum(counts) else torch.empty(0, 0)
+    return BatchRows(values, 1, counts=counts)

@@ -1,4 +1,4 @@
-"""A small recogniser on generated videos, from the real recipes, seconds long."""
+"""The recognition recipes with tiny settings, and generated videos in three splits."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RETRIEVAL = REPO / "configs/downstream/retrieval/r3d18_8x224_ucf101.py"
 
 
 def make_splits(root: Path, count: int = 12) -> Path:
-    """Videos of two classes and three splits of lists: the test part is uneven for two."""
+    """Write videos of two classes and the lists of three splits; each test list has 5 videos."""
     make_videos(root, count, frames=30)
     lines = [f"class{i % 2}/v{i:02d}.mp4 {i % 2}" for i in range(count)]
     for split in (1, 2, 3):
@@ -24,7 +24,7 @@ def make_splits(root: Path, count: int = 12) -> Path:
 
 
 def small_options(root: Path, **changes) -> list[str]:
-    """``--cfg-options`` that cut a recipe down; ``changes`` have __ for dots."""
+    """``--cfg-options`` that make a recipe small; ``changes`` are dotted keys with __ for dots."""
     data = {
         "train_dataloader": "train_split1.txt",
         "val_dataloader": "test_split1.txt",
@@ -44,17 +44,17 @@ def small_options(root: Path, **changes) -> list[str]:
         "model.backbone.base_channels": 4,
         "model.cls_head.in_channels": 32,
         "model.cls_head.num_classes": 2,
-        "train_dataloader.dataset.pipeline.1.clip_duration": 0.4,
-        "train_dataloader.dataset.pipeline.1.num_frames": 2,
-        "train_dataloader.dataset.pipeline.3.size": 36,
-        "train_dataloader.dataset.pipeline.4.size": 32,
-        "val_dataloader.dataset.pipeline.1.num_frames": 2,
-        "val_dataloader.dataset.pipeline.3.size": 36,
-        "val_dataloader.dataset.pipeline.4.size": 36,
-        "test_dataloader.dataset.pipeline.1.clip_duration": 0.4,
-        "test_dataloader.dataset.pipeline.1.num_frames": 2,
-        "test_dataloader.dataset.pipeline.3.size": 36,
-        "test_dataloader.dataset.pipeline.4.crop_size": 36,
+        "train_dataloader.dataset.pipeline.RandomClips.clip_duration": 0.4,
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames": 2,
+        "train_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
+        "train_dataloader.dataset.pipeline.RandomCropClips.size": 32,
+        "val_dataloader.dataset.pipeline.UniformClips.num_frames": 2,
+        "val_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
+        "val_dataloader.dataset.pipeline.CenterCropClips.size": 36,
+        "test_dataloader.dataset.pipeline.UniformClips.clip_duration": 0.4,
+        "test_dataloader.dataset.pipeline.UniformClips.num_frames": 2,
+        "test_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
+        "test_dataloader.dataset.pipeline.PackVideo.crop_size": 36,
         "train_cfg.max_epochs": 2,
         "train_cfg.val_interval": 1,
         "default_hooks.logger.interval": 1,

@@ -1,4 +1,4 @@
-"""Small real trainings for tests: generated videos and real configs, about a second long."""
+"""Small trainings on generated videos with the real configs, about a second each."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
 
 def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
     """The folder recipe with tiny settings; ``changes`` are dotted keys with __ for dots."""
-    cfg = load_config(REPO / "configs/sce/sce_r3d18_folder.py")
-    cfg.merge_from_dict(
+    cfg = load_config(
+        REPO / "configs/sce/sce_r3d18_folder.py",
         {
             "train_dataloader.dataset.data_root": str(data_root),
             "train_dataloader.batch_size": 4,
             "train_dataloader.num_workers": 0,
             "train_dataloader.persistent_workers": False,
-            "train_dataloader.dataset.pipeline.1.clip_duration": 0.4,
-            "train_dataloader.dataset.pipeline.1.num_frames": 2,
-            "train_dataloader.dataset.pipeline.3.size": 32,
+            "train_dataloader.dataset.pipeline.RandomClips.clip_duration": 0.4,
+            "train_dataloader.dataset.pipeline.RandomClips.num_frames": 2,
+            "train_dataloader.dataset.pipeline.RandomResizedCropClips.size": 32,
             "model.backbone.base_channels": 4,
             "model.projector.hidden_channels": 16,
             "model.projector.out_channels": 8,
@@ -49,7 +49,7 @@ def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
                 type="CheckpointHook", interval=1, by_epoch=False, max_keep_ckpts=-1
             ),
             "visualizer": None,
-        }
+        },
     )
     cfg.merge_from_dict({key.replace("__", "."): value for key, value in changes.items()})
     cfg.work_dir = str(work_dir)
@@ -58,7 +58,7 @@ def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
 
 
 class Recorder(Hook):
-    """Keeps all logged values and the samples' indices; may stop the run after an iteration.
+    """Records all logged values and sample indices; can interrupt the run after an iteration.
 
     ``rows`` has a tuple per iteration: its number, the loss, then the other values.
     """
@@ -80,11 +80,11 @@ class Recorder(Hook):
 def train(
     cfg: Config, stop_after: int | None = None, recorder: Recorder | None = None
 ) -> tuple[VideoRunner, Recorder]:
-    """Run a config; with ``stop_after`` interrupt it after that iteration, as a kill would."""
+    """Train with a config; with ``stop_after`` the run is interrupted after that iteration."""
     recorder = recorder or Recorder(stop_after)
     cfg = cfg.copy()
     cfg.experiment_name = f"{Path(cfg.work_dir).name}_{id(recorder)}"
-    # mmengine formats the config five times per run, which takes longer than the training here.
+    # mmengine formats the config five times per run, which takes longer than this training.
     with mock.patch("mmengine.config.config.FormatCode", lambda text, **options: (text, False)):
         runner = VideoRunner.from_cfg(cfg)
         runner.register_hook(recorder)

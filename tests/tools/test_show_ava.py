@@ -8,7 +8,7 @@ import av
 import cv2
 import numpy as np
 import pytest
-from helpers.ava_small import RECIPE, make_root, options, train_small
+from helpers.ava_small import RECIPE, options
 
 from sce_video.apis.actions import load_action_model, score_boxes
 from sce_video.datasets.ava_actions import Action
@@ -24,14 +24,14 @@ def tool(repo):
 
 
 @pytest.fixture(scope="module")
-def root(tmp_path_factory):
-    return make_root(tmp_path_factory.mktemp("ava"))
+def root(ava_root):
+    return ava_root
 
 
 @pytest.fixture(scope="module")
-def trained(root, tmp_path_factory):
-    """A checkpoint of 60 epochs, trained in some seconds: the tests that use it are slow."""
-    return str(train_small(root, tmp_path_factory.mktemp("trained")))
+def trained(ava_checkpoint):
+    """A checkpoint of 60 epochs; the training takes seconds, so the tests that use it are slow."""
+    return str(ava_checkpoint)
 
 
 @pytest.mark.slow
