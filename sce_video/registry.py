@@ -1,13 +1,13 @@
 """The registries of sce_video, each a child of mmengine's registry of the same kind.
 
-A name is looked up here first, then in mmaction2's registry of that kind, then in mmengine's: a
-config of ours can name any part of mmaction2 (``Recognizer3D``, ``I3DHead``) as if it were ours.
-mmaction2 is imported when a name is first asked of it, so embedding and search do without it. The
-other way round an mmaction2 config names a part of ours by scope,
-``type='sce_video.ResNet3dSlowPath'``, with ``custom_imports = dict(imports=['sce_video.models'])``.
+A name is looked up here first, then in mmaction2's registry of the same kind, then in mmengine's:
+a config can name any component of mmaction2 (``Recognizer3D``, ``I3DHead``) without a scope.
+mmaction2 is imported at the first lookup that reaches it, so embedding and search run without it.
+An mmaction2 config names our components with scope, ``type='sce_video.ResNet3dSlowPath'``, and
+``custom_imports = dict(imports=['sce_video.models'])``.
 
-This module only declares; the modules named in ``locations`` are imported when a name is first
-looked up.
+This module only declares the registries; the packages in ``locations`` are imported at the first
+lookup.
 """
 
 import warnings
@@ -22,9 +22,9 @@ _SCOPE = "sce_video"
 
 
 def import_parts(registry: Registry) -> None:
-    """Import the modules that a registry names as its locations.
+    """Import the packages in the ``locations`` of a registry.
 
-    Without mmcv-lite's warning that mmcv.ops is missing: nothing here needs it.
+    mmcv-lite's warning about missing mmcv.ops is suppressed: nothing here needs them.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Fail to import ``MultiScaleDeform")
@@ -32,16 +32,16 @@ def import_parts(registry: Registry) -> None:
 
 
 class ChildRegistry(Registry):
-    """A registry that asks mmaction2's of the same kind before it asks its parent, mmengine's.
+    """A registry that looks names up in mmaction2's registry before its parent, mmengine's.
 
-    mmengine walks up to a parent's table without importing the parent's ``locations``, and knows no
-    second parent.
+    mmengine itself looks a parent up without importing the parent's ``locations``, and supports one
+    parent only.
 
     Args:
-        name: Of the kind, for messages.
+        name: Kind of the registry, for messages.
         parent: mmengine's registry.
         mmaction_name: Name of mmaction2's registry in ``mmaction.registry``; None for none.
-        locations: Packages whose import registers what is in them.
+        locations: Packages that register components when they are imported.
     """
 
     def __init__(
@@ -51,9 +51,9 @@ class ChildRegistry(Registry):
         self._mmaction_name = mmaction_name
 
     def chain(self) -> Iterator[Registry]:
-        """The registries in the order in which a name is looked up, each with its parts imported.
+        """Yield the registries in lookup order, each after the import of its locations.
 
-        Lazily: mmaction2 is imported when the second one is asked for.
+        mmaction2 is imported only if the second registry is requested.
         """
         self.import_from_location()
         yield self
@@ -66,7 +66,7 @@ class ChildRegistry(Registry):
             yield self.parent
 
     def get(self, key: str):
-        """The class or function registered under a name; None if there is none."""
+        """The class or function registered under a name, with or without scope; None if unknown."""
         scope, name = self.split_scope_key(key)
         if scope is None:
             for registry in self.chain():
@@ -76,7 +76,7 @@ class ChildRegistry(Registry):
 
     @contextmanager
     def switch_scope_and_registry(self, scope: str | None) -> Iterator[Registry]:
-        """Answer for ourselves when no scope is given, whatever the default scope is."""
+        """Use this registry when no scope is given, regardless of the default scope."""
         if scope is None:
             yield self
         else:
@@ -85,7 +85,7 @@ class ChildRegistry(Registry):
 
 
 def _child(name: str, kind: str, *locations: str, mmaction: bool = True) -> ChildRegistry:
-    """A registry under mmengine's ``kind``; its parts are in these packages of ``sce_video``."""
+    """A child of mmengine's registry ``kind`` for components of these packages."""
     full_names = [f"{_SCOPE}.{location}" for location in locations]
     return ChildRegistry(
         name, getattr(mmengine_registry, kind), kind if mmaction else None, full_names
@@ -101,14 +101,14 @@ LOG_PROCESSORS = _child("log processor", "LOG_PROCESSORS", "engine")
 DATASETS = _child("dataset", "DATASETS", "datasets")
 DATA_SAMPLERS = _child("data sampler", "DATA_SAMPLERS", "datasets")
 TRANSFORMS = _child("transform", "TRANSFORMS", "datasets.transforms")
-# Video readers; mmaction2 has no such registry. The registered name is the value of ``--backend``.
+# Video readers; mmaction2 has no such registry. The registered names are values of ``--backend``.
 READERS = Registry("reader", scope=_SCOPE, locations=["sce_video.datasets.readers"])
 # mmaction2 1.1.0's own function registry names a module that does not exist.
 FUNCTIONS = _child("function", "FUNCTIONS", "datasets", mmaction=False)
 MODELS = _child("model", "MODELS", "models")
 METRICS = _child("metric", "METRICS", "evaluation")
 
-# We add nothing to these kinds; mmengine warns of a scope that lacks one it builds from.
+# Without components of ours; mmengine warns if a scope lacks a registry that it builds from.
 OPTIM_WRAPPER_CONSTRUCTORS = _child("optimizer wrapper constructor", "OPTIM_WRAPPER_CONSTRUCTORS")
 PARAM_SCHEDULERS = _child("parameter scheduler", "PARAM_SCHEDULERS")
 MODEL_WRAPPERS = _child("model_wrapper", "MODEL_WRAPPERS")

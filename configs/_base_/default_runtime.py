@@ -1,4 +1,4 @@
-# Runner, hooks, logging: what every run shares. Hooks are named entries, so that a recipe or
+# Runner, hooks and logging of every run. Hooks are named entries, so that a recipe or
 # --cfg-options can change one of them.
 default_scope = "sce_video"
 runner_type = "VideoRunner"
@@ -6,7 +6,7 @@ randomness = dict(seed=0)
 env_cfg = dict(
     cudnn_benchmark=True,
     mp_cfg=dict(mp_start_method="fork", opencv_num_threads=0),
-    dist_cfg=dict(backend="nccl"),  # gloo where there is no GPU
+    dist_cfg=dict(backend="nccl"),  # gloo is used without a GPU
 )
 default_hooks = dict(
     logger=dict(type="LoggerHook", interval=20, ignore_last=False),
@@ -16,7 +16,7 @@ default_hooks = dict(
     bad_files=dict(type="BadFileHook", max_bad_share=0.05),
 )
 # Measured values are logged as means over the last window_size iterations, whatever their names;
-# values that are set (the learning rate, schedules of a model's numbers) as they are.
+# scheduled values (learning rate, target momentum) are logged unaveraged.
 log_processor = dict(type="MeanLogProcessor", window_size=20, by_epoch=True)
 visualizer = dict(
     type="Visualizer",

@@ -1,11 +1,11 @@
 """Checkpoints: written atomically as plain data, read without running code.
 
-A checkpoint holds tensors, numbers, strings and containers only, so every reader can use
-``torch.load(..., weights_only=True)``, mmaction2's ``init_cfg=dict(type="Pretrained")`` included.
-mmengine 0.10.7 stores its ``HistoryBuffer`` objects, which torch >= 2.6 refuses. While such a file
-is read, every name that a buffer uses maps to a stand-in that records plain arguments; the buffers
-are built afterwards, from checked vectors of numbers. A file never calls a class of numpy or
-mmengine.
+A checkpoint holds only tensors, numbers, strings and containers, so it can be read by
+``torch.load(..., weights_only=True)``, for example by mmaction2's
+``init_cfg=dict(type="Pretrained")``. mmengine 0.10.7 stores ``HistoryBuffer`` objects, which
+torch >= 2.6 refuses. While such a file is read, every name of a pickled buffer maps to a stand-in
+that records plain arguments; the buffers are built afterwards from checked vectors of numbers. A
+file cannot call a class of numpy or mmengine.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class HistoryRecord:
 def _history_method(owner: Any, name: Any) -> str:
     """Stand-in for ``getattr``, which a pickled HistoryBuffer calls for its four statistics.
 
-    The real ``getattr`` would give the file access to every attribute of every allowed object.
+    The real ``getattr`` would give a file access to every attribute of every permitted object.
     """
     if owner is not HistoryRecord or name not in ("min", "max", "current", "mean"):
         raise pickle.UnpicklingError(f"attribute {name!r} is not a statistic of a HistoryBuffer")
@@ -76,7 +76,7 @@ _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(value: Any) -> Any:
-    """A value as torch has read it, or a history; any other stand-in in the data is refused."""
+    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused."""
     if type(value) is HistoryRecord:
         return value.buffer()
     left_behind = isinstance(value, set | frozenset) and any(
@@ -88,7 +88,7 @@ def _checked_leaf(value: Any) -> Any:
 
 
 def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
-    """Read a checkpoint without executing code that it may contain.
+    """The content of a checkpoint, read without running code that it may contain.
 
     Args:
         path: A local file.
@@ -96,13 +96,13 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: the file is damaged, or holds objects other than plain data.
+        ValueError: the file is damaged, or holds other objects than plain data.
     """
     path = Path(path)
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     with open(path, "rb") as file:
-        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or a pickle as torch < 1.6 wrote
+        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or a pickle of torch < 1.6
             raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
@@ -125,7 +125,7 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of a file's content, hexadecimal."""
+    """SHA-256 of the content of a file, as a hexadecimal string."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -135,23 +135,23 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
     Args:
         path: A local file.
-        checkpoint: Its content, if already read.
+        checkpoint: Its content, if it was read already.
 
     Returns:
-        ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (what its recipe
-        reproduces) and ``pretrained`` (the same of the checkpoint that its training started from,
-        or "random").
+        ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
+        its recipe reproduces) and ``pretrained`` (the provenance of the checkpoint from which its
+        training started, or "random").
     """
     meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
     known = {name: meta.get(name) for name in ("epoch", "benchmark", "pretrained")}
-    said = {name: value for name, value in known.items() if value is not None and is_plain(value)}
-    return {"path": str(path), "sha256": file_sha256(path), **said}
+    found = {name: value for name, value in known.items() if value is not None and is_plain(value)}
+    return {"path": str(path), "sha256": file_sha256(path), **found}
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
     """Write a checkpoint atomically: ``path`` is either the old file or the complete new one."""
     with atomic_file(path) as unfinished:
-        with open(unfinished, "wb") as file:  # given a path, torch would store its name in the file
+        with open(unfinished, "wb") as file:  # given a path, torch stores its name in the file
             torch.save(checkpoint, file)
 
 
@@ -162,7 +162,7 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
 
 
 def pack_message_hub(state: dict) -> dict:
-    """mmengine's message hub as plain data: histories become tensors, other objects are dropped."""
+    """The state of mmengine's message hub as plain data: histories as tensors, objects dropped."""
     histories = {
         name: {
             "values": torch.from_numpy(np.array(buffer.data[0], dtype=np.float64)),
@@ -177,7 +177,7 @@ def pack_message_hub(state: dict) -> dict:
 
 
 def unpack_message_hub(state: dict) -> dict:
-    """The inverse of :func:`pack_message_hub`; the state in mmengine's own files passes through."""
+    """The inverse of :func:`pack_message_hub`; a state saved by mmengine itself is unchanged."""
     histories = {
         name: buffer
         if isinstance(buffer, HistoryBuffer)
@@ -188,7 +188,7 @@ def unpack_message_hub(state: dict) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None and containers of these."""
+    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these."""
     if value is None or type(value) in (bool, int, float, str):
         return True
     if type(value) in (list, tuple):
@@ -219,7 +219,7 @@ def random_states() -> dict:
 
 
 def set_random_states(states: dict) -> None:
-    """Restore what :func:`random_states` returned."""
+    """Restore the states returned by :func:`random_states`."""
     version, internal, gauss = states["python"]
     random.setstate((version, tuple(internal), gauss))
     name, keys, position, has_gauss, cached = states["numpy"]

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 from mmengine.runner import Runner
 from torch.utils.data import DataLoader
@@ -114,8 +113,7 @@ class OnlineEvaluationHook(Hook):
                 check_same_classes(self.queries.dataset, self.gallery.dataset)
         finally:
             set_random_states(states)
-        if is_main_process():
-            self._prepare_file(runner)
+        run_on_main_rank(lambda: self._prepare_file(runner))
         if self.evaluate_at_start and runner.iter == 0:
             self._run(runner, epoch=0)
 

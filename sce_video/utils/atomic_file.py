@@ -1,4 +1,4 @@
-"""Atomic files: complete or absent, whatever happens while they are written."""
+"""Atomic writing: a file is either the old or the complete new one, also after a crash."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from typing import Any
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
-    """A hidden path beside ``path`` to write to, renamed to ``path`` when the block succeeds.
+    """Yield a temporary path in the same folder, renamed to ``path`` if the block succeeds.
 
-    If the block raises, the file at ``path`` stays as it was. The folder is made if needed, and
-    the new content is on the disk before the old file is replaced.
+    If the block raises, the file at ``path`` is unchanged. The folder is created if needed, and the
+    new content is flushed to disk before the old file is replaced.
     """
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Machines that share the disk may have processes of the same number.
+    # Processes of several machines on one file system may have the same id.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
         yield temporary

@@ -1,4 +1,4 @@
-"""Several ranks: the model inside its wrapper, work for rank 0, errors raised on all of them."""
+"""Distributed runs: unwrapping a model, work on rank 0, errors raised on all ranks."""
 
 from __future__ import annotations
 
@@ -14,24 +14,23 @@ _Result = TypeVar("_Result")
 
 
 def unwrap_model(model: nn.Module) -> Any:
-    """The module inside a DistributedDataParallel or similar wrapper, else the model itself."""
+    """The module inside a DistributedDataParallel or similar wrapper, or the model itself."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
 
 
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
-    """Call a function on rank 0; all ranks return its result.
+    """Call a function on rank 0; all ranks return its result or raise its exception.
 
-    Called by all ranks. An exception of the function is raised on all of them, so that no rank
-    waits for one that has stopped.
+    All ranks must call this.
 
     Args:
-        function: Without arguments; its result and its exceptions must be picklable.
+        function: Takes no arguments; its result and its exceptions must be picklable.
     """
     answer: list[Any] = [None, None]
     if is_main_process():
         try:
             answer[0] = function()
-        except Exception as error:  # sent to the other ranks, then raised
+        except Exception as error:  # sent to the other ranks, then raised on all
             answer[1] = error
     broadcast_object_list(answer, src=0)
     if answer[1] is not None:
@@ -40,23 +39,26 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
 
 
 class OtherRankError(RuntimeError):
-    """Another rank has failed; the message has its error."""
+    """Another rank failed; the message contains its error."""
 
 
 @contextmanager
 def all_or_none(what: str) -> Iterator[None]:
-    """If the block fails on one rank, all ranks raise.
+    """Context that raises on all ranks if its block fails on one of them.
+
+    All ranks must enter it, and collective operations within the block may still block: use it
+    around work that each rank does alone.
 
     Args:
-        what: The work, for the message: "extracting features".
+        what: Name of the work in the message: "extracting features".
 
     Raises:
-        OtherRankError: another rank failed.
+        OtherRankError: another rank failed; this rank did not.
     """
     error = None
     try:
         yield
-    except Exception as caught:  # the other ranks wait: tell them, then raise
+    except Exception as caught:  # sent to the other ranks first, since they wait in all_gather
         error = caught
     messages = all_gather_object(None if error is None else f"{type(error).__name__}: {error}")
     if error is not None:

@@ -1,11 +1,10 @@
-"""Reading pickles of plain data without calling anything that the file names.
+"""Read pickles of plain data without calling anything that the file names.
 
-A pickle is a program that can call whatever its reader can import. Here each name it may use maps
-to a stand-in of this module. A stand-in *records* plain arguments (shapes, number types, raw bytes)
-and never builds a numpy object while the file is being read: ``numpy.ndarray`` called over bytes
-with an object dtype would give the file fake Python objects, and numpy's own ``__setstate__``
-trusts its arguments. :func:`convert` turns the records into arrays afterwards, with every dtype,
-shape and length checked.
+A pickle is a program that can call any importable function. Here each permitted name maps to a
+stand-in of this module. A stand-in *records* plain arguments (shapes, number types, raw bytes) and
+builds no numpy object while the file is read: ``numpy.ndarray`` over bytes with an object dtype
+would let the file forge Python objects, and numpy's ``__setstate__`` trusts its arguments.
+:func:`convert` turns the records into arrays afterwards and checks every dtype, shape and length.
 
 Used by :func:`load_plain_pickle` and, with torch's restricted unpickler, by
 :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
@@ -26,12 +25,12 @@ _BYTE_ORDERS = ("<", ">", "|", "=")
 
 
 def _text(value: object) -> object:
-    """Byte strings of Python 2 as text, everything else as it is."""
+    """Byte strings of Python 2 as text, other values unchanged."""
     return value.decode("latin1") if isinstance(value, bytes) else value
 
 
 class DtypeRecord:
-    """Stands in for ``numpy.dtype(spec, align, copy)`` and its state."""
+    """Stand-in for ``numpy.dtype(spec, align, copy)`` and its state."""
 
     def __init__(self, spec: object = None, *_: object) -> None:
         self._spec = _text(spec)
@@ -43,27 +42,27 @@ class DtypeRecord:
         self._order = _text(state[1])
 
     def dtype(self) -> np.dtype:
-        """The real type, of numbers only.
+        """The dtype, of numbers only.
 
         Raises:
-            pickle.UnpicklingError: an object, record or date type, or no type at all.
+            pickle.UnpicklingError: an object, record or date dtype, or no valid dtype.
         """
         if not isinstance(self._spec, str) or len(self._spec) > 4:
             raise pickle.UnpicklingError("an array of something else than numbers")
         try:
             dtype = np.dtype(self._spec)
         except (TypeError, ValueError):
-            raise pickle.UnpicklingError(f"no type of numbers: {self._spec!r}") from None
+            raise pickle.UnpicklingError(f"not a number dtype: {self._spec!r}") from None
         if dtype.kind not in _KINDS or dtype.itemsize > 16 or self._order not in _BYTE_ORDERS:
             raise pickle.UnpicklingError("an array of something else than numbers")
         return dtype.newbyteorder(str(self._order))  # type: ignore[arg-type]
 
 
 class ArrayRecord:
-    """Stands in for an array: what it is to be made of.
+    """Stand-in for an array: the recorded bytes, dtype, shape and order.
 
-    Called by the file itself (as ``numpy.ndarray``) it takes no arguments: pickled arrays pass the
-    name on to ``_reconstruct`` and never call it.
+    As ``numpy.ndarray`` it accepts no arguments: pickled arrays only pass the class to
+    ``_reconstruct`` and do not call it.
     """
 
     def __init__(self) -> None:
@@ -77,7 +76,7 @@ class ArrayRecord:
 
     @classmethod
     def of(cls, raw: object, dtype: object, shape: object, order: object) -> ArrayRecord:
-        """A record of these parts."""
+        """A record of these components."""
         record = cls()
         record._parts = (raw, dtype, shape, order)
         return record
@@ -86,7 +85,7 @@ class ArrayRecord:
         """A copy of the recorded bytes as an array, in this machine's byte order.
 
         Raises:
-            pickle.UnpicklingError: the parts do not fit each other.
+            pickle.UnpicklingError: bytes, dtype and shape do not match.
         """
         if self._parts is None:
             raise pickle.UnpicklingError("a malformed array")
@@ -121,20 +120,20 @@ def _scalar(dtype: object, raw: object) -> float | int | bool:
 
 
 def _encode(text: object, encoding: object = "latin1") -> bytes:
-    """How Python 3 writes bytes in old protocols."""
+    """Stand-in for ``_codecs.encode``, by which old pickle protocols store bytes."""
     if not isinstance(text, str) or encoding != "latin1":
         raise pickle.UnpicklingError("malformed bytes")
     return text.encode("latin1")
 
 
 def _no_bytes(*given: object) -> bytes:
-    """How Python 3 writes empty bytes in old protocols: ``bytes()``."""
+    """Stand-in for ``bytes()``, by which old pickle protocols store empty bytes."""
     if given:
         raise pickle.UnpicklingError("malformed bytes")
     return b""
 
 
-#: Names of numpy's parts in a pickle and their stand-ins; ``core`` before numpy 2, ``_core`` since.
+#: Names of numpy in a pickle and their stand-ins; ``core`` before numpy 2, ``_core`` since.
 NUMPY_STAND_INS: dict[str, Callable[..., Any]] = {
     "numpy.ndarray": ArrayRecord,
     "numpy.dtype": DtypeRecord,
@@ -160,7 +159,7 @@ class _PlainUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         full_name = f"{module}.{name}"
         if full_name not in _NAMES:
-            raise pickle.UnpicklingError(f"it wants {full_name}")
+            raise pickle.UnpicklingError(f"it names {full_name}")
         return _NAMES[full_name]
 
 
@@ -168,8 +167,9 @@ def load_plain_pickle(path: Path) -> Any:
     """Read a pickle of dicts, lists, tuples, text, numbers and numpy arrays of numbers.
 
     Raises:
-        FileNotFoundError: There is no such file.
-        ValueError: It holds anything else, or is no pickle; names the file and what it wanted.
+        FileNotFoundError: no such file.
+        ValueError: the file holds other data, or is no pickle; the message names the file and the
+            reason.
     """
     with open(path, "rb") as file:
         try:
@@ -177,7 +177,7 @@ def load_plain_pickle(path: Path) -> Any:
         except Exception as error:  # a damaged pickle can raise anything
             raise ValueError(
                 f"{path} is no pickle of plain data: {error or type(error).__name__}. Only dicts, "
-                "lists, text, numbers and numpy arrays of numbers are read, nothing is run"
+                "lists, text, numbers and numpy arrays of numbers are read; no code is run"
             ) from error
 
 
@@ -190,18 +190,18 @@ def _check_plain(value: Any) -> Any:
 def convert(value: Any, leaf: Callable[[Any], Any]) -> Any:
     """Replace the records in dicts, lists and tuples by arrays.
 
-    Dicts and lists are changed in place, so what a file shares stays shared and a file of a few
-    bytes that refers to one list a million times is not expanded.
+    Dicts and lists are changed in place: shared objects stay shared, and a small file that refers
+    to one list a million times is not expanded.
 
     Args:
-        value: What an unpickler returned.
-        leaf: Applied to everything that is neither a container nor a record; may raise.
+        value: The result of an unpickler.
+        leaf: Applied to every value that is neither a container nor a record; may raise.
 
     Raises:
-        pickle.UnpicklingError: a record that gives no array of numbers, or one used as a key.
+        pickle.UnpicklingError: a record that is no valid array of numbers, or is a dict key.
     """
     done: dict[int, Any] = {}
-    kept = []  # keeps what has been visited alive: ids of the dead are used again
+    kept = []  # references to visited objects: Python reuses the ids of freed ones
 
     def visit(node: Any) -> Any:
         if id(node) in done:

@@ -1,4 +1,4 @@
-"""AVA from key frames to mAP with the real recipe, made small: by hand, and what is refused."""
+"""AVA from key frames to mAP with the small recipe: against a loop, and invalid input."""
 
 import json
 
@@ -33,8 +33,8 @@ def run_test(root, checkpoint, folder, **changes):
     return metrics, json.loads((folder / "results.json").read_text())
 
 
-def test_it_learns_who_does_what(root, trained, tmp_path):
-    """Both actions at every box would give each AP of about 1/2."""
+def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
+    """Predicting both actions for every box would give APs of about 1/2."""
     metrics, results = run_test(root, trained, tmp_path)
     assert metrics["mAP"] == results["metrics"]["mAP"] > 0.9
     assert {row["name"] for row in results["per_class"].values()} == {"stand", "watch"}
@@ -44,7 +44,7 @@ def test_it_learns_who_does_what(root, trained, tmp_path):
     assert protocol["benchmark"]["dataset"] == "ava" and len(protocol["checkpoint"]["sha256"]) == 64
 
 
-def test_results_are_those_of_a_loop_over_key_frames(root, trained, tmp_path):
+def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
     metrics, _ = run_test(root, trained, tmp_path)
     cfg = launch.testing_config(RECIPE, str(trained), cfg_options=options(root))
     cfg.work_dir, cfg.experiment_name = str(tmp_path / "hand"), "by_hand"
@@ -75,8 +75,8 @@ def test_results_are_those_of_a_loop_over_key_frames(root, trained, tmp_path):
             )
 
 
-def test_a_pretrained_backbone_is_taken_whole_or_not_at_all(root, trained, tmp_path):
-    """The stride and dilation of the last stage change no weight: any R18 of this width fits."""
+def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tmp_path):
+    """Stride and dilation of the last stage change no weight shape: any R18 of this width fits."""
     weights = load_checkpoint_file(trained)["state_dict"]
     backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
     torch.save({"state_dict": backbone, "meta": {}}, tmp_path / "pre.pth")
@@ -95,7 +95,7 @@ def test_a_pretrained_backbone_is_taken_whole_or_not_at_all(root, trained, tmp_p
         run_test(root, tmp_path / "pre.pth", tmp_path)
 
 
-def test_seconds_without_frames_are_named(root, trained, tmp_path):
+def test_seconds_without_frames_raise_or_are_counted(root, trained, tmp_path):
     lines = (root / "ava_val.jsonl").read_text().splitlines(keepends=True)
     late = json.loads(lines[0]) | {"timestamp": 1500}
     (tmp_path / "late.jsonl").write_text("".join([*lines, json.dumps(late) + "\n"]))
@@ -106,8 +106,8 @@ def test_seconds_without_frames_are_named(root, trained, tmp_path):
     assert results["protocol"]["failures"] == 1 and "no second 1500" in results["failures"][0][1]
 
 
-def test_an_sce_checkpoint_gives_its_backbone(root, tmp_path):
-    """Of a pretraining: target, projector, predictor and queue stay behind, all else is taken."""
+def test_the_backbone_of_an_sce_checkpoint_is_loaded(root, tmp_path):
+    """Target, projector, predictor and queue of the pretraining are not loaded."""
     sce = MODELS.build(
         dict(
             type="SCE",

@@ -1,4 +1,4 @@
-"""Features into a file: as by hand, resumable, whatever the config is of."""
+"""Extraction of features into a file: against a loop, with resume, from any kind of config."""
 
 import json
 
@@ -57,7 +57,7 @@ def configure(
     return cfg
 
 
-def test_features_by_hand(videos, checkpoint, tmp_path):
+def test_features_equal_a_loop_over_views(videos, checkpoint, tmp_path):
     cfg = configure(videos, checkpoint, tmp_path / "f.npz")
     assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
     with np.load(tmp_path / "f.npz", allow_pickle=False) as stored:
@@ -85,35 +85,35 @@ def test_features_by_hand(videos, checkpoint, tmp_path):
         assert features.paths[i] == dataset.path(i)
 
 
-def test_a_broken_run_goes_on_where_it_was(videos, checkpoint, tmp_path, monkeypatch):
-    launch.test(configure(videos, checkpoint, tmp_path / "whole.npz"))
-    opened = []
+def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
+    launch.test(configure(videos, checkpoint, tmp_path / "uninterrupted.npz"))
+    embedded = []
     write = FeatureExtractionLoop._write_part
 
-    def break_off(loop, rows, fingerprint):
+    def write_and_interrupt(loop, rows, fingerprint):
         write(loop, rows, fingerprint)
-        opened.extend(rows.indices)
+        embedded.extend(rows.indices)
         raise KeyboardInterrupt
 
     cfg = configure(videos, checkpoint, tmp_path / "f.npz", save_every=3)
-    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", break_off)
+    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", write_and_interrupt)
     with pytest.raises(KeyboardInterrupt):
         launch.test(cfg)
-    assert not (tmp_path / "f.npz").exists() and len(opened) >= 3
-    first = set(opened)
+    assert not (tmp_path / "f.npz").exists() and len(embedded) >= 3
+    first = set(embedded)
 
     def keep(loop, rows, fingerprint):
         write(loop, rows, fingerprint)
-        opened.extend(rows.indices)
+        embedded.extend(rows.indices)
 
     monkeypatch.setattr(FeatureExtractionLoop, "_write_part", keep)
     cfg.experiment_name = "again"
     launch.test(cfg)
-    assert sorted(opened) == [0, 1, 2, 3, 4], "no video twice, none left out"
-    assert first < set(opened) and not (tmp_path / "f.npz.parts").exists()
-    whole, parts = (load_features(tmp_path / name)[0] for name in ("whole.npz", "f.npz"))
-    torch.testing.assert_close(whole.features, parts.features, atol=1e-6, rtol=0)
-    assert whole.paths == parts.paths and whole.labels.equal(parts.labels)
+    assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
+    assert first < set(embedded) and not (tmp_path / "f.npz.parts").exists()
+    one, resumed = (load_features(tmp_path / name)[0] for name in ("uninterrupted.npz", "f.npz"))
+    torch.testing.assert_close(one.features, resumed.features, atol=1e-6, rtol=0)
+    assert one.paths == resumed.paths and one.labels.equal(resumed.labels)
 
 
 def test_parts_of_another_job_and_finished_files_are_refused(
@@ -179,8 +179,8 @@ def test_the_backend_changes_no_feature(videos, checkpoint, tmp_path, backend):
     pytest.importorskip("decord")
     launch.test(configure(videos, checkpoint, tmp_path / "default.npz"))
     launch.test(configure(videos, checkpoint, tmp_path / "other.npz", backend=backend))
-    default, default_protocol = load_features(tmp_path / "default.npz")
-    other, protocol = load_features(tmp_path / "other.npz")
+    default, default_provenance = load_features(tmp_path / "default.npz")
+    other, provenance = load_features(tmp_path / "other.npz")
     np.testing.assert_array_equal(default.features, other.features)
-    assert protocol["decoder"] == backend and default_protocol["decoder"] == "av"
-    assert "decord" in protocol["decoder_version"]
+    assert provenance["decoder"] == backend and default_provenance["decoder"] == "av"
+    assert "decord" in provenance["decoder_version"]

@@ -1,4 +1,4 @@
-"""Feature files of this package and of others: read, mapped, converted, refused by name."""
+"""Feature files of this package and of other programs: reading, mapping, conversion, errors."""
 
 import zipfile
 
@@ -15,7 +15,7 @@ from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.evaluation.rows import check_labelled, check_same_size
 
 
-def made_by_others(path, save=np.savez, **changes):
+def external_file(path, save=np.savez, **changes):
     arrays = {
         "features": np.arange(12, dtype=np.float32).reshape(4, 3),
         "labels": np.array([0, 1, 0, 2]),
@@ -28,7 +28,7 @@ def made_by_others(path, save=np.savez, **changes):
 
 @pytest.fixture
 def large(tmp_path):
-    """Larger than what is read rather than mapped."""
+    """A feature file large enough to be memory-mapped, and its features."""
     generator = torch.Generator().manual_seed(0)
     features = torch.randn(5000, 70, generator=generator)
     paths = [f"v{i:05}.mp4" for i in range(5000)]
@@ -38,8 +38,8 @@ def large(tmp_path):
 
 
 @pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
-def test_three_arrays_are_enough(tmp_path, save):
-    features, protocol = load_features(made_by_others(tmp_path / "f.npz", save))
+def test_files_of_three_arrays_are_read(tmp_path, save):
+    features, provenance = load_features(external_file(tmp_path / "f.npz", save))
     assert features.features.tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
     assert features.labels.tolist() == [0, 1, 0, 2]
     assert features.labels.dtype == torch.int64
@@ -49,13 +49,13 @@ def test_three_arrays_are_enough(tmp_path, save):
     assert features.num_views == 1
     assert features.source == str(tmp_path / "f.npz")
     assert features.subset(torch.tensor([2])).source == features.source
-    assert protocol == {}
+    assert provenance == {}
 
 
 @pytest.mark.parametrize("dtype", ["float64", "float16", ">f4", "int32", "uint8"])
-def test_other_numbers_are_converted(tmp_path, dtype):
+def test_other_number_types_are_converted(tmp_path, dtype):
     values = np.arange(12).reshape(4, 3)
-    path = made_by_others(
+    path = external_file(
         tmp_path / "f.npz", features=values.astype(dtype), labels=np.arange(4, dtype=np.uint8)
     )
     features, _ = load_features(path)
@@ -64,8 +64,8 @@ def test_other_numbers_are_converted(tmp_path, dtype):
     assert features.labels.dtype == torch.int64
 
 
-def test_arrays_in_columns_and_paths_in_bytes_are_read(tmp_path):
-    path = made_by_others(
+def test_column_major_arrays_and_byte_paths_are_read(tmp_path):
+    path = external_file(
         tmp_path / "f.npz",
         features=np.asfortranarray(np.arange(12, dtype=np.float32).reshape(4, 3)),
         paths=np.array([b"a", b"b", b"c", "ü".encode()]),
@@ -97,24 +97,24 @@ def test_arrays_in_columns_and_paths_in_bytes_are_read(tmp_path):
         ({"paths": np.array([None])}, "not a feature file.*[Oo]bject arrays"),
     ],
 )
-def test_what_is_wrong_is_named_with_its_file(tmp_path, changes, message):
-    path = made_by_others(tmp_path / "bad.npz", **changes)
+def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
+    path = external_file(tmp_path / "bad.npz", **changes)
     with pytest.raises(ValueError, match=rf"(?s)bad\.npz.*{message}|bad\.npz is {message}"):
         load_features(path)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, 1e300])
-def test_a_row_that_is_not_finite_is_named(tmp_path, value):
+def test_rows_that_are_not_finite_raise(tmp_path, value):
     values = np.ones((4, 3))
     values[2, 1] = values[3, 0] = value  # 1e300 is infinite in float32
     with (
         np.errstate(over="ignore"),
         pytest.raises(ValueError, match=r"bad\.npz: 2 of 4 rows .* the first is row 2, b/3\.mp4"),
     ):
-        load_features(made_by_others(tmp_path / "bad.npz", features=values))
+        load_features(external_file(tmp_path / "bad.npz", features=values))
 
 
-def test_no_archive_is_no_feature_file(tmp_path, large):
+def test_files_that_are_no_archive_raise(tmp_path, large):
     np.save(tmp_path / "one.npy", np.ones(3))
     (tmp_path / "empty.npz").write_bytes(b"")
     (tmp_path / "cut.npz").write_bytes(large[0].read_bytes()[:-100])
@@ -128,9 +128,9 @@ def test_no_archive_is_no_feature_file(tmp_path, large):
         load_features(tmp_path / "none.npz")
 
 
-def test_a_corrupt_compressed_file_is_named(tmp_path):
+def test_a_corrupt_compressed_file_raises(tmp_path):
     generator = np.random.default_rng(0)
-    path = made_by_others(
+    path = external_file(
         tmp_path / "f.npz", np.savez_compressed, features=generator.random((4, 3000))
     )
     content = bytearray(path.read_bytes())
@@ -140,7 +140,7 @@ def test_a_corrupt_compressed_file_is_named(tmp_path):
         load_features(path)
 
 
-def test_large_features_are_mapped_and_the_file_stays_as_it_is(large):
+def test_large_features_are_mapped_copy_on_write(large):
     path, expected = large
     before = path.read_bytes()
     arrays, _ = read_npz(path, "a file")
@@ -157,14 +157,14 @@ def test_large_features_are_mapped_and_the_file_stays_as_it_is(large):
 
 def test_saving_over_a_mapped_file_keeps_what_was_loaded(large):
     path, expected = large
-    features, protocol = load_features(path)
-    save_features(path, features.subset(torch.arange(10)), protocol)
+    features, provenance = load_features(path)
+    save_features(path, features.subset(torch.arange(10)), provenance)
     assert torch.equal(features.features, expected)
     assert torch.equal(load_features(path)[0].features, expected[:10])
 
 
-def test_files_of_others_are_never_mapped(tmp_path, large):
-    # numpy writes in place: a mapped file would change, or end, under our hands.
+def test_files_of_other_programs_are_not_mapped(tmp_path, large):
+    # numpy writes in place: mapped arrays would change, or the file be truncated, while in use.
     path, expected = large
     other = tmp_path / "other.npz"
     for save in (np.savez, np.savez_compressed):
@@ -191,8 +191,8 @@ def test_numpy_and_unzip_read_what_is_written(tmp_path):
             assert stored[name].dtype == array.dtype
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
-    loaded, protocol = read_npz(path, "a file")
-    assert protocol == {"a": [1, "ü"]}
+    loaded, provenance = read_npz(path, "a file")
+    assert provenance == {"a": [1, "ü"]}
     for name, array in arrays.items():
         np.testing.assert_array_equal(loaded[name], array)
 
@@ -208,12 +208,12 @@ def test_a_failed_write_leaves_the_old_file(tmp_path):
         write_npz(tmp_path / "a.npy", {}, {})
 
 
-def test_missing_labels_are_named_when_they_are_needed(tmp_path):
-    features, _ = load_features(made_by_others(tmp_path / "f.npz", labels=None))
+def test_missing_labels_raise_when_they_are_needed(tmp_path):
+    features, _ = load_features(external_file(tmp_path / "f.npz", labels=None))
     assert features.labels.tolist() == [-1] * 4
     with pytest.raises(ValueError, match=r"f\.npz has no 'labels' .*retrieval needs them"):
         check_labelled(features, "retrieval")
-    some, _ = load_features(made_by_others(tmp_path / "g.npz", labels=np.array([0, 1, -1, -1])))
+    some, _ = load_features(external_file(tmp_path / "g.npz", labels=np.array([0, 1, -1, -1])))
     with pytest.raises(ValueError, match=r"g\.npz.* 2 of 4 videos have none.*is b/3\.mp4"):
         check_labelled(some, "retrieval")
     with pytest.raises(ValueError, match=r"g\.npz holds no videos"):
@@ -221,9 +221,9 @@ def test_missing_labels_are_named_when_they_are_needed(tmp_path):
     check_labelled(some.subset(torch.tensor([0, 1])), "retrieval")
 
 
-def test_sizes_that_differ_are_named_with_both_files(tmp_path):
-    three, _ = load_features(made_by_others(tmp_path / "f.npz"))
-    five, _ = load_features(made_by_others(tmp_path / "g.npz", features=np.ones((4, 5))))
+def test_different_sizes_raise_with_both_file_names(tmp_path):
+    three, _ = load_features(external_file(tmp_path / "f.npz"))
+    five, _ = load_features(external_file(tmp_path / "g.npz", features=np.ones((4, 5))))
     with pytest.raises(ValueError, match=r"3 in .*f\.npz, 5 in .*g\.npz"):
         check_same_size(three, five)
     check_same_size(three, three)

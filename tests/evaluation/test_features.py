@@ -1,4 +1,4 @@
-"""Extraction: every video once, in order, whatever the batches and the number of processes."""
+"""Extraction of features: every video once, in order, for any batches; feature files."""
 
 import json
 
@@ -25,7 +25,7 @@ def model():
     return model.train()
 
 
-def by_hand(model, dataset):
+def features_of_a_loop(model, dataset):
     """One video at a time, views averaged in numpy."""
     was = model.training
     model.eval()
@@ -43,7 +43,9 @@ def by_hand(model, dataset):
 def test_mean_over_views_in_uneven_batches(model, batch_size):
     dataset = ColourVideos(12, views=3)
     features = extract_features(model, loader(dataset, batch_size))
-    np.testing.assert_allclose(features.features.numpy(), by_hand(model, dataset), atol=1e-6)
+    np.testing.assert_allclose(
+        features.features.numpy(), features_of_a_loop(model, dataset), atol=1e-6
+    )
     assert features.features.dtype == torch.float32
     assert features.labels.tolist() == [i % 3 for i in range(12)]
     assert features.indices.tolist() == list(range(12))
@@ -52,7 +54,7 @@ def test_mean_over_views_in_uneven_batches(model, batch_size):
     assert features.failures == []
 
 
-def test_shuffled_and_repeated_videos_come_out_once_and_in_order(model):
+def test_shuffled_and_repeated_videos_are_returned_once_and_in_order(model):
     dataset = ColourVideos(7)
     order = [3, 0, 6, 1, 5, 2, 4, 0, 3]  # as a padding sampler repeats
     shuffled = extract_features(model, loader(dataset, 4, sampler=order))
@@ -62,7 +64,7 @@ def test_shuffled_and_repeated_videos_come_out_once_and_in_order(model):
     assert torch.equal(shuffled.labels, plain.labels)
 
 
-def test_mode_of_every_module_and_bn_statistics_stay(model):
+def test_mode_of_every_module_and_bn_statistics_are_kept(model):
     model.backbone[1].eval()  # a frozen layer in a network in training
     modes = [module.training for module in model.modules()]
     before = {name: value.clone() for name, value in model.state_dict().items()}
@@ -84,15 +86,15 @@ def test_evaluating_uses_no_gradient_and_unwraps(model):
 
 
 @pytest.mark.parametrize("batch_size", [1, 5])  # with 1, whole batches are skipped
-def test_a_bad_file_raises_or_is_counted(model, batch_size):
+def test_an_unreadable_file_raises_or_is_counted(model, batch_size):
     with pytest.raises(RuntimeError, match=r"class2.mp4: cannot be decoded"):
         extract_features(model, loader(ColourVideos(6, broken={2})))
     dataset = ColourVideos(6, broken={2, 5}, on_error="skip")
     features = extract_features(model, loader(dataset, batch_size))
     assert features.indices.tolist() == [0, 1, 3, 4]
     assert [path for path, _ in features.failures] == [dataset.paths[2], dataset.paths[5]]
-    sound = extract_features(model, loader(ColourVideos(6)))
-    torch.testing.assert_close(features.features, sound.features[features.indices])
+    readable = extract_features(model, loader(ColourVideos(6)))
+    torch.testing.assert_close(features.features, readable.features[features.indices])
 
 
 def test_videos_left_out_by_the_loader_are_an_error(model):
@@ -113,21 +115,21 @@ def test_saved_and_loaded_without_pickle(tmp_path):
     )
     path = tmp_path / "deep" / "f.npz"
     save_features(path, features, {"clips": 10})
-    loaded, protocol = load_features(path)
+    loaded, provenance = load_features(path)
     assert torch.equal(loaded.features, features.features)
     assert torch.equal(loaded.labels, features.labels)
     assert torch.equal(loaded.indices, features.indices)
     assert loaded.paths == features.paths
     assert loaded.failures == features.failures
     assert loaded.num_views == 30
-    assert protocol["clips"] == 10
+    assert provenance["clips"] == 10
     with np.load(path, allow_pickle=False) as stored:
         assert stored["features"].dtype == np.float32
         assert json.loads(str(stored["protocol"]))["num_views"] == 30
     assert [p.name for p in path.parent.iterdir()] == ["f.npz"]
 
 
-def test_what_is_no_feature_file_is_named(tmp_path):
+def test_other_files_are_refused_by_name(tmp_path):
     with pytest.raises(ValueError, match=r"saved as \.npz"):
         save_features(tmp_path / "f.npy", Rows(torch.ones(1, 1), *[torch.ones(1)] * 2, ["a"]))
     with pytest.raises(FileNotFoundError):

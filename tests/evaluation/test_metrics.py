@@ -1,4 +1,4 @@
-"""Metrics: against a gallery, leaving groups out, in other loops, and what is refused."""
+"""Metrics: against a gallery, leaving groups out, in the loops of others, and invalid input."""
 
 import dataclasses
 
@@ -42,7 +42,7 @@ def all_metrics():
     return [KNN(), LinearProbe(), Retrieval()]
 
 
-def test_against_a_bank_each_figure_is_that_of_its_function():
+def test_against_a_gallery_metrics_equal_their_functions():
     queries, gallery = features(36, 0), features(60, 1)
     metrics = compute_metrics(
         [KNN(k=7), LinearProbe(), Retrieval(), FeatureStatistics()], queries, gallery
@@ -63,7 +63,7 @@ def test_against_a_bank_each_figure_is_that_of_its_function():
     assert 1 / CLASSES < metrics["knn_top1"] < 1
 
 
-def test_leaving_groups_out_is_the_pooled_mean_over_groups():
+def test_leaving_groups_out_equals_the_pooled_mean_over_groups():
     mixed = torch.randperm(54, generator=torch.Generator().manual_seed(3))
     data = features(54, 2).subset(mixed)  # groups and classes in no order
     groups, names = group_ids(data.paths, r"person(\d+)")
@@ -77,8 +77,8 @@ def test_leaving_groups_out_is_the_pooled_mean_over_groups():
         assert pooled[name] == pytest.approx(sum(part[name] for part in parts) / 3), name
 
 
-def test_a_group_does_not_help_itself():
-    # Within a person all videos look alike and differ in class: only leaving out is honest.
+def test_videos_of_one_group_are_not_compared():
+    # The features identify the person, and each person has one class only.
     count = 24
     person = torch.arange(count) // 4
     x = torch.eye(6)[person] * 10 + torch.randn(count, 6, generator=torch.Generator())
@@ -104,10 +104,11 @@ def test_group_patterns_are_checked():
         group_ids(["a1", "a1"], r"a(\d)")
 
 
-def test_what_cannot_be_judged_is_named():
+def test_invalid_rows_raise():
     queries, gallery = features(12, 0), features(12, 1)
-    with pytest.raises(ValueError, match="either a gallery or groups"):
-        compute_metrics([LinearProbe()], queries)
+    for metric in all_metrics():
+        with pytest.raises(ValueError, match="either a gallery or groups"):
+            compute_metrics([metric], queries)
     with pytest.raises(ValueError, match=r"classes \[5\].*not in the gallery"):
         compute_metrics([KNN(), Retrieval()], queries, gallery.subset(gallery.labels < 5))
     unlabelled = Rows(gallery.features, gallery.labels - 1, gallery.indices, gallery.paths)
@@ -120,7 +121,7 @@ def test_what_cannot_be_judged_is_named():
         compute_metrics([KNN(), Retrieval()], queries, other)
 
 
-# -- metrics of others in our loop, ours in the loops of others ---------------------------------
+# -- metrics of mmaction2 in our loop, ours in other loops ---------------------------------------
 
 
 def scores(count=40, classes=7, seed=0):
@@ -130,7 +131,7 @@ def scores(count=40, classes=7, seed=0):
     return Rows(values, labels, torch.arange(count), [f"{i}.mp4" for i in range(count)])
 
 
-def test_mmactions_accuracy_gives_ours():
+def test_accuracy_equals_that_of_mmaction2():
     rows = scores()
     numbers = compute_metrics([TopKAccuracy(), MeanClassAccuracy(), AccMetric()], rows)
     assert numbers["acc/top1"] == pytest.approx(numbers["top1"])
@@ -139,8 +140,8 @@ def test_mmactions_accuracy_gives_ours():
     assert 0 < numbers["top1"] < numbers["top5"] < 1
 
 
-def test_ours_is_a_plain_metric_of_mmengine():
-    """As a test loop of mmaction2 runs it: batches of data samples, then evaluate(size)."""
+def test_row_metrics_work_in_a_plain_mmengine_evaluator():
+    """As in a test loop of mmaction2: batches of data samples, then evaluate(size)."""
     rows = scores()
     evaluator = Evaluator([TopKAccuracy(ks=(1, 3)), AccMetric()])
     for start in range(0, len(rows), 16):
@@ -157,21 +158,25 @@ def test_ours_is_a_plain_metric_of_mmengine():
         hits = (ranked[:, :k] == rows.labels.numpy()[:, None]).any(axis=1)
         assert numbers[f"top{k}"] == pytest.approx(hits.mean())
     assert numbers["acc/top1"] == pytest.approx(numbers["top1"])
-    later = TopKAccuracy()  # the names of mmaction2 1.2
+    later = TopKAccuracy()  # the keys of mmaction2 1.2
     later.process({}, [{"pred_score": torch.eye(3)[1], "gt_label": torch.tensor([1])}])
     assert later.evaluate(1) == {"top1": 1.0, "top5": 1.0}
     with pytest.raises(ValueError, match="MultiViewTestLoop"):
         KNN().compute_metrics([(torch.ones(3), 0)])
+    with pytest.raises(ValueError, match="TopKAccuracy: no data samples"):
+        TopKAccuracy().compute_metrics([])
+    with pytest.raises(ValueError, match=r"none of pred_score, .* only \['pred_label'\]"):
+        TopKAccuracy().process({}, [{"pred_label": torch.tensor([1])}])
 
 
 class Spread(RowMetric):
-    """A metric of one's own: one class."""
+    """A custom metric."""
 
     def compute(self, rows, gallery=None):
         return {"spread": float(rows.values.std())}
 
 
-def test_numbers_of_one_name_are_refused():
+def test_two_values_of_one_name_are_refused():
     assert set(compute_metrics([Spread(), TopKAccuracy()], scores())) == {"spread", "top1", "top5"}
     with pytest.raises(ValueError, match="two metrics of the evaluator give spread"):
         compute_metrics([Spread(), Spread()], scores())
@@ -188,7 +193,7 @@ def test_one_view_beside_all_views():
         assert numbers[name] == value
 
 
-def test_labels_that_are_no_class_are_named():
+def test_labels_out_of_range_raise():
     rows = scores()
     rows.labels[3] = 7
     with pytest.raises(ValueError, match=r"labels from 0 to 6: 1 of 40 .* row 3, 3\.mp4 .label 7"):

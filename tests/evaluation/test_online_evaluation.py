@@ -1,4 +1,4 @@
-"""The online judge: right figures, and a training that does not know it is watched."""
+"""Online evaluation: metrics against their functions, and no effect on training."""
 
 import json
 import random
@@ -11,8 +11,9 @@ from helpers.evaluation_fakes import ColourVideos, loader
 from mmengine.config import Config
 
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import extract_features, knn_scores, top_k_accuracy
+from sce_video.evaluation import RowMetric, extract_features, knn_scores, top_k_accuracy
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
+from sce_video.registry import METRICS
 
 
 def data(count, **options):
@@ -62,36 +63,52 @@ def lines(path):
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-def test_training_is_the_same_with_and_without(tmp_path):
+def test_training_is_bit_identical_with_and_without_the_hook(tmp_path):
     states = []
     for name, hooks in (("without", []), ("with", [hook()])):
         run = runner(tmp_path / name, hooks)
         run.train()
         draws = (torch.rand(1).item(), np.random.rand(), random.random())
         states.append((run.model.state_dict(), draws))
-    (plain, plain_draws), (watched, watched_draws) = states
-    assert plain_draws == watched_draws
+    (plain, plain_draws), (hooked, hooked_draws) = states
+    assert plain_draws == hooked_draws
     for name, value in plain.items():
-        assert torch.equal(value, watched[name]), name
-    assert plain["backbone.1.num_batches_tracked"] == 9 * 2  # two views a step: it did train
+        assert torch.equal(value, hooked[name]), name
+    assert plain["backbone.1.num_batches_tracked"] == 9 * 2  # two views per step
 
 
-def test_figures_are_those_of_the_functions(tmp_path):
+class SavedFeatures(RowMetric):
+    """A custom metric that writes a file."""
+
+    def compute(self, rows, gallery=None):
+        np.save(self.folder / "saved.npy", rows.features.numpy())
+        return {"saved": 1.0}
+
+
+def test_metrics_write_their_files_to_the_work_dir(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    METRICS.register_module(name="SavedFeatures", module=SavedFeatures, force=True)
+    runner(tmp_path / "run", [hook(metrics=[{"type": "SavedFeatures"}])], epochs=1).train()
+    assert np.load(tmp_path / "run" / "saved.npy").shape == (9, 8)
+    assert not (tmp_path / "saved.npy").exists()
+
+
+def test_metrics_equal_their_functions(tmp_path):
     run = runner(tmp_path, [hook(interval=2, temperature=0.2)], epochs=3)
     run.train()
     written = lines(tmp_path / "online_evaluation.jsonl")
     assert [line["epoch"] for line in written] == [0, 2, 3]  # start, every second, the last
     assert [line["iter"] for line in written] == [0, 6, 9]
     queries = extract_features(run.model, loader(ColourVideos(9)))
-    bank = extract_features(run.model, loader(ColourVideos(21)))
-    scores = knn_scores(queries.features, bank.features, bank.labels, k=3, temperature=0.2)
+    gallery = extract_features(run.model, loader(ColourVideos(21)))
+    scores = knn_scores(queries.features, gallery.features, gallery.labels, k=3, temperature=0.2)
     accuracy = top_k_accuracy(scores, queries.labels)
     assert written[-1]["knn_top1"] == pytest.approx(accuracy[1])
     assert written[-1]["knn_top5"] == pytest.approx(accuracy[5])
     assert 0 < written[-1]["feature_std"] < 1.5
     assert 1 <= written[-1]["effective_rank"] <= 8
     assert written[-1]["videos"] == 9
-    # TensorBoard and its like receive the same numbers.
+    # The visualizer backends receive the same values.
     scalars = [
         json.loads(line)
         for path in tmp_path.glob("*/vis_data/*.json")
@@ -102,10 +119,10 @@ def test_figures_are_those_of_the_functions(tmp_path):
     assert [s["step"] for s in scalars] == [0, 6, 9]
 
 
-def test_a_bank_that_judges_itself_leaves_out_the_video_or_its_group(tmp_path):
-    bank = data(12, classes=2)
+def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):
+    gallery = data(12, classes=2)
     for name, pattern in (("itself", None), ("group", r"(person\d+)")):
-        options = {"gallery": bank, "queries": None, "group_pattern": pattern, "k": 1}
+        options = {"gallery": gallery, "queries": None, "group_pattern": pattern, "k": 1}
         run = runner(tmp_path / name, [hook(**options)], epochs=1)
         run.train()
         features = extract_features(run.model, loader(ColourVideos(12, classes=2)))
@@ -123,28 +140,28 @@ def test_a_bank_that_judges_itself_leaves_out_the_video_or_its_group(tmp_path):
 
 
 class Stub:
-    """What the hook reads of a runner before training."""
+    """The attributes of a runner that the hook reads before training."""
 
     def __init__(self, work_dir, epoch, iteration):
         self.work_dir, self.epoch, self.iter = str(work_dir), epoch, iteration
         self.seed, self.timestamp = 0, "20260101_000000"
 
 
-def test_a_resumed_run_repeats_no_line_and_a_new_run_loses_none(tmp_path):
+def test_a_resumed_run_repeats_no_line_and_a_new_run_keeps_the_old_file(tmp_path):
     path = tmp_path / "online_evaluation.jsonl"
     old = "".join(json.dumps({"epoch": e, "knn_top1": e / 10}) + "\n" for e in range(5))
     path.write_text(old + '{"epoch": 5, "knn_')  # killed while writing
-    judge = OnlineEvaluationHook(gallery=loader(ColourVideos(6)))
-    judge.before_train(Stub(tmp_path, epoch=3, iteration=12))
+    online = OnlineEvaluationHook(gallery=loader(ColourVideos(6)))
+    online.before_train(Stub(tmp_path, epoch=3, iteration=12))
     assert [line["epoch"] for line in lines(path)] == [0, 1, 2, 3]
-    judge.evaluate_at_start = False
-    judge.before_train(Stub(tmp_path, epoch=0, iteration=0))
+    online.evaluate_at_start = False
+    online.before_train(Stub(tmp_path, epoch=0, iteration=0))
     assert not path.exists()
     aside = tmp_path / "online_evaluation.jsonl.before_20260101_000000"
     assert [line["epoch"] for line in lines(aside)] == [0, 1, 2, 3]
 
 
-def test_a_diverged_network_is_reported_not_hidden(tmp_path):
+def test_a_diverged_network_is_reported(tmp_path):
     run = runner(tmp_path, [hook(evaluate_at_start=False)], epochs=1)
     with torch.no_grad():
         run.model.backbone[0].weight.fill_(float("nan"))
@@ -154,11 +171,13 @@ def test_a_diverged_network_is_reported_not_hidden(tmp_path):
     assert "knn_top1" not in line
 
 
-def test_wrong_settings_are_named(tmp_path):
+def test_invalid_settings_raise(tmp_path):
     with pytest.raises(ValueError, match="at least 1, got 0"):
         OnlineEvaluationHook(gallery={}, interval=0)
     with pytest.raises(ValueError, match="drop queries"):
         OnlineEvaluationHook(gallery={}, queries={}, group_pattern="(a)")
+    with pytest.raises(ValueError, match=r"metrics of features, TopKAccuracy .* of recognition"):
+        OnlineEvaluationHook(gallery={}, metrics=[{"type": "KNN"}, {"type": "TopKAccuracy"}])
 
 
 class Unlabelled(ColourVideos):
@@ -166,7 +185,7 @@ class Unlabelled(ColourVideos):
         return {**super().__getitem__(index), "label": -1}
 
 
-def test_a_bank_without_labels_is_named(tmp_path):
+def test_a_gallery_without_labels_raises(tmp_path):
     run = runner(tmp_path, [hook(queries=None)], epochs=1)
     online = next(h for h in run.hooks if isinstance(h, OnlineEvaluationHook))
     online.gallery = loader(Unlabelled(6))

@@ -1,4 +1,4 @@
-"""A user's own metric: one class in one file, named by a config through ``custom_imports``."""
+"""A custom metric: one class in one file, named by a config through ``custom_imports``."""
 
 import json
 
@@ -11,7 +11,7 @@ from sce_video.apis import launch
 from sce_video.evaluation import extract_features
 
 METRIC = '''
-"""Share of queries whose nearest gallery video is closer than a threshold."""
+"""Fraction of queries whose nearest gallery video is closer than a threshold."""
 
 from sce_video.evaluation import RowMetric, nearest_neighbours
 from sce_video.registry import METRICS
@@ -51,7 +51,7 @@ log_level = "WARNING"
 """
 
 
-def test_a_metric_of_ones_own(tmp_path, monkeypatch):
+def test_a_custom_metric(tmp_path, monkeypatch):
     (tmp_path / "my_close_neighbours.py").write_text(METRIC)
     (tmp_path / "own.py").write_text(CONFIG)
     monkeypatch.syspath_prepend(str(tmp_path))

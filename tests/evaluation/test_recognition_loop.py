@@ -1,4 +1,4 @@
-"""Testing a classifier: mean of softmax vectors, every video once, the protocol said, bad input."""
+"""Test of a classifier: mean of softmax vectors, every video once, provenance, invalid input."""
 
 import json
 
@@ -39,7 +39,7 @@ def finetuned(videos, tmp_path_factory):
 
 
 def run_test(videos, checkpoint, folder, dump=None, **changes):
-    """From the lists to results.json."""
+    """Test a checkpoint; returns the content of results.json."""
     cfg = launch.testing_config(
         FINETUNE, str(checkpoint), work_dir=folder, dump=dump,
         cfg_options=small_options(videos, **changes),
@@ -81,8 +81,8 @@ def test_mean_of_the_softmax_vectors_not_of_the_logits():
         np.testing.assert_allclose(rows.central[0], softmax[1], atol=1e-6)
 
 
-def test_results_are_those_of_a_loop_over_views(videos, finetuned, tmp_path):
-    """One view at a time, by hand, from the data set to the accuracy."""
+def test_results_equal_a_loop_over_views(videos, finetuned, tmp_path):
+    """One view per forward pass, from the data set to the accuracy."""
     results = run_test(videos, finetuned, tmp_path, dump=tmp_path / "scores.npz")
     scores, protocol = load_scores(tmp_path / "scores.npz")
     assert protocol["checkpoint"]["sha256"] == results["protocol"]["checkpoint"]["sha256"]
@@ -107,7 +107,7 @@ def test_results_are_those_of_a_loop_over_views(videos, finetuned, tmp_path):
     assert results["metrics"]["top1"] == pytest.approx(float(correct))
 
 
-def test_the_protocol_is_said_in_full(videos, finetuned, tmp_path):
+def test_results_have_the_full_provenance(videos, finetuned, tmp_path):
     results = run_test(videos, finetuned, tmp_path)
     assert set(results["metrics"]) == {
         *("top1", "top5", "mean_class_accuracy"),
@@ -125,7 +125,7 @@ def test_the_protocol_is_said_in_full(videos, finetuned, tmp_path):
     assert "1 view" in table and "10 x 3 views" in table and "5 videos" in table
 
 
-def test_the_number_of_views_at_a_time_changes_nothing(videos, finetuned, tmp_path):
+def test_views_per_forward_pass_do_not_change_the_result(videos, finetuned, tmp_path):
     first = run_test(videos, finetuned, tmp_path / "a", dump=tmp_path / "a.npz")
     second = run_test(
         videos, finetuned, tmp_path / "b", dump=tmp_path / "b.npz",
@@ -136,7 +136,7 @@ def test_the_number_of_views_at_a_time_changes_nothing(videos, finetuned, tmp_pa
     torch.testing.assert_close(a.scores, b.scores, atol=1e-6, rtol=0)
 
 
-def test_a_bad_file_is_counted_or_stops(videos, finetuned, tmp_path):
+def test_an_unreadable_file_is_counted_or_raises(videos, finetuned, tmp_path):
     (tmp_path / "broken.mp4").write_bytes(b"not a video")
     lines = (videos / "test_split1.txt").read_text() + f"{tmp_path / 'broken.mp4'} 0\n"
     (tmp_path / "list.txt").write_text(lines)
@@ -150,10 +150,10 @@ def test_a_bad_file_is_counted_or_stops(videos, finetuned, tmp_path):
     assert "broken.mp4" in results["failures"][0][0]
 
 
-# -- bad input -------------------------------------------------------------------------------
+# -- invalid input -----------------------------------------------------------------------------
 
 
-def test_labels_out_of_range_are_named_with_file_and_line(videos, finetuned, tmp_path):
+def test_labels_out_of_range_raise_with_file_and_line(videos, finetuned, tmp_path):
     (tmp_path / "list.txt").write_text("class0/v00.mp4 0\n\nclass1/v01.mp4 7\n")
     ann = tmp_path / "list.txt"
     with pytest.raises(ValueError, match=r"list\.txt, line 3: 'class1/v01\.mp4' has label 7"):
@@ -168,7 +168,7 @@ def test_labels_out_of_range_are_named_with_file_and_line(videos, finetuned, tmp
         launch.train(cfg)
 
 
-def test_missing_labels_are_named(videos, finetuned, tmp_path):
+def test_missing_labels_raise(videos, finetuned, tmp_path):
     (tmp_path / "list.txt").write_text("class0/v00.mp4\nclass1/v01.mp4\n")
     with pytest.raises(ValueError, match=r"list\.txt, line 1: 'class0/v00\.mp4' has no label"):
         run_test(
@@ -185,7 +185,7 @@ def save(weights, path):
     return path
 
 
-def test_checkpoints_that_do_not_fit_are_refused(videos, finetuned, tmp_path):
+def test_checkpoints_of_another_model_are_refused(videos, finetuned, tmp_path):
     weights = load_checkpoint_file(finetuned)["state_dict"]
     backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
     head = {k: v for k, v in weights.items() if not k.startswith("backbone.")}
@@ -238,7 +238,7 @@ def test_the_backbone_comes_from_the_checkpoint_or_the_run_does_not_start(
         )
 
 
-def test_a_frozen_backbone_is_frozen_for_good(videos, finetuned, tmp_path):
+def test_a_frozen_backbone_stays_frozen(videos, finetuned, tmp_path):
     """After training: weights, BN statistics and counters bit for bit; only the head has moved."""
     options = small_options(videos, split=1)
     cfg = launch.training_config(
@@ -259,18 +259,18 @@ def test_a_frozen_backbone_is_frozen_for_good(videos, finetuned, tmp_path):
 
 
 def test_resuming_keeps_the_trained_backbone(videos, finetuned, tmp_path):
-    """--pretrained is the start of a training, not of its continuation."""
+    """--pretrained initialises a new training, not a resumed one."""
 
-    def go(epochs, resume):
+    def run(epochs, resume):
         cfg = launch.training_config(
             FINETUNE, work_dir=tmp_path, pretrained=str(finetuned), amp="float32",
             resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
         )  # fmt: skip
         return launch.train(cfg)
 
-    go(1, None)
+    run(1, None)
     first = load_checkpoint_file(tmp_path / "epoch_1.pth")["state_dict"]
-    runner = go(2, "auto")
+    runner = run(2, "auto")
     assert runner.iter == 2
     name = "backbone.conv1.weight"
     start = load_checkpoint_file(finetuned)["state_dict"][name]
@@ -280,7 +280,7 @@ def test_resuming_keeps_the_trained_backbone(videos, finetuned, tmp_path):
     assert 0 < step < (second - start).abs().max() * 1.5
 
 
-def test_what_a_user_is_told():
+def test_errors_are_explained_to_the_user():
     bad = VideoDecodeError("a.mp4", "cannot be opened")
     assert launch.explain(bad) == "a.mp4: cannot be opened"
     worker = f"Caught VideoDecodeError in worker 0.\nTraceback\nx.VideoDecodeError: {bad}\n"
@@ -290,11 +290,11 @@ def test_what_a_user_is_told():
     assert launch.explain(TrainingStepError("in the midst of training")) is None
 
 
-def test_results_say_what_the_backbone_was_really_pretrained_as(videos, finetuned, tmp_path):
-    """The recipe says SCE on Kinetics-400; the checkpoint knows better, also after resuming."""
+def test_results_name_the_real_pretraining_of_the_backbone(videos, finetuned, tmp_path):
+    """The recipe names SCE on Kinetics-400, the checkpoint another one; also after resuming."""
     weights = load_checkpoint_file(finetuned)["state_dict"]
-    truth = {"protocol": "pretraining", "pretraining": "sce_baseline", "dataset": "kinetics200"}
-    torch.save({"state_dict": weights, "meta": {"benchmark": truth}}, tmp_path / "pre.pth")
+    real = {"protocol": "pretraining", "pretraining": "sce_baseline", "dataset": "kinetics200"}
+    torch.save({"state_dict": weights, "meta": {"benchmark": real}}, tmp_path / "pre.pth")
     for epochs, resume in ((1, None), (2, "auto")):
         cfg = launch.training_config(
             FINETUNE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
@@ -311,15 +311,15 @@ def test_results_say_what_the_backbone_was_really_pretrained_as(videos, finetune
     assert scratch["pretrained"] == "random"
 
 
-def test_random_weights_are_tested_when_asked_for(videos, tmp_path):
+def test_random_weights_are_tested_on_request(videos, tmp_path):
     protocol = run_test(videos, "random", tmp_path)["protocol"]
     assert protocol["checkpoint"]["path"] is None
     assert protocol["checkpoint"]["source"].startswith("random initialisation")
 
 
 @pytest.mark.parametrize("amp", ["bfloat16", "float16"])
-def test_mixed_precision_trains_and_counts_right_answers(videos, tmp_path, amp):
-    """mmaction2's accuracies go through numpy, which has no bfloat16."""
+def test_mixed_precision_trains_and_computes_accuracy(videos, tmp_path, amp):
+    """mmaction2 computes accuracies with numpy, which has no bfloat16."""
     cfg = launch.training_config(
         FINETUNE, work_dir=tmp_path, pretrained="random", amp=amp,
         cfg_options=small_options(videos, train_cfg__max_epochs=1),
@@ -349,8 +349,8 @@ def test_a_classifier_for_another_network_is_refused(videos, tmp_path):
         launch.train(cfg)
 
 
-def test_folders_of_other_classes_are_refused(videos, tmp_path):
-    """The folders are numbered in their order: without class0 class1 would become 0."""
+def test_folders_with_other_classes_are_refused(videos, tmp_path):
+    """Class folders are numbered in sorted order: without class0, class1 would become 0."""
     part = tmp_path / "part"
     part.mkdir()
     (part / "class1").symlink_to(videos / "class1")
@@ -367,8 +367,8 @@ def test_folders_of_other_classes_are_refused(videos, tmp_path):
     launch.train(start())
     checkpoint = tmp_path / "run" / "epoch_1.pth"
     assert load_checkpoint_file(checkpoint)["meta"]["classes"] == ["class0", "class1"]
-    whole = run_test(videos, checkpoint, tmp_path / "whole", **folders)
-    assert whole["protocol"]["videos"] == 12
+    complete = run_test(videos, checkpoint, tmp_path / "complete", **folders)
+    assert complete["protocol"]["videos"] == 12
     with pytest.raises(ValueError, match=r"only the training had \['class0'\]"):
         run_test(
             videos, checkpoint, tmp_path / "part_", **folders,

@@ -1,4 +1,4 @@
-"""The multi-view test loop on representations, in mmengine's Runner, as a config states it."""
+"""The multi-view test loop on representations, run from a config by mmengine's Runner."""
 
 import hashlib
 import importlib.metadata
@@ -19,6 +19,7 @@ from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
     LinearProbe,
+    MultiViewValLoop,
     Retrieval,
     compute_metrics,
     extract_features,
@@ -28,6 +29,7 @@ from sce_video.evaluation import (
 from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
 from sce_video.evaluation.provenance import describe_dataset
 from sce_video.evaluation.tables import format_table
+from sce_video.registry import DATASETS
 
 COLLATE = {"type": "sce_video.collate_colours"}
 
@@ -59,7 +61,7 @@ def runner(work_dir, queries, load_from=None, evaluator=ALL, **test_cfg):
     return VideoRunner.from_cfg(cfg)
 
 
-def test_against_a_bank_with_a_checkpoint(tmp_path):
+def test_against_a_gallery_with_a_checkpoint(tmp_path):
     torch.manual_seed(5)
     model = TinyEncoder()
     checkpoint = tmp_path / "trained.pth"
@@ -76,9 +78,9 @@ def test_against_a_bank_with_a_checkpoint(tmp_path):
     metrics = run.test()
 
     queries = extract_features(model, loader(ColourVideos(12)))
-    bank = extract_features(model, loader(ColourVideos(21, views=3)))
+    gallery = extract_features(model, loader(ColourVideos(21, views=3)))
     metrics_of = [KNN(k=3), Retrieval(ks=[1, 5]), FeatureStatistics()]
-    expected = compute_metrics(metrics_of, queries, bank)
+    expected = compute_metrics(metrics_of, queries, gallery)
     assert metrics == pytest.approx(expected)
     assert metrics["knn_top1"] == 1.0
 
@@ -92,7 +94,7 @@ def test_against_a_bank_with_a_checkpoint(tmp_path):
     assert (protocol["test"]["views"], protocol["bank"]["views"]) == (2, 3)
     assert protocol["protocols"]["knn"] == {"k": 3, "temperature": 0.07}
     np.testing.assert_allclose(load_features(tmp_path / "f.npz")[0].features, queries.features)
-    np.testing.assert_allclose(load_features(tmp_path / "f_bank.npz")[0].features, bank.features)
+    np.testing.assert_allclose(load_features(tmp_path / "f_bank.npz")[0].features, gallery.features)
 
 
 def test_random_initialisation_leaving_groups_out(tmp_path):
@@ -116,7 +118,7 @@ def test_random_initialisation_leaving_groups_out(tmp_path):
     assert written["failures"] == [["person1/class1.mp4", "cannot be decoded"]]
 
 
-def test_a_bad_file_stops_the_test(tmp_path):
+def test_an_unreadable_file_raises(tmp_path):
     run = runner(tmp_path, data(6, broken=[4]), group_pattern=r"person(\d+)")
     with pytest.raises(RuntimeError, match=r"person1/class1\.mp4"):
         run.test()
@@ -142,6 +144,13 @@ def test_metrics_that_need_no_gallery_need_none(tmp_path):
     assert set(run.test()) == {"feature_std", "effective_rank"}
 
 
+def test_validation_refuses_metrics_that_need_a_gallery(tmp_path):
+    run = runner(tmp_path, data(6), evaluator=[{"type": "FeatureStatistics"}])
+    with pytest.raises(ValueError, match=r"KNN, Retrieval of val_evaluator .* OnlineEvaluation"):
+        MultiViewValLoop(run, data(6), [KNN_3, {"type": "Retrieval"}])
+    assert MultiViewValLoop(run, data(6), [{"type": "FeatureStatistics"}]).out is None
+
+
 def test_two_metrics_of_one_name_are_refused(tmp_path):
     run = runner(tmp_path, data(18), evaluator=[KNN_3, KNN_3], group_pattern=r"person(\d+)")
     with pytest.raises(ValueError, match="two metrics of the evaluator give knn_top1"):
@@ -154,7 +163,7 @@ def test_eval_loaders_see_every_video_once_in_order(tmp_path):
     assert build_eval_dataloader(built) is built
 
 
-def test_bad_files_are_not_replaced_when_judging(tmp_path, repo):
+def test_unreadable_files_are_not_replaced_in_evaluation(tmp_path, repo):
     from helpers.videos import numbered_frames, write_video
 
     write_video(tmp_path / "a" / "1.mp4", numbered_frames(12))
@@ -175,6 +184,9 @@ def test_bad_files_are_not_replaced_when_judging(tmp_path, repo):
     with pytest.raises(ValueError, match="on_error='replace' would evaluate another"):
         replaced = {**dataset, "on_error": "replace"}
         build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": replaced})
+    with pytest.raises(ValueError, match="on_error='replace' would evaluate another"):
+        data_set = DATASETS.build({**dataset, "on_error": "replace"})  # built, so explicit
+        build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": data_set})
     skipping = {**dataset, "on_error": "skip"}
     built = build_eval_dataloader({"batch_size": 1, "num_workers": 0, "dataset": skipping})
     features = extract_features(TinyEncoder(), built)
@@ -188,7 +200,7 @@ def test_bad_files_are_not_replaced_when_judging(tmp_path, repo):
     json.dumps(described)
 
 
-def test_sets_whose_folders_number_classes_differently_are_refused():
+def test_sets_with_different_class_folders_are_refused():
     class Folder:
         def __init__(self, *classes):
             self.metainfo = {"classes": classes}
@@ -246,7 +258,7 @@ def tool(repo, tmp_path):
     return run
 
 
-def test_tool_judges_random_initialisation_and_checkpoints(tool, tmp_path):
+def test_tool_evaluates_random_initialisation_and_checkpoints(tool, tmp_path):
     status, written = tool("random", "--cfg-options", "test_evaluator.KNN.k=1")
     assert status == 0
     assert written["protocol"]["checkpoint"]["source"] == "random initialisation, seed 7"
@@ -254,16 +266,16 @@ def test_tool_judges_random_initialisation_and_checkpoints(tool, tmp_path):
 
     model = TinyEncoder()
     with torch.no_grad():
-        model.backbone[0].weight.zero_()  # a network that sees nothing
-    torch.save({"state_dict": model.state_dict()}, tmp_path / "blind.pth")
-    status, blind = tool(tmp_path / "blind.pth")
+        model.backbone[0].weight.zero_()  # constant features
+    torch.save({"state_dict": model.state_dict()}, tmp_path / "constant.pth")
+    status, constant = tool(tmp_path / "constant.pth")
     assert status == 0
-    assert blind["metrics"]["feature_std"] == pytest.approx(0, abs=1e-6)
+    assert constant["metrics"]["feature_std"] == pytest.approx(0, abs=1e-6)
     assert written["metrics"]["feature_std"] > 0.1
-    assert len(blind["protocol"]["checkpoint"]["sha256"]) == 64
+    assert len(constant["protocol"]["checkpoint"]["sha256"]) == 64
 
 
-def test_tool_names_what_is_wrong(tool, tmp_path, capsys):
+def test_tool_reports_errors(tool, tmp_path, capsys):
     torch.save({"state_dict": {"trunk.weight": torch.ones(1)}}, tmp_path / "other.pth")
     for arguments, message in (
         ((tmp_path / "other.pth",), "no backbone weight of the model is in"),
@@ -276,10 +288,11 @@ def test_tool_names_what_is_wrong(tool, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_table_is_readable():
-    text = format_table({"knn_top1": 0.5, "effective_rank": 3.25}, "title")
+def test_table_of_metrics():
+    text = format_table({"knn_top1": 0.5, "effective_rank": 1.0, "my_loss": 3.25}, "title")
     assert text.splitlines() == [
         "title",
         "  knn_top1          50.00 %",
-        "  effective_rank     3.25",
+        "  effective_rank     1.00",
+        "  my_loss            3.25",
     ]

@@ -1,4 +1,4 @@
-"""Files of class scores: kept, fused against numpy, turned into accuracies by hand."""
+"""Class scores: files, fusion against numpy, accuracies against known values."""
 
 import dataclasses
 
@@ -51,17 +51,17 @@ def shuffled(scores, order):
     )
 
 
-def test_what_is_saved_is_loaded(tmp_path):
+def test_saved_scores_are_loaded(tmp_path):
     scores = dataclasses.replace(score_set(0), failures=[("bad.mp4", "cannot be decoded")])
     path = tmp_path / "deep" / "s.npz"
     save_scores(path, scores, {"clips": 10})
-    loaded, protocol = load_scores(path)
+    loaded, provenance = load_scores(path)
     for name in ("values", "central", "labels", "indices"):
         assert torch.equal(getattr(loaded, name), getattr(scores, name)), name
     assert loaded.paths == scores.paths
     assert loaded.failures == scores.failures
     assert loaded.source == str(path)
-    assert protocol == {"clips": 10, "failures": [["bad.mp4", "cannot be decoded"]]}
+    assert provenance == {"clips": 10, "failures": [["bad.mp4", "cannot be decoded"]]}
     with np.load(path, allow_pickle=False) as stored:
         kinds = {name: stored[name].dtype.kind for name in stored.files}
     assert kinds == {
@@ -74,15 +74,15 @@ def test_what_is_saved_is_loaded(tmp_path):
     }
 
 
-def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
+def test_optional_arrays(tmp_path):
     save_scores(tmp_path / "s.npz", score_set(0, one_view=False))
     assert load_scores(tmp_path / "s.npz")[0].central is None
     arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
     np.savez(tmp_path / "o.npz", **arrays)
-    loaded, protocol = load_scores(tmp_path / "o.npz")
+    loaded, provenance = load_scores(tmp_path / "o.npz")
     assert loaded.scores.dtype == torch.float32
     assert loaded.indices.tolist() == [0, 1, 2]
-    assert (loaded.central, protocol) == (None, {})
+    assert (loaded.central, provenance) == (None, {})
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_one_view_scores_and_what_others_lack_are_optional(tmp_path):
         ({"scores": np.array([None])}, "is not a file of scores"),
     ],
 )
-def test_bad_files_are_named(tmp_path, changes, message):
+def test_invalid_files_raise_with_their_name(tmp_path, changes, message):
     arrays = {"scores": np.eye(3), "labels": np.arange(3), "paths": np.array(["a", "b", "c"])}
     arrays |= changes
     path = tmp_path / "bad.npz"
@@ -111,7 +111,7 @@ def test_bad_files_are_named(tmp_path, changes, message):
         load_scores(tmp_path / "none.npz")
 
 
-def test_a_set_holds_as_many_of_each():
+def test_lengths_must_match():
     one = torch.ones(2, 3)
     ids = torch.arange(2)
     with pytest.raises(ValueError, match="rows: 2 rows do not match 1 labels, 3 paths"):
@@ -121,7 +121,7 @@ def test_a_set_holds_as_many_of_each():
 
 
 @pytest.mark.parametrize("weights", [None, [1, 1, 1], [3, 0.5, 0]])
-def test_fusion_is_the_weighted_mean_of_videos_matched_by_path(weights):
+def test_fusion_equals_the_weighted_mean_of_videos_matched_by_path(weights):
     sets = [score_set(seed) for seed in range(3)]
     shares = np.array(weights or [1, 1, 1], dtype=float)
     shares /= shares.sum()
@@ -137,9 +137,9 @@ def test_fusion_is_the_weighted_mean_of_videos_matched_by_path(weights):
         assert getattr(fused, name).dtype == torch.float32
     assert fused.paths == sets[0].paths
     assert torch.equal(fused.labels, sets[0].labels)
-    turned = fuse_scores(mixed[::-1])  # the order of the first of them
-    assert turned.paths == sets[0].paths[::-1]
-    assert turned.indices.tolist() == list(range(9))[::-1]
+    reverse = fuse_scores(mixed[::-1])  # the order of the first of them
+    assert reverse.paths == sets[0].paths[::-1]
+    assert reverse.indices.tolist() == list(range(9))[::-1]
 
 
 def test_probabilities_are_averaged_not_logits():
@@ -161,7 +161,7 @@ def test_failures_are_joined():
     assert [path for path, _ in fuse_scores([a, b]).failures] == ["x", "y", "z"]
 
 
-def test_what_cannot_be_fused_is_named():
+def test_invalid_sets_raise():
     a, b = score_set(0, source="A.npz"), score_set(1, source="B.npz")
     with pytest.raises(ValueError, match="two or more sets of scores, got 1"):
         fuse_scores([a])
@@ -198,7 +198,7 @@ def test_what_cannot_be_fused_is_named():
         ([1, float("inf")], "finite"),
     ],
 )
-def test_bad_weights_are_named(weights, message):
+def test_invalid_weights_raise(weights, message):
     with pytest.raises(ValueError, match=message):
         fuse_scores([score_set(0), score_set(1)], weights)
 
@@ -207,7 +207,7 @@ def accuracies(rows):
     return compute_metrics([TopKAccuracy(), MeanClassAccuracy()], rows)
 
 
-def test_accuracies_by_hand():
+def test_accuracies_against_known_values():
     # Ranks of the true class: 1, 2, 6, 1 in all views; 6, 1, 1, 1 in one.
     labels = torch.tensor([0, 0, 1, 2])
     ranks = {"values": [1, 2, 6, 1], "central": [6, 1, 1, 1]}
@@ -216,8 +216,8 @@ def test_accuracies_by_hand():
         rows = torch.zeros(4, 6)
         for row, (label, rank) in enumerate(zip(labels.tolist(), wanted, strict=True)):
             others = [c for c in range(6) if c != label]
-            for place, c in enumerate([*others[: rank - 1], label, *others[rank - 1 :]]):
-                rows[row, c] = 6 - place
+            for position, c in enumerate([*others[: rank - 1], label, *others[rank - 1 :]]):
+                rows[row, c] = 6 - position
         values[name] = rows / 21
     scores = Rows(**values, labels=labels, indices=torch.arange(4), paths=list("abcd"))
     assert accuracies(scores) == pytest.approx(
@@ -237,7 +237,7 @@ def test_accuracies_by_hand():
     }
 
 
-def test_with_few_classes_all_are_in_the_top_five():
+def test_with_few_classes_top_five_is_one():
     metrics = accuracies(score_set(0, classes=4))
     assert metrics["top5"] == metrics["one_view_top5"] == 1.0
     assert metrics["top1"] < 1.0

@@ -1,4 +1,4 @@
-"""Readers for tests: of frames in memory, and with a library that is PyAV itself."""
+"""Readers for tests: of frames in memory, and a fallback reader that decodes by PyAV."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sce_video.datasets.readers.fallback_reader import FallbackReader
 
 
 class FramesReader:
-    """A video of given frames; records which ones were read."""
+    """A reader of given frames; records the indices of each read."""
 
     def __init__(self, frames: np.ndarray, fps: float = 10.0) -> None:
         self.frames = frames
@@ -23,12 +23,12 @@ class FramesReader:
 
 
 class SlowCopy(FallbackReader):
-    """A library that reads like PyAV; how long it takes is set by the test."""
+    """A fallback reader that decodes by PyAV; tests set how long it takes."""
 
     codecs = frozenset({"h264"})
 
     def _import(self) -> None:
-        """PyAV is there."""
+        """Nothing to import: PyAV is a dependency."""
 
     def _open(self, path: str, num_threads: int) -> int:
         self._library = AvReader(path)

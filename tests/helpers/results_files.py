@@ -1,4 +1,4 @@
-"""Result files for tests, as the tools write them."""
+"""Result files as written by the tools, for tests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def results(
     metrics, protocol, dataset, network="r3d18", frames=8, size=224, source=K400, split=None,
     benchmark=None, changes=None,
 ):  # fmt: skip
-    """The content of a results.json; ``changes`` of its protocol, None removes an entry."""
+    """The content of a results.json; ``changes`` to its protocol, None removes an entry."""
     one = dataset == "ssv2"
     stated = {
         "kind": "recognition",

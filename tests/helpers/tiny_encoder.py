@@ -1,4 +1,4 @@
-"""A tiny pretrained checkpoint, and losslessly coded videos."""
+"""A tiny pretrained checkpoint, and losslessly encoded videos."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.models.backbones import ResNet3dSlowPath
 
-#: Values that differ from all defaults, so that a setting that is not read is noticed.
+#: Values that differ from all defaults, so that tests detect a setting that is ignored.
 CONFIG = """
 data_preprocessor = dict(
     mean=(0.4, 0.45, 0.5), std=0.2, type='VideoDataPreprocessor',

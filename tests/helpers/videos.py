@@ -1,4 +1,4 @@
-"""Small videos for tests, encoded with PyAV; the frame numbers in them survive the compression."""
+"""Small videos for tests, encoded with PyAV, with frame numbers readable after compression."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""tools/fuse_scores.py: dumps of several tests to one table, one JSON file, one dump."""
+"""tools/fuse_scores.py: scores of several tests to a table, a JSON file and fused scores."""
 
 import hashlib
 import importlib.util
@@ -121,7 +121,7 @@ def test_without_one_view_scores(tool, files, tmp_path, capsys):
         ({"scores": np.array([None])}, ["bad.npz is not a file of scores"]),
     ],
 )
-def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):
+def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, messages):
     bad = write(tmp_path / "bad.npz", 5, **changes)
     assert tool.main([files[0], bad, "--out", str(tmp_path / "o.npz")]) == 1
     error = capsys.readouterr().err
@@ -131,7 +131,7 @@ def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):
     assert not (tmp_path / "o.npz").exists()
 
 
-def test_bad_arguments_are_named(tool, files, tmp_path, capsys):
+def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
     for arguments, message in (
         (files[:1], "two files of scores or more"),
         ([*files, "--weights", "1"], "1 weights for 2 files"),

@@ -434,7 +434,7 @@ def test_files_of_the_wrong_kind(run, root):
     assert status == 1 and "ava_val_v2.2.csv, line " in err and "person_id" in err
     proposals.write_bytes(pickle.dumps({"film,0902": os.getcwd}))
     status, _, err = run("--detections", proposals)
-    assert status == 1 and f"ava: {proposals} is no pickle of plain data: it wants" in err
+    assert status == 1 and f"ava: {proposals} is no pickle of plain data: it names" in err
     assert "getcwd" in err
     proposals.write_bytes(pickle.dumps([1, 2]))
     status, _, err = run("--detections", proposals)

@@ -1,4 +1,4 @@
-"""tools/probe.py: the numbers of the metrics from files, and what it refuses."""
+"""tools/probe.py: metrics of feature files, and invalid input."""
 
 import importlib.util
 import json
@@ -69,9 +69,9 @@ def test_both_protocols_by_default(tool, files, tmp_path, capsys):
     content = json.loads(out.read_text())
     metrics = content["metrics"]
     assert metrics["knn_top1"] == knn_by_hand(test, train, 7, 0.2)
-    queries, bank = load_features(test)[0], load_features(train)[0]
+    queries, gallery = load_features(test)[0], load_features(train)[0]
     expected = compute_metrics(
-        [KNN(k=7, temperature=0.2), LinearProbe(), FeatureStatistics()], queries, bank
+        [KNN(k=7, temperature=0.2), LinearProbe(), FeatureStatistics()], queries, gallery
     )
     assert metrics == pytest.approx(expected)
     assert 0.25 < metrics["linear_top1"] <= 1
@@ -110,7 +110,7 @@ def test_leaving_one_group_out(tool, files, tmp_path, capsys):
     assert "leaving out one of 3 groups" in capsys.readouterr().out
 
 
-def test_the_aliases_and_the_seed(tool, files):
+def test_option_aliases_and_the_seed(tool, files):
     args = tool.parse_args(["--query", files[0], "--bank", files[1], "--seed", "3"])
     assert (args.test, args.train) == files
     knn, linear, _ = tool.chosen_metrics(args)
@@ -126,7 +126,7 @@ def test_the_aliases_and_the_seed(tool, files):
         ({"classes": 3}, ["classes [3]", "not in the gallery"]),
     ],
 )
-def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, messages):
+def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, messages):
     bad = write(tmp_path / "bad.npz", 2, 20, "bad", **changes)
     assert tool.main(["--test", files[0], "--train", bad]) == 1
     error = capsys.readouterr().err
@@ -146,7 +146,7 @@ def test_training_on_test_videos_is_refused(tool, files, tmp_path, capsys):
     assert "test/person1_7.mp4" in error
 
 
-def test_bad_arguments_are_named(tool, files, tmp_path, capsys):
+def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
     for arguments, message in (
         (["--test", files[0]], "either --train, or --group-pattern"),
         (["--test", *files[:1], "--train", files[1], "--group-pattern", "x"], "either --train"),
@@ -166,7 +166,7 @@ def test_bad_arguments_are_named(tool, files, tmp_path, capsys):
         assert message in capsys.readouterr().err
 
 
-def test_the_global_random_state_has_no_part(tool, files, tmp_path):
+def test_the_global_random_state_is_not_used(tool, files, tmp_path):
     results = []
     for seed in (1, 2):
         torch.manual_seed(seed)

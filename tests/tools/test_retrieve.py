@@ -1,4 +1,4 @@
-"""tools/retrieve.py from files to table and JSON, against a loop in numpy."""
+"""tools/retrieve.py from feature files to table and JSON, against a loop in numpy."""
 
 import hashlib
 import importlib.util
@@ -43,12 +43,12 @@ def files(tmp_path):
     }
     text = np.array(json.dumps(protocol))
     query = write(tmp_path / "q.npz", 0, 24, protocol=text)
-    bank = write(tmp_path / "b.npz", 1, 60, start=100, protocol=text)
-    return query, bank
+    gallery = write(tmp_path / "b.npz", 1, 60, start=100, protocol=text)
+    return query, gallery
 
 
-def recall(query, bank, k, centred):
-    q, b = np.load(query), np.load(bank)
+def recall(query, gallery, k, centred):
+    q, b = np.load(query), np.load(gallery)
     x, y = (f["features"].astype(np.float32).astype(float) for f in (q, b))
     if centred:
         x, y = x - x.mean(0), y - y.mean(0)
@@ -62,14 +62,14 @@ def recall(query, bank, k, centred):
 
 
 def test_table_and_json(tool, files, tmp_path, capsys):
-    query, bank = files
+    query, gallery = files
     out = tmp_path / "deep" / "r.json"
-    arguments = ["--query", query, "--bank", bank, "--ks", "5", "1", "3", "--json", str(out)]
+    arguments = ["--query", query, "--bank", gallery, "--ks", "5", "1", "3", "--json", str(out)]
     assert tool.main([*arguments, "--block", "5", "--bank-block", "7"]) == 0
     content = json.loads(out.read_text())
     assert out.read_text().endswith("}\n")
     for name, prefix in (("centred", "retrieval"), ("plain", "retrieval_plain")):
-        expected = {f"R@{k}": recall(query, bank, k, name == "centred") for k in (1, 3, 5)}
+        expected = {f"R@{k}": recall(query, gallery, k, name == "centred") for k in (1, 3, 5)}
         assert content[name] == pytest.approx(expected)
         assert list(content[name]) == ["R@1", "R@3", "R@5"]
         for k in (1, 3, 5):
@@ -86,10 +86,10 @@ def test_table_and_json(tool, files, tmp_path, capsys):
     assert "note" not in printed
 
 
-def test_the_protocol_says_what_the_figures_depend_on(tool, files, tmp_path):
-    query, bank = files
+def test_the_results_have_their_provenance(tool, files, tmp_path):
+    query, gallery = files
     out = tmp_path / "r.json"
-    assert tool.main(["--query", query, "--bank", bank, "--json", str(out)]) == 0
+    assert tool.main(["--query", query, "--bank", gallery, "--json", str(out)]) == 0
     content = json.loads(out.read_text())
     protocol = content["protocol"]
     expected = {
@@ -110,7 +110,7 @@ def test_the_protocol_says_what_the_figures_depend_on(tool, files, tmp_path):
         "queries_of_unseen_classes": 0,
     }
     assert {name: protocol[name] for name in expected} == expected
-    for name, path in (("query", query), ("bank", bank)):
+    for name, path in (("query", query), ("bank", gallery)):
         with open(path, "rb") as file:
             content_of_file = file.read()
         described = protocol[name]
@@ -152,11 +152,14 @@ def test_a_copy_of_the_file_and_files_that_overlap(tool, files, tmp_path, capsys
     assert "4 of 24 queries are in" in capsys.readouterr().out
 
 
-def test_neighbours_are_kept(tool, files, tmp_path):
-    query, bank = files
+def test_neighbours_are_written(tool, files, tmp_path):
+    query, gallery = files
     out = tmp_path / "n.npz"
-    assert tool.main(["--query", query, "--bank", bank, "--ks", "3", "--neighbours", str(out)]) == 0
-    stored, q, b = np.load(out), np.load(query), np.load(bank)
+    assert (
+        tool.main([*["--query", query, "--bank", gallery, "--ks", "3"], "--neighbours", str(out)])
+        == 0
+    )
+    stored, q, b = np.load(out), np.load(query), np.load(gallery)
     assert stored["paths"].tolist() == q["paths"].tolist()
     x = q["features"] / np.linalg.norm(q["features"], axis=1, keepdims=True)
     y = b["features"] / np.linalg.norm(b["features"], axis=1, keepdims=True)
@@ -172,10 +175,10 @@ def test_neighbours_are_kept(tool, files, tmp_path):
 def test_notes_on_classes_and_checkpoints(tool, files, tmp_path, capsys):
     query, _ = files
     other = np.array(json.dumps({"checkpoint": {"path": "d.pth", "sha256": "b" * 64}}))
-    bank = write(tmp_path / "o.npz", 1, 60, start=100, classes=4, protocol=other)
-    assert tool.main(["--query", query, "--bank", bank]) == 0
+    gallery = write(tmp_path / "o.npz", 1, 60, start=100, classes=4, protocol=other)
+    assert tool.main(["--query", query, "--bank", gallery]) == 0
     printed = capsys.readouterr().out
-    assert "4 of 24 queries have a class that" in printed
+    assert "4 of 24 queries have a class not in" in printed
     assert "different checkpoints" in printed
     assert "aaaaaaaaaaaa" in printed
     assert "bbbbbbbbbbbb" in printed
@@ -193,7 +196,7 @@ def test_notes_on_classes_and_checkpoints(tool, files, tmp_path, capsys):
         ({"features": np.array([[None]])}, r"bad\.npz is not a feature file"),
     ],
 )
-def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, message):
+def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, message):
     bad = write(tmp_path / "bad.npz", 5, 20, start=100, **changes)
     assert tool.main(["--query", files[0], "--bank", bad]) == 1
     error = capsys.readouterr().err
@@ -202,16 +205,16 @@ def test_bad_files_are_named(tool, files, tmp_path, capsys, changes, message):
     assert re.search(message, error), error
 
 
-def test_bad_arguments_are_named(tool, files, tmp_path, capsys, monkeypatch):
-    query, bank = files
-    pair = ["--query", query, "--bank", bank]
+def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys, monkeypatch):
+    query, gallery = files
+    pair = ["--query", query, "--bank", gallery]
     for arguments, message in (
         (["--query", query, "--bank", str(tmp_path / "none.npz")], "none.npz"),
-        (["--query", str(tmp_path / "none.npz"), "--bank", bank], "none.npz"),
+        (["--query", str(tmp_path / "none.npz"), "--bank", gallery], "none.npz"),
         ([*pair, "--ks", "0", "1"], "ranks of 1 or more, got (0, 1)"),
         ([*pair, "--block", "0"], "blocks must be 1 row or more"),
         ([*pair, "--json", query], "q.npz is an input"),
-        ([*pair, "--neighbours", bank], "b.npz is an input"),
+        ([*pair, "--neighbours", gallery], "b.npz is an input"),
         ([*pair, "--neighbours", "n.npy"], "writes a .npz file, got n.npy"),
     ):
         assert tool.main(arguments) == 1, arguments
@@ -236,6 +239,6 @@ def test_faiss_gives_the_same(tool, files, tmp_path):
     assert results[1]["protocol"]["backend"] == "faiss"
 
 
-def test_aliases_of_the_probe_are_taken(tool, files):
+def test_option_names_of_the_probe_work(tool, files):
     args = tool.parse_args(["--test", files[0], "--train", files[1]])
     assert (args.query, args.bank) == files

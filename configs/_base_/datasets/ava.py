@@ -1,6 +1,6 @@
-# AVA v2.2 as tools/data/ava.py leaves it: key frames of 235 and 64 films, person boxes given.
-# Training sees the ground truth and detections on it, testing the detections of score 0.9 and
-# more. No pipelines: those are the recipe's.
+# AVA v2.2 as prepared by tools/data/ava.py: key frames of 235 and 64 films with person boxes.
+# Training uses the ground truth and detections that match it, testing the detections of score 0.9
+# or more. Recipes add the pipelines.
 train_dataloader = dict(
     batch_size=8,
     num_workers=8,
@@ -17,7 +17,7 @@ train_dataloader = dict(
         min_score=0.9,
     ),
 )
-# One at a time: test frames keep their shape, which differs from film to film.
+# One sample per batch: test frames keep their shape, which differs between films.
 test_dataloader = dict(
     batch_size=1,
     num_workers=8,

@@ -1,5 +1,5 @@
-# HMDB51 as tools/data/hmdb51.py leaves it: three official splits; tools/finetune_splits.py puts the
-# others in the place of split1.
+# HMDB51 as prepared by tools/data/hmdb51.py: three official splits; tools/finetune_splits.py
+# replaces split1 by each of the others.
 _base_ = "./recognition.py"
 
 split = 1

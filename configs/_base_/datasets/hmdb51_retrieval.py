@@ -1,4 +1,4 @@
-# HMDB51, split 1, for retrieval, as tools/data/hmdb51.py leaves it.
+# HMDB51, split 1, for retrieval, as prepared by tools/data/hmdb51.py.
 _base_ = "./retrieval.py"
 
 split = 1

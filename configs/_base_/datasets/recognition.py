@@ -1,5 +1,5 @@
-# Classification: what the data sets share. A child names data_root and lists; pipelines are the
-# recipe's.
+# Settings that all classification data sets share. A child sets data_root and lists, recipes add
+# the pipelines.
 train_dataloader = dict(
     batch_size=64,
     num_workers=8,
@@ -10,7 +10,7 @@ train_dataloader = dict(
     collate_fn=dict(type="sce_video.collate_views"),
     dataset=dict(type="VideoDataset"),
 )
-# One view of each test video, to watch a training; the last checkpoint is what is tested.
+# Validation during training: one view of each test video. The last checkpoint is tested.
 val_dataloader = dict(
     batch_size=16, num_workers=8, dataset=dict(type="VideoDataset", on_error="skip")
 )

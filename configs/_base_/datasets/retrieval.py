@@ -1,6 +1,6 @@
-# Retrieval: the test videos are the queries, the training videos the gallery. retrieval_r1, ... are
-# of centred features (queries and gallery each by their own mean, as in the authors' code);
-# retrieval_plain_r1, ... are not centred. A child names data_root and lists.
+# Retrieval: the test videos are the queries, the training videos the gallery. retrieval_r1, ... use
+# centred features (queries and gallery each by their own mean, as in the authors' code,
+# juliendenize/eztorch); retrieval_plain_r1, ... are not centred. A child sets data_root and lists.
 test_dataloader = dict(
     batch_size=2,
     num_workers=8,

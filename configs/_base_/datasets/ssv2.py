@@ -1,4 +1,4 @@
-# Something-Something v2 as tools/data/ssv2.py leaves it; tested on the validation set, since the
+# Something-Something v2 as prepared by tools/data/ssv2.py; tested on the validation set, since the
 # test set has no labels.
 _base_ = "./recognition.py"
 

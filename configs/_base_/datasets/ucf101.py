@@ -1,5 +1,5 @@
-# UCF101 as tools/data/ucf101.py leaves it: three official splits; tools/finetune_splits.py puts the
-# others in the place of split1.
+# UCF101 as prepared by tools/data/ucf101.py: three official splits; tools/finetune_splits.py
+# replaces split1 by each of the others.
 _base_ = "./recognition.py"
 
 split = 1

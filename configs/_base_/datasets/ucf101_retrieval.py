@@ -1,4 +1,4 @@
-# UCF101, split 1, for retrieval, as tools/data/ucf101.py leaves it.
+# UCF101, split 1, for retrieval, as prepared by tools/data/ucf101.py.
 _base_ = "./retrieval.py"
 
 split = 1

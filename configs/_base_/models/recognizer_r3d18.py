@@ -1,5 +1,5 @@
-# ResNet3D-18 (tab:r3d) under mmaction2's recogniser and head. pretrained: the checkpoint whose
-# backbone is taken (tools/train.py --pretrained).
+# ResNet3D-18 (tab:r3d) with mmaction2's recogniser and head. pretrained: the checkpoint from which
+# the backbone is loaded (tools/train.py --pretrained).
 model = dict(
     type="Recognizer3D",
     backbone=dict(type="ResNet3dSlowPath", depth=18, channels_last=False),

@@ -1,6 +1,6 @@
-# Something-Something v2, 8 frames, one from each equal segment of the video: random places, short
-# side U(256, 320), random crop 224 for training; centres, 1 clip x 1 crop of 256 for testing.
-# No flip anywhere: left and right are in the labels. (SlowFast, datasets/ssv2.py.)
+# Something-Something v2, 8 frames, one from each equal segment of the video: random frames, short
+# side U(256, 320), random crop 224 in training; central frames, 1 clip x 1 crop of 256 in testing.
+# No flip: labels tell left from right (facebookresearch/SlowFast, datasets/ssv2.py).
 train_pipeline = [
     dict(type="OpenVideo"),
     dict(type="RandomSegmentClip", num_frames=8),

@@ -1,5 +1,5 @@
 # 200 epochs of LARS, 2.4 x batch/256, 35 epochs of warm-up, cosine to 0 (paper, appendix D.3;
-# authors' code, juliendenize/eztorch). Schedules of a method's own numbers stand in its recipe.
+# authors' code, juliendenize/eztorch). Recipes set the schedules of a method's parameters.
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,5 +1,5 @@
-# Supervised from random weights. The paper gives no optimiser for it: 200 epochs as in pretraining,
-# the rest is SlowFast's for Kinetics (lr 0.1 at batch 64, weight decay 1e-4, warm-up 34, cosine).
+# Supervised from random weights. The paper names no optimiser: 200 epochs as in pretraining, the
+# rest as SlowFast's on Kinetics (lr 0.1 at batch 64, weight decay 1e-4, warm-up 34, cosine).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=10)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

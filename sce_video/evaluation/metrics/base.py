@@ -96,7 +96,7 @@ class RowMetric(BaseMetric):
         """The metrics of all collected samples; called by mmengine's own test loop.
 
         Raises:
-            ValueError: the metric needs a gallery.
+            ValueError: the metric needs a gallery, or nothing was collected.
         """
         if self.needs_gallery:
             raise ValueError(
@@ -104,6 +104,8 @@ class RowMetric(BaseMetric):
                 "have: test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader=...)"
             )
         count = len(results)
+        if count == 0:
+            raise ValueError(f"{type(self).__name__}: no data samples to evaluate")
         rows = Rows(
             values=torch.stack([value for value, _ in results]),
             labels=torch.tensor([label for _, label in results]),

@@ -1,4 +1,4 @@
-"""AVA's mAP against values worked out by hand, a plain loop, and mmaction2's evaluation.
+"""AVA's mAP against known values, a plain loop, and mmaction2's evaluation.
 
 Boxes of the hand-made cases are 10 wide and 10 high unless said. ``at(x)`` begins at ``x``: two of
 them ``d`` apart overlap by ``(10 - d) / (10 + d)``, so 3 apart is 7/13 = 0.54, 4 apart 6/14 = 0.43.
@@ -54,7 +54,7 @@ def ap_of_bend(ground_truth, detections, **options):
 # -- by hand ----------------------------------------------------------------------------------
 
 
-def test_hits_and_false_alarms_over_two_key_frames():
+def test_true_and_false_positives_over_two_key_frames():
     """Four boxes; ranked: .9 hit, .8 miss, .7 hit, .6 miss, .5 hit; one box is never found.
 
     recall     1/4   1/4   2/4   2/4   3/4
@@ -83,7 +83,7 @@ def test_precision_is_made_monotone_from_the_right():
     assert ap_of_bend(ground_truth, detections) == pytest.approx(3 / 4, abs=1e-12)
 
 
-def test_the_second_detection_of_a_box_is_a_false_alarm():
+def test_the_second_detection_of_a_box_is_a_false_positive():
     """One box of two is found twice, then the other: hit, miss, hit: (1 + 2/3) / 2.
 
     The worse of the two lies better on the box; the score decides all the same.
@@ -93,7 +93,7 @@ def test_the_second_detection_of_a_box_is_a_false_alarm():
     assert ap_of_bend(ground_truth, detections) == pytest.approx((1 + 2 / 3) / 2, abs=1e-12)
 
 
-def test_a_detection_is_of_the_box_it_overlaps_most_and_of_no_other():
+def test_a_detection_is_assigned_only_to_the_box_it_overlaps_most():
     """Two boxes 2 apart, both best overlapped by the first (0 and 0.5 away: 1.5 from the second).
 
     The second detection overlaps the second box by 8.5 / 11.5 = 0.74, but the first by 0.90: it is
@@ -104,7 +104,7 @@ def test_a_detection_is_of_the_box_it_overlaps_most_and_of_no_other():
     assert ap_of_bend(ground_truth, detections) == pytest.approx(1 / 2, abs=1e-12)
 
 
-def test_the_most_overlapped_box_not_just_one_of_them():
+def test_a_detection_above_the_threshold_of_two_boxes_takes_the_best():
     """Boxes at 0 and 3. The detection at 0 is of the first (the second: 0.54), that at 4 of the
     second (the first: 0.43): both hit. Were the first one of the second box, only one would.
 
@@ -179,7 +179,7 @@ def test_mean_is_over_scored_actions_with_ground_truth():
 
 
 def test_excluded_and_unlisted_key_frames_are_left_out():
-    """In 903 there is a false alarm of .9; where 903 counts, precision is 1/2 at the hit."""
+    """Second 903 has a false positive of score .9; where it counts, precision is 1/2 at the hit."""
     hit, miss = found((at(0), {1: 0.5})), found((at(100), {1: 0.9}))
     detections = {("film", 902): hit, ("film", 903): miss}
     listed = {("film", 902): truth((at(0), [1]))}
@@ -203,7 +203,7 @@ def test_detections_without_area_are_left_out():
     assert result.per_class[1] == 1.0 and result.ignored == 3
 
 
-def test_two_boxes_alike_are_two():
+def test_two_identical_boxes_count_twice():
     """Two persons with one box: the second can never be found. One hit of two boxes."""
     twice = {("film", 902): truth((at(0), [1]), (at(0), [1]))}
     detections = {("film", 902): found((at(0), {1: 0.9}), (at(0), {1: 0.8}))}
@@ -212,7 +212,7 @@ def test_two_boxes_alike_are_two():
     assert ap_of_bend({("film", 902): truth((at(0), [1, 1]))}, detections) == 0.5
 
 
-def test_nothing_found_and_nothing_there():
+def test_no_detections_and_no_ground_truth():
     result = evaluate_ava({("film", 902): truth((at(0), [1]))}, {}, ACTIONS)
     assert result.per_class[1] == 0.0 and result.mAP == 0.0
     assert math.isnan(evaluate_ava({}, {}, ACTIONS).mAP)
@@ -253,13 +253,13 @@ def test_table_lists_best_first():
         ([[0, 0, 1, 1]], np.full((1, 80), np.inf), r"a score is NaN or \+inf"),
     ],
 )
-def test_faulty_detections_are_named(boxes, table, message):
+def test_invalid_detections_raise(boxes, table, message):
     ground_truth = {("film", 902): truth((at(0), [1]))}
     with pytest.raises(ValueError, match="video film, second 902: .*" + message):
         evaluate_ava(ground_truth, {("film", 902): (np.array(boxes), table)}, ACTIONS)
 
 
-def test_faulty_ground_truth_is_named():
+def test_invalid_ground_truth_raises():
     with pytest.raises(ValueError, match="video film, second 902: 1 boxes but 2 lists"):
         evaluate_ava({("film", 902): (np.array([at(0)]), [[1], [3]])}, {}, ACTIONS)
     with pytest.raises(ValueError, match="second 902: a ground-truth box has inverted corners"):
@@ -305,7 +305,7 @@ def random_set(seed, grid=None, num_actions=12):
 
 
 def loop_ap(ground_truth, detections, action, iou=0.5):
-    """The official rules, word for word, a detection at a time."""
+    """The official rules, one detection at a time."""
     listed, count = [], 0
     for key in sorted(ground_truth):
         boxes, labels = ground_truth[key]
@@ -354,7 +354,7 @@ def test_random_sets_agree_with_a_loop(seed, grid):
 
 
 class _OneProcess:
-    """In place of the 32 processes that mmaction2's evaluation starts."""
+    """Replaces the 32 processes that mmaction2's evaluation starts."""
 
     def __init__(self, *_):
         pass
@@ -364,7 +364,7 @@ class _OneProcess:
 
 
 def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions, excluded=()):
-    """Mean and printed figures of mmaction2's evaluation, by way of its files."""
+    """mAP and printed per-class values of mmaction2's evaluation, computed from its files."""
     monkeypatch.setattr(multiprocessing, "Pool", _OneProcess)
     scored = [action for action in actions if action.scored]
     lines = [f'item {{\n  name: "{a.name}"\n  id: {a.id}\n}}\n' for a in scored]
@@ -391,7 +391,7 @@ def mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, action
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")  # of mmaction2's groups of actions
 @pytest.mark.parametrize("seed", range(5, 9))
 def test_random_sets_agree_with_mmaction2(seed, tmp_path, monkeypatch, capsys):
-    """Without key frames that have no scored action: mmaction2 passes over their detections."""
+    """Without key frames that have no scored action: mmaction2 ignores their detections."""
     ground_truth, detections, actions = random_set(seed)
     scored = {action.id for action in actions if action.scored}
     ground_truth = {
@@ -399,15 +399,15 @@ def test_random_sets_agree_with_mmaction2(seed, tmp_path, monkeypatch, capsys):
         for key, value in ground_truth.items()
         if any(scored & set(labels) for labels in value[1])
     }
-    mean, figures = mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions)
+    mean, per_class = mmaction2_ap(tmp_path, monkeypatch, capsys, ground_truth, detections, actions)
     result = evaluate_ava(ground_truth, detections, actions)
     assert result.mAP == pytest.approx(mean, abs=1e-9) and 0.01 < mean < 0.9
-    assert figures == {i: pytest.approx(value, abs=6e-5) for i, value in result.per_class.items()}
+    assert per_class == {i: pytest.approx(value, abs=6e-5) for i, value in result.per_class.items()}
 
 
 @pytest.mark.filterwarnings("ignore:Mean of empty slice")
 def test_excluded_key_frames_agree_with_mmaction2(tmp_path, monkeypatch, capsys):
-    """mmaction2 counts the boxes of excluded key frames as not found: here they have none."""
+    """mmaction2 counts the boxes of excluded key frames as missed, so here they have none."""
     ground_truth, detections, actions = random_set(3)
     scored = {action.id for action in actions if action.scored}
     ground_truth = {
@@ -437,7 +437,7 @@ def test_average_precision_agrees_with_mmaction2(seed):
 # -- files ------------------------------------------------------------------------------------
 
 
-def test_results_survive_the_csv_file(tmp_path):
+def test_results_are_read_back_from_the_csv_file(tmp_path):
     ground_truth, detections, actions = random_set(0)
     ground_truth = {key: (boxes / 3, own) for key, (boxes, own) in ground_truth.items()}
     detections = {
@@ -458,7 +458,7 @@ def test_results_survive_the_csv_file(tmp_path):
     )
 
 
-def test_the_official_form(tmp_path):
+def test_the_official_csv_form(tmp_path):
     path = tmp_path / "found.csv"
     detections = {
         ("b", 1000): found(([0, 0, 0.5, 1], {3: 0.25, 1: 0.5})),
@@ -473,7 +473,7 @@ def test_the_official_form(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["found.csv"]
 
 
-def test_a_row_that_comes_twice_is_a_second_detection(tmp_path):
+def test_a_repeated_row_is_a_second_detection(tmp_path):
     path = tmp_path / "found.csv"
     path.write_text("a,0902,0,0,1,1,1,0.5\n\na,0902,0,0,1,1,3,0.25\na,0902,0,0,1,1,1,0.125\n")
     ((boxes, table),) = read_result_csv(path).values()
@@ -495,14 +495,14 @@ def test_a_row_that_comes_twice_is_a_second_detection(tmp_path):
         "a",
     ],
 )
-def test_a_row_of_another_form_is_named(tmp_path, row):
+def test_a_malformed_row_raises(tmp_path, row):
     path = tmp_path / "found.csv"
     path.write_text(f"a,0902,0,0,1,1,1,0.5\n{row}\n")
     with pytest.raises(ValueError, match=r"found\.csv, line 2: .* is not video,timestamp"):
         read_result_csv(path)
 
 
-def test_actions_survive_their_file(tmp_path):
+def test_actions_are_read_back_from_their_file(tmp_path):
     path = tmp_path / "ava_actions.json"
     path.write_text(format_actions(ACTIONS))
     assert read_actions(path) == ACTIONS
@@ -526,7 +526,7 @@ def test_actions_survive_their_file(tmp_path):
         ),
     ],
 )
-def test_faulty_actions_are_named(tmp_path, text, message):
+def test_malformed_actions_raise(tmp_path, text, message):
     path = tmp_path / "ava_actions.json"
     path.write_text(text)
     with pytest.raises(ValueError, match=rf"ava_actions\.json.*{message}"):

@@ -1,4 +1,4 @@
-"""Weighted kNN against one query at a time in plain Python."""
+"""Weighted kNN against a loop over queries in plain Python."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_a_tiny_temperature_does_not_overflow():
     assert scores.argmax(dim=1).tolist() == [0, 1, 2]
 
 
-def test_leave_one_out_does_not_vote_for_itself():
+def test_with_unique_groups_a_query_does_not_vote_for_itself():
     # Every item's twin has the other label: with itself all right, without itself all wrong.
     features = torch.eye(4).repeat_interleave(2, dim=0)
     labels = torch.tensor([0, 1] * 4)
@@ -58,7 +58,7 @@ def test_leave_one_out_does_not_vote_for_itself():
     assert top_k_accuracy(without, labels, (1,))[1] == 0.0
 
 
-def test_whole_groups_do_not_vote():
+def test_the_querys_group_does_not_vote():
     features = torch.tensor([[1.0, 0.0], [1.0, 0.1], [0.9, 0.2], [0.0, 1.0]])
     labels = torch.tensor([0, 0, 1, 1])
     groups = torch.tensor([0, 0, 1, 1])
@@ -66,12 +66,12 @@ def test_whole_groups_do_not_vote():
     assert scores.argmax(dim=1).tolist() == [1, 1, 0, 0]
 
 
-def test_a_class_without_votes_is_never_found():
+def test_a_class_without_votes_is_never_a_hit():
     scores = knn_scores(torch.eye(2), torch.eye(2), torch.tensor([3, 4]), k=1)
     assert top_k_accuracy(scores, torch.tensor([0, 0]), (5,))[5] == 0.0
 
 
-def test_bad_input_is_named():
+def test_invalid_input_raises():
     x, y = torch.eye(3), torch.arange(3)
     with pytest.raises(ValueError, match="temperature must be positive, got 0"):
         knn_scores(x, x, y, temperature=0)

@@ -1,4 +1,4 @@
-"""The probe against scipy on a loss written down independently, and what it must not look at."""
+"""The probe against scipy with an independent loss, and its independence of test features."""
 
 import numpy as np
 import pytest
@@ -51,7 +51,7 @@ def test_equals_scipy(l2):
     np.testing.assert_allclose(bias.numpy(), expected_bias, atol=2e-4)
 
 
-def test_the_whole_probe_is_that_fit_on_standardised_features():
+def test_the_probe_is_the_fit_on_standardised_features():
     x, y = clusters(80, spread=3.0)
     x = x * torch.tensor([1.0, 10.0, 0.1, 1.0, 1.0, 1.0]) + 5
     probe = fit_linear_probe(x, y, l2_grid=(0.03,))
@@ -71,7 +71,7 @@ def test_separable_classes_are_learned_and_generalise():
     assert mean_class_accuracy(scores, test_y) == 1.0
 
 
-def test_labels_without_meaning_are_not_learned():
+def test_random_labels_are_not_learned():
     x, _ = clusters(400, classes=1)
     labels = torch.randint(0, 4, (800,), generator=torch.Generator().manual_seed(5))
     test_x, _ = clusters(400, classes=1, seed=1)
@@ -79,7 +79,7 @@ def test_labels_without_meaning_are_not_learned():
     assert top_k_accuracy(scores, labels[400:], (1,))[1] == pytest.approx(0.25, abs=0.08)
 
 
-def test_the_weight_decay_is_the_best_on_the_validation_part():
+def test_the_weight_decay_is_the_best_on_the_validation_split():
     x, y = clusters(120, size=40, spread=6.0)
     grid = (1e-4, 1e-2, 1.0)
     probe = fit_linear_probe(x, y, l2_grid=grid, val_fraction=0.25, seed=3)
@@ -94,7 +94,7 @@ def test_the_weight_decay_is_the_best_on_the_validation_part():
     assert probe.validation[probe.l2] == max(expected.values())
 
 
-def test_the_test_set_steers_nothing():
+def test_test_features_do_not_influence_the_fit():
     x, y = clusters(80, spread=3.0)
     test_x, test_y = clusters(40, spread=3.0, seed=1)
 
@@ -114,7 +114,7 @@ def test_the_test_set_steers_nothing():
     assert linear(changed) == top_k_accuracy(alone.scores(changed), test_y, (1,))[1]
 
 
-def test_deterministic_and_without_the_global_random_state():
+def test_deterministic_and_independent_of_the_global_random_state():
     x, y = clusters(60, spread=3.0)
     torch.manual_seed(0)
     before = torch.get_rng_state()
@@ -126,7 +126,7 @@ def test_deterministic_and_without_the_global_random_state():
     assert first.l2 == second.l2
 
 
-def test_stratified_split_shares_out_every_class():
+def test_stratified_split_splits_every_class():
     labels = torch.tensor([0] * 10 + [1] * 5 + [2] * 2 + [3])
     train, held = stratified_split(labels, 0.2, 0)
     assert sorted(train.tolist() + held.tolist()) == list(range(18))
@@ -154,13 +154,13 @@ def test_labels_need_not_be_consecutive():
     assert torch.isneginf(scores[:, [0, 2, 3, 5, 7, 8, 10, 11]]).all()
 
 
-def test_one_sample_per_class_takes_the_middle_of_the_grid():
+def test_with_one_sample_per_class_the_middle_of_the_grid_is_used():
     probe = fit_linear_probe(torch.eye(3), torch.arange(3), l2_grid=(0.001, 0.1, 1.0))
     assert probe.l2 == 0.1
     assert probe.validation == {}
 
 
-def test_bad_input_is_named():
+def test_invalid_input_raises():
     x, y = clusters(8)
     with pytest.raises(ValueError, match=r"all labels are \[2\]"):
         fit_linear_probe(x, torch.full((8,), 2))

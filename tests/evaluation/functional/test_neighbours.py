@@ -28,7 +28,7 @@ def brute_force(queries, gallery, k, query_groups=None, gallery_groups=None):
 
 
 @pytest.mark.parametrize(("block", "gallery_block"), [(1024, 65536), (4, 7), (1, 1), (3, 50)])
-def test_blocks_change_nothing(block, gallery_block):
+def test_block_sizes_do_not_change_the_result(block, gallery_block):
     generator = torch.Generator().manual_seed(0)
     queries = torch.randn(11, 6, generator=generator)
     gallery = torch.randn(50, 6, generator=generator)
@@ -48,7 +48,7 @@ def test_ties_go_to_the_lower_index(gallery_block):
     assert slots.tolist() == [[1, 3, 4, 6], [2, 7, 0, 1], [0, 5, 1, 2]]
 
 
-def test_ties_within_the_neighbours_are_in_order_too():
+def test_ties_among_the_neighbours_are_in_index_order():
     generator = torch.Generator().manual_seed(4)
     # A row of the gallery picks one entry of the query: similarities are exact, with many ties.
     picked = torch.randint(0, 16, (4000,), generator=generator)
@@ -61,7 +61,7 @@ def test_ties_within_the_neighbours_are_in_order_too():
             np.testing.assert_array_equal(slots.numpy(), order)
 
 
-def test_groups_leave_out_the_querys_own():
+def test_rows_of_the_querys_own_group_are_excluded():
     generator = torch.Generator().manual_seed(1)
     features = torch.randn(20, 5, generator=generator)
     groups = torch.arange(20) // 4
@@ -74,7 +74,7 @@ def test_groups_leave_out_the_querys_own():
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
 
 
-def test_ids_leave_out_the_item_itself_but_not_its_twin():
+def test_unique_ids_exclude_the_query_itself_but_not_its_duplicate():
     features = torch.randn(6, 4, generator=torch.Generator().manual_seed(2))
     features[5] = features[0]
     ids = torch.arange(6)
@@ -83,7 +83,7 @@ def test_ids_leave_out_the_item_itself_but_not_its_twin():
     assert slots[5] == 0
 
 
-def test_too_few_allowed_rows_are_marked():
+def test_unused_slots_have_similarity_minus_infinity():
     groups = torch.tensor([0, 0, 1])
     values, _ = nearest_neighbours(
         torch.eye(3), torch.eye(3), 3, query_groups=groups, gallery_groups=groups
@@ -91,7 +91,7 @@ def test_too_few_allowed_rows_are_marked():
     assert torch.isneginf(values).sum(dim=1).tolist() == [2, 2, 1]
 
 
-def test_bad_input_is_named():
+def test_invalid_input_raises():
     good = torch.ones(3, 4)
     with pytest.raises(ValueError, match="queries have 4 dimensions, the gallery 5"):
         nearest_neighbours(good, torch.ones(3, 5), 1)
@@ -111,7 +111,7 @@ def test_bad_input_is_named():
         check_features(torch.ones(0, 4), "gallery")
 
 
-def test_a_bank_of_many_blocks_in_any_order_of_similarity():
+def test_many_blocks_in_any_order_of_similarity():
     # Ascending: every block is better than all before it. Descending: the first block stays.
     generator = torch.Generator().manual_seed(5)
     query = torch.tensor([[1.0, 0.0]])
@@ -126,7 +126,7 @@ def test_a_bank_of_many_blocks_in_any_order_of_similarity():
             np.testing.assert_allclose(values[0], angles[:k].cos(), atol=1e-6)
 
 
-def test_ties_with_the_last_place_in_a_later_block_keep_the_lower_index():
+def test_ties_at_rank_k_in_a_later_block_keep_the_lower_index():
     gallery = torch.eye(3)[torch.tensor([0, 1, 0, 1, 0, 0, 1, 0])]
     for gallery_block in (1, 2, 3, 8):
         _, slots = nearest_neighbours(torch.eye(3)[:1], gallery, 3, gallery_block=gallery_block)
@@ -135,7 +135,7 @@ def test_ties_with_the_last_place_in_a_later_block_keep_the_lower_index():
         assert slots.tolist() == [[0, 2, 4, 5, 7, 1, 3]]
 
 
-def test_means_are_taken_off_before_the_norm():
+def test_means_are_subtracted_before_normalisation():
     generator = torch.Generator().manual_seed(6)
     queries = torch.randn(9, 5, generator=generator) + 3
     gallery = torch.randn(40, 5, generator=generator) - 2
@@ -148,7 +148,7 @@ def test_means_are_taken_off_before_the_norm():
     np.testing.assert_allclose(values.numpy(), expected, atol=1e-6)
 
 
-def test_the_features_given_stay_as_they_are():
+def test_input_features_are_not_modified():
     queries = torch.randn(5, 3, generator=torch.Generator().manual_seed(7))
     gallery = torch.randn(8, 3, generator=torch.Generator().manual_seed(8))
     before = queries.clone(), gallery.clone()
@@ -169,15 +169,15 @@ def test_means_and_checks_in_blocks(block):
     assert count_not_finite(values, block) == (3, 7)
 
 
-def test_blocks_have_a_row():
+def test_block_sizes_below_one_raise():
     good = torch.ones(3, 4)
     for blocks in ({"block": 0}, {"gallery_block": -1}):
         with pytest.raises(ValueError, match="blocks must be 1 row or more"):
             nearest_neighbours(good, good, 1, **blocks)
 
 
-def test_no_copy_of_the_bank_is_made():
-    """Memory allocated by the search, beside a gallery of 32 MB in blocks of 64 kB."""
+def test_the_gallery_is_not_copied():
+    """Memory allocated by a search in a gallery of 32 MB in blocks of 64 kB."""
     gallery = torch.randn(131072, 64, generator=torch.Generator().manual_seed(10))
     queries = gallery[:16].clone()
     sizes = []
@@ -228,7 +228,7 @@ def test_faiss_finds_the_same():
         faiss_neighbours(queries, gallery, 1, index="Fla")
 
 
-def test_without_faiss_the_way_to_install_it_is_said(monkeypatch):
+def test_without_faiss_the_error_tells_how_to_install_it(monkeypatch):
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(ImportError, match="pip install faiss-cpu"):
         faiss_neighbours(torch.ones(2, 3), torch.ones(2, 3), 1)

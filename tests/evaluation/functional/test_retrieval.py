@@ -1,4 +1,4 @@
-"""Recall against a numpy sort of all pairs, and the two ways of centring by hand."""
+"""Recall against a numpy sort of all pairs, with and without centring."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def brute_force(queries, gallery, query_labels, gallery_labels, k, centred):
 @pytest.mark.parametrize("centred", [True, False])
 def test_equals_brute_force(centred):
     generator = torch.Generator().manual_seed(0)
-    # Far from the origin, the queries elsewhere than the gallery: centring matters.
+    # Far from the origin, queries and gallery with different means: centring matters.
     queries = torch.randn(40, 8, generator=generator) + 2.0
     gallery = torch.randn(90, 8, generator=generator) - 1.0
     query_labels = torch.randint(0, 12, (40,), generator=generator)
@@ -46,8 +46,8 @@ def test_equals_brute_force(centred):
     assert 0 < recall[1] < recall[5] < recall[10] <= 1
 
 
-def test_centred_and_plain_differ_as_drawn():
-    # Bank around (10, 0): class 0 above, class 1 below. Queries around (0, 10): class 0 above.
+def test_centring_removes_a_common_offset():
+    # Gallery around (10, 0): class 0 above, class 1 below. Queries around (0, 10): class 0 above.
     gallery = torch.tensor([[10.0, 1.0], [10.0, -1.0]])
     queries = torch.tensor([[0.0, 11.0], [0.0, 9.0]])
     labels = torch.tensor([0, 1])
@@ -57,7 +57,7 @@ def test_centred_and_plain_differ_as_drawn():
     assert plain[:, 0].tolist() == [True, False]
 
 
-def test_a_rank_beyond_the_bank_looks_at_all_of_it():
+def test_a_rank_above_the_gallery_size_takes_the_whole_gallery():
     hits = retrieval_hits(
         torch.eye(2), torch.eye(2), torch.tensor([0, 5]), torch.tensor([0, 0]), ks=(1, 50)
     )
@@ -70,7 +70,7 @@ def test_the_mean_is_exact_far_from_zero():
     assert centred.double().mean(dim=0).abs().max() < 1e-4
 
 
-def test_bad_input_is_named():
+def test_invalid_input_raises():
     x, y = torch.eye(3), torch.arange(3)
     with pytest.raises(ValueError, match=r"ranks of 1 or more, got \(0, 1\)"):
         retrieval_hits(x, x, y, y, ks=(0, 1))
@@ -92,7 +92,7 @@ def feature_set(seed, count, classes=7, start=0, shift=0.0, source=""):
 
 
 def hits_of_a_loop(queries, gallery, k, centred):
-    """Per query, leaving out what has its path."""
+    """Hits per query, without gallery videos of the query's path."""
     q, b = queries.features.double().numpy(), gallery.features.double().numpy()
     if centred:
         q, b = q - q.mean(0), b - b.mean(0)
@@ -109,7 +109,7 @@ def hits_of_a_loop(queries, gallery, k, centred):
 
 @pytest.mark.parametrize("blocks", [{}, {"block": 4, "gallery_block": 7}, {"gallery_block": 1}])
 @pytest.mark.parametrize("start", [1000, 20, 0])  # paths apart, overlapping, all shared
-def test_both_ways_equal_a_loop_that_leaves_the_query_out(start, blocks):
+def test_centred_and_plain_equal_a_loop_that_excludes_the_query(start, blocks):
     queries, gallery = feature_set(0, 30, shift=1.0), feature_set(1, 60, start=start, shift=-1.0)
     outcome = retrieve(queries, gallery, ks=(1, 4), **blocks)
     assert outcome.shared == {1000: 0, 20: 10, 0: 30}[start]
@@ -133,14 +133,14 @@ def test_a_set_against_itself_does_not_find_itself():
     assert outcome.plain[1] < 0.5  # with itself: 1
 
 
-def test_what_is_left_out_does_not_count_as_found_at_a_rank_beyond_the_bank():
+def test_an_excluded_video_is_no_hit_at_a_rank_above_the_gallery_size():
     # Every class has one video: beyond itself, a query can find nothing.
     data = feature_set(3, 5)
     alone = Rows(data.features, torch.arange(5), data.indices, data.paths)
     assert retrieve(alone, alone, ks=(1, 5, 50)).plain == {1: 0.0, 5: 0.0, 50: 0.0}
 
 
-def test_metrics_are_those_of_the_registered_metric():
+def test_metrics_equal_those_of_the_registered_metric():
     queries, gallery = feature_set(4, 30), feature_set(5, 60, start=100)
     outcome = retrieve(queries, gallery)
     computed = Retrieval().compute(queries, gallery)
@@ -151,13 +151,13 @@ def test_metrics_are_those_of_the_registered_metric():
     ]
 
 
-def test_queries_of_a_class_that_the_bank_lacks_are_counted():
+def test_queries_of_a_class_not_in_the_gallery_are_counted():
     queries, gallery = feature_set(6, 40, classes=9), feature_set(7, 50, start=100, classes=7)
     outcome = retrieve(queries, gallery)
     assert outcome.unseen == int((queries.labels >= 7).sum()) > 0
 
 
-def test_groups_are_equal_where_paths_are():
+def test_groups_are_equal_for_equal_paths():
     queries, gallery, shared = shared_groups(["a", "b", "b", "c"], ["x", "b", "a", "b", "y"])
     same = (queries[:, None] == gallery[None]).int().tolist()
     assert same == [[0, 0, 1, 0, 0], [0, 1, 0, 1, 0], [0, 1, 0, 1, 0], [0, 0, 0, 0, 0]]
@@ -177,7 +177,7 @@ def test_faiss_gives_the_same_recall():
         assert torch.equal(its.indices[found], mine.indices[found])
 
 
-def test_what_cannot_be_retrieved_is_named():
+def test_invalid_sets_and_options_raise():
     queries, gallery = feature_set(0, 5, source="Q.npz"), feature_set(1, 5, 9, 50, source="B.npz")
     with pytest.raises(ValueError, match="unknown backend 'fais', known: exact, faiss"):
         retrieve(queries, gallery, backend="fais")
