@@ -1,9 +1,10 @@
 """Run a function over many items in several processes: a crash or a hang costs one item only.
 
 The processes are those of ``pebble.ProcessPool``, which kills a worker that exceeds its time limit
-and replaces one that crashed. Added here: few items are scheduled ahead, so the items may be a
-generator over millions; outcomes are yielded as values; and a worker ends itself if its parent is
-killed while it hangs.
+and replaces one that crashed (after a minute, if it was killed in the instant in which it takes an
+item, while it holds the lock of pebble's pipe). Added here: few items are scheduled ahead, so the
+items may be a generator over millions; outcomes are yielded as values; and a worker ends itself if
+its parent is killed while it hangs.
 """
 
 from __future__ import annotations

@@ -163,6 +163,7 @@ def test_an_idle_worker_that_is_killed_costs_no_item():
     def items():
         for number in range(6):
             if number == 3:
+                time.sleep(0.5)  # the worker completes what it has, and waits
                 for process in worker_processes():
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
