@@ -151,6 +151,7 @@ def modules_imported(path: Path, modules: dict[str, Path]) -> set[str]:
     return found & modules.keys()
 
 
+@pytest.mark.slow
 def test_every_package_can_be_imported_first():
     """A module that works only after another was imported breaks for its first user.
 

@@ -106,6 +106,7 @@ def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
     assert outcome.fault == "timeout" and time.monotonic() - start < 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("function", ["block_signals_and_hang", "work_on"])
 def test_workers_end_when_their_parent_is_killed(tmp_path, repo, function):
     script = f"""

@@ -125,6 +125,7 @@ def refusals(tmp_path_factory):
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(ATTACKS)))
 def test_no_array_of_objects_is_built_over_the_bytes_of_a_file(refusals, number):
     """In a separate process, which a successful attack would end."""

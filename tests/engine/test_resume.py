@@ -18,7 +18,11 @@ def videos(tmp_path_factory):
     return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos, 3 iterations an epoch
 
 
-@pytest.fixture(scope="module", params=[0, 2], ids=["in-process", "workers"])
+@pytest.fixture(
+    scope="module",
+    params=[0, pytest.param(2, marks=pytest.mark.slow)],
+    ids=["in-process", "workers"],
+)
 def uninterrupted_run(request, videos, tmp_path_factory):
     """The run that all others must equal, per number of workers."""
     options = dict(

@@ -33,6 +33,7 @@ def run_test(root, checkpoint, folder, **changes):
     return metrics, json.loads((folder / "results.json").read_text())
 
 
+@pytest.mark.slow
 def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
     """Predicting both actions for every box would give APs of about 1/2."""
     metrics, results = run_test(root, trained, tmp_path)
@@ -44,6 +45,7 @@ def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
     assert protocol["benchmark"]["dataset"] == "ava" and len(protocol["checkpoint"]["sha256"]) == 64
 
 
+@pytest.mark.slow
 def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
     metrics, _ = run_test(root, trained, tmp_path)
     cfg = launch.testing_config(RECIPE, str(trained), cfg_options=options(root))
@@ -75,6 +77,7 @@ def test_results_equal_a_loop_over_key_frames(root, trained, tmp_path):
             )
 
 
+@pytest.mark.slow
 def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tmp_path):
     """Stride and dilation of the last stage change no weight shape: any R18 of this width fits."""
     weights = load_checkpoint_file(trained)["state_dict"]
@@ -95,6 +98,7 @@ def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tm
         run_test(root, tmp_path / "pre.pth", tmp_path)
 
 
+@pytest.mark.slow
 def test_seconds_without_frames_raise_or_are_counted(root, trained, tmp_path):
     lines = (root / "ava_val.jsonl").read_text().splitlines(keepends=True)
     late = json.loads(lines[0]) | {"timestamp": 1500}

@@ -83,6 +83,7 @@ def _texts(root):
 # -- complete runs ---------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_lists_can_be_read_and_every_video_opens(name, run, roots):
     status, out, err = run(name)

@@ -347,6 +347,7 @@ FORMATS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMATS)
 def test_output_and_source_show_the_same_frames_at_the_same_times(shared_videos, tmp_path, name):
     """Read by the package's reader: upright, in RGB, at six times per file."""

@@ -339,6 +339,7 @@ FULL_CHECK = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FULL_CHECK)
 def test_real_files_equal_the_plain_loop(shared_videos, name, packets):
     path = str(shared_videos / "formats" / name)
