@@ -12,27 +12,18 @@
 #           pixels model.backbone.stem=small.
 # Expected: depends on the images; none measured yet.
 
-_base_ = [
-    "../_base_/default_runtime.py",
-    "../_base_/models/sce_r3d18.py",
-    "../_base_/views/alpha_beta_s0.5.py",
-    "../_base_/schedules/adamw_100e.py",
-]
+_base_ = "./sce_r3d18_folder.py"
 
-model = dict(backbone=dict(_delete_=True, type="ResNet2d", depth=18), queue_size=1024)
-# ImageNet's statistics; the views are those of the base.
-data_preprocessor = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
-custom_hooks = dict(
-    ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)))
+model = dict(backbone=dict(_delete_=True, type="ResNet2d", depth=18))
+# ImageNet's statistics.
+data_preprocessor = dict(
+    mean=(0.485, 0.456, 0.406),
+    std=(0.229, 0.224, 0.225),
+    views=[dict(name="strong-alpha", strength=0.5), dict(name="strong-beta", strength=0.5)],
 )
 
 train_dataloader = dict(
     batch_size=64,
-    num_workers=4,
-    persistent_workers=True,
-    drop_last=True,
-    sampler=dict(type="ResumableSampler", shuffle=True),
-    collate_fn=dict(type="sce_video.collate_views"),
     dataset=dict(
         type="ImageDataset",
         data_root="data/images",
@@ -43,7 +34,6 @@ train_dataloader = dict(
         ],
     ),
 )
-default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
 
 evaluation_pipeline = [
     dict(type="LoadImage", num_views=1),
@@ -53,30 +43,13 @@ evaluation_pipeline = [
 ]
 test_dataloader = dict(
     batch_size=16,
-    num_workers=4,
-    dataset=dict(
-        type="ImageDataset",
-        data_root="data/images_test",
-        pipeline=evaluation_pipeline,
-        on_error="raise",
-    ),
+    dataset=dict(type="ImageDataset", data_root="data/images_test", pipeline=evaluation_pipeline),
 )
-test_evaluator = [
-    dict(type="KNN", k=20),
-    dict(type="LinearProbe"),
-    dict(type="Retrieval", ks=(1, 5, 10)),
-    dict(type="FeatureStatistics"),
-]
 test_cfg = dict(
-    type="MultiViewTestLoop",
     gallery_dataloader=dict(
         batch_size=16,
-        num_workers=4,
         dataset=dict(
-            type="ImageDataset",
-            data_root="data/images_train",
-            pipeline=evaluation_pipeline,
-            on_error="skip",
+            type="ImageDataset", data_root="data/images_train", pipeline=evaluation_pipeline
         ),
-    ),
+    )
 )

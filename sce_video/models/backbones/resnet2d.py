@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import (
-    STAGE_BLOCKS,
-    check_arguments,
-    freeze,
-    he_initialise,
-    set_norms_to_eval,
-)
-from sce_video.models.modules.pooling import average_pool
+from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, ResNetBase, check_arguments
 from sce_video.registry import MODELS
 
 STEMS = ("imagenet", "small")
@@ -89,7 +80,7 @@ class Bottleneck2d(nn.Module):
 
 
 @MODELS.register_module()
-class ResNet2d(BaseModule):
+class ResNet2d(ResNetBase):
     """ResNet of torchvision without its classifier, applied to every frame of a clip.
 
     A clip of T frames is computed as T images: the frames are folded into the batch, so BN in
@@ -134,10 +125,6 @@ class ResNet2d(BaseModule):
         check_arguments(depth, base_channels, frozen_stages)
         if stem not in STEMS:
             raise ValueError(f"stem must be one of {', '.join(STEMS)}, got {stem!r}")
-        self.frozen_stages = frozen_stages
-        self.norm_eval = norm_eval
-        self.zero_init_residual = zero_init_residual
-        self.channels_last = channels_last
 
         small = stem == "small"
         self.conv1 = _conv(in_channels, base_channels, *((3, 1) if small else (7, 2)))
@@ -149,10 +136,7 @@ class ResNet2d(BaseModule):
         for stage, count in enumerate(STAGE_BLOCKS[depth]):
             channels, stride = base_channels * 2**stage, 1 if stage == 0 else 2
             self.add_module(f"layer{stage + 1}", self._make_stage(block, channels, count, stride))
-        self.reset_parameters()
-        if channels_last:
-            self.to(memory_format=torch.channels_last)
-        self._freeze()
+        self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def _make_stage(
         self, block: type[BasicBlock2d | Bottleneck2d], channels: int, count: int, stride: int
@@ -163,43 +147,10 @@ class ResNet2d(BaseModule):
             self.out_channels = channels * block.expansion
         return nn.Sequential(*blocks)
 
-    def reset_parameters(self) -> None:
-        """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
-        he_initialise(self)
-        if self.zero_init_residual:
-            for module in self.modules():
-                if isinstance(module, BasicBlock2d | Bottleneck2d):
-                    nn.init.zeros_(module.last_norm.weight)
-
-    def _stages(self) -> list[nn.Module]:
-        return [getattr(self, f"layer{i}") for i in range(1, 5)]
-
-    def _freeze(self) -> None:
-        """Stop gradients and BN statistics of the frozen part."""
-        if self.frozen_stages >= 0:
-            freeze([self.conv1, self.bn1, *self._stages()[: self.frozen_stages]])
-
-    def train(self, mode: bool = True) -> ResNet2d:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        if mode and self.norm_eval:
-            set_norms_to_eval(self)
-        return self
-
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/8, W/8 with the "small" stem."""
         if view.ndim != 5:
             raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
         N, _, T = view.shape[:3]
         x = view.transpose(1, 2).flatten(0, 1)  # (N*T, 3, H, W): sample 0's frames come first
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last)
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in self._stages():
-            x = stage(x)
-        return x.unflatten(0, (N, T)).transpose(1, 2)
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): features averaged over frames and space."""
-        return average_pool(features)
+        return self.features(x).unflatten(0, (N, T)).transpose(1, 2)

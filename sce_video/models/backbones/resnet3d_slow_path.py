@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import torch
-from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import (
-    STAGE_BLOCKS,
-    check_arguments,
-    freeze,
-    he_initialise,
-    set_norms_to_eval,
-)
-from sce_video.models.modules.pooling import average_pool
+from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, ResNetBase, check_arguments
 from sce_video.registry import MODELS
 
 # Temporal convolutions are in res4 and res5 only (paper, table tab:r3d).
@@ -117,7 +108,7 @@ _BLOCKS: dict[int, type[BasicBlock] | type[Bottleneck]] = {
 
 
 @MODELS.register_module()
-class ResNet3dSlowPath(BaseModule):
+class ResNet3dSlowPath(ResNetBase):
     """ResNet3D without temporal stride, temporal convolutions in res4 and res5 only.
 
     Source: paper, table ``tab:r3d`` (18 and 50; 34 and 101 follow the same rule with the usual
@@ -164,10 +155,6 @@ class ResNet3dSlowPath(BaseModule):
         if last_stage_dilation < 1:
             raise ValueError(f"last_stage_dilation must be at least 1, got {last_stage_dilation}")
         self.depth = depth
-        self.frozen_stages = frozen_stages
-        self.norm_eval = norm_eval
-        self.zero_init_residual = zero_init_residual
-        self.channels_last = channels_last
 
         self.conv1 = _conv(in_channels, base_channels, (1, 7), stride=2)
         self.bn1 = nn.BatchNorm3d(base_channels)
@@ -185,10 +172,7 @@ class ResNet3dSlowPath(BaseModule):
                 _TEMPORAL_STAGES[stage],
             )
             self.add_module(f"layer{stage + 1}", layer)
-        self.reset_parameters()
-        if channels_last:
-            self.to(memory_format=torch.channels_last_3d)
-        self._freeze()
+        self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
 
     def _make_stage(
         self, channels: int, blocks: int, stride: int, dilation: int, temporal: bool
@@ -201,42 +185,8 @@ class ResNet3dSlowPath(BaseModule):
             self.out_channels = channels * block_type.expansion
         return nn.Sequential(*stage)
 
-    def reset_parameters(self) -> None:
-        """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
-        he_initialise(self)
-        if self.zero_init_residual:
-            for module in self.modules():
-                if isinstance(module, BasicBlock | Bottleneck):
-                    nn.init.zeros_(module.last_norm.weight)
-
-    def _stages(self) -> list[nn.Module]:
-        return [getattr(self, f"layer{i}") for i in range(1, 5)]
-
-    def _freeze(self) -> None:
-        """Stop gradients and BN statistics of the frozen part."""
-        if self.frozen_stages >= 0:
-            freeze([self.conv1, self.bn1, *self._stages()[: self.frozen_stages]])
-
-    def train(self, mode: bool = True) -> ResNet3dSlowPath:
-        """Training mode, except for what is frozen."""
-        super().train(mode)
-        self._freeze()
-        if mode and self.norm_eval:
-            set_norms_to_eval(self)
-        return self
-
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/16, W/16 with ``last_stage_stride=1``."""
         if view.ndim != 5:
             raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
-        x = view
-        if self.channels_last:
-            x = x.contiguous(memory_format=torch.channels_last_3d)
-        x = self.maxpool(self.relu(self.bn1(self.conv1(x))))
-        for stage in self._stages():
-            x = stage(x)
-        return x
-
-    def pool(self, features: Tensor) -> Tensor:
-        """Representation (N, C): features averaged over time and space."""
-        return average_pool(features)
+        return self.features(view)
