@@ -136,18 +136,14 @@ def test_no_circular_imports():
 
 
 def modules_imported(path: Path, modules: dict[str, Path]) -> set[str]:
-    """Our modules that the file imports, anywhere but under ``if TYPE_CHECKING``."""
-    found, nodes = set(), [ast.parse(path.read_text(encoding="utf-8"))]
-    while nodes:
-        node = nodes.pop()
-        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test):
-            continue
+    """Our modules that the file imports, inside functions and for type checks too."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             names = {f"{node.module}.{alias.name}" for alias in node.names}
-            found |= {name if name in modules else node.module for name in names}
-        nodes.extend(ast.iter_child_nodes(node))
+            found |= {name if name in modules else str(node.module) for name in names}
     return found & modules.keys()
 
 

@@ -8,14 +8,11 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
-from typing import TYPE_CHECKING
+from typing import Any
 
 import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
-
-if TYPE_CHECKING:
-    from sce_video.datasets.readers.av_reader import AvReader
 
 FALLBACK_FPS = 25.0
 
@@ -109,10 +106,11 @@ class VideoReader(ABC):
         return not cls.library or _can_import(cls.library)
 
     @classmethod
-    def can_read(cls, av_reader: AvReader) -> bool:
+    def can_read(cls, av_reader: Any) -> bool:
         """Whether ``backend="auto"`` may measure this reader on a file, and choose it.
 
-        True promises the frames of ``av``, bit for bit, for the file that ``av_reader`` has open.
+        True promises the frames of ``av``, bit for bit, for the file that ``av_reader`` (an
+        ``AvReader``) has open.
         """
         return False
 
