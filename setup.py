@@ -34,7 +34,6 @@ setup(
         "packaging",
         "pebble>=5.2",
         "rich>=13",
-        "scipy",
         "setuptools<81",
         "tensorboard",
         "torch>=2.6",
@@ -42,6 +41,6 @@ setup(
     extras_require={
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
-        "dev": ["decord>=0.6", "mypy", "pytest", "pytest-xdist", "ruff"],
+        "dev": ["decord>=0.6", "mypy", "pytest", "pytest-xdist", "ruff", "scipy"],
     },
 )

@@ -70,4 +70,7 @@ class FrameCountError(RuntimeError):
 
 
 class TooManyBadFilesError(RuntimeError):
-    """The share of files that cannot be decoded is larger than allowed."""
+    """More files cannot be decoded than allowed, in all or in place of one sample."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message_from_worker(message, type(self)))

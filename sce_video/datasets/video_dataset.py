@@ -14,7 +14,12 @@ import cv2
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
-from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.errors import (
+    FrameCountError,
+    TooManyBadFilesError,
+    VideoDecodeError,
+    VideoTimeoutError,
+)
 from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, shapes_of
 from sce_video.datasets.loading.time_limit import TimeLimitedCaller
 from sce_video.datasets.loading.worker_crash import CurrentFiles
@@ -160,7 +165,7 @@ class VideoDataset(Dataset):
 
         Raises:
             VideoDecodeError: A bad file, under ``on_error="raise"``.
-            RuntimeError: ``max_tries`` replacements were bad files too.
+            TooManyBadFilesError: ``max_tries`` replacements were bad files too.
         """
         if not isinstance(request, SampleRequest):
             index = int(request)
@@ -183,7 +188,7 @@ class VideoDataset(Dataset):
                 sample["failures"] = failures
                 return sample
         listed = "\n".join(f"  {path}: {reason}" for path, reason in failures)
-        raise RuntimeError(
+        raise TooManyBadFilesError(
             f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"
         )
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import (
     ResumableSampler,
     SampleRequest,
+    TooManyBadFilesError,
     VideoDataset,
     VideoDecodeError,
     collate_views,
@@ -222,12 +223,17 @@ def test_skip_leaves_the_sample_out(mixed):
     assert [path for path, _ in batch["failures"]] == [dataset.path(6), dataset.path(7)]
 
 
-def test_without_a_good_file_the_error_lists_the_bad_ones(tmp_path):
+@pytest.mark.parametrize("workers", [0, 1])
+def test_without_a_good_file_the_error_lists_the_bad_ones(tmp_path, workers):
     for name in "abc":
         (tmp_path / f"{name}.mp4").touch()
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE, max_tries=4)
-    with pytest.raises(RuntimeError, match=r"(?s)4 replacements.*a\.mp4: is empty"):
-        dataset[0]
+    loader = DataLoader(dataset, num_workers=workers, collate_fn=collate_views)
+    with pytest.raises(TooManyBadFilesError) as raised:
+        next(iter(loader))
+    lines = str(raised.value).splitlines()
+    assert lines[0] == "sample 0 and 4 replacements cannot be decoded:"
+    assert len(lines) == 6 and all(line.endswith(".mp4: is empty (0 bytes)") for line in lines[1:])
 
 
 def test_errors_of_transforms_are_not_hidden(good):

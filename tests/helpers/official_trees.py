@@ -324,7 +324,7 @@ def make_ava(
         movies: Ids by split, :data:`AVA_MOVIES` unless given; movie i of all is number i.
         seconds: Length of a movie, 6 or more.
         size: Height and width, even numbers.
-        videos: Write videos/ID.mp4, .mkv in turns.
+        videos: Write videos/ID.mp4 and .mkv, alternating.
         frames: Write frames/ID/ID_000001.jpg, 30 a second.
         detections: Forms of person detections: ``csv`` (SlowFast) and ``pkl`` (mmaction2).
     """

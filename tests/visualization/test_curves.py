@@ -20,7 +20,7 @@ def row(iteration, loss):
 
 
 def test_a_resumed_run_continues_the_curve(tmp_path):
-    log(tmp_path, "20260102_000000", [row(20, 2.5), row(30, 2.0), {"judge/knn_top1": 0.5}])
+    log(tmp_path, "20260102_000000", [row(20, 2.5), row(30, 2.0), {"evaluation/knn_top1": 0.5}])
     log(tmp_path, "20260101_000000", [row(10, 4.0), row(20, 3.0)])
     assert [(r["iter"], r["loss"]) for r in read_scalars(tmp_path)] == [
         (10, 4.0),
