@@ -8,8 +8,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import mmengine.config  # noqa: F401  (before the test processes start, see below)
 import pytest
 
+# The first import of mmengine's config in a new environment makes yapf write a cache of its
+# grammar, and a second process that reads it at that moment fails.
 REPO = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers/videos.py
 # Two test processes share the cores, and each starts others: one thread for each is fastest.

@@ -33,5 +33,6 @@ pip install --quiet -c requirements/constraints.txt setuptools wheel
 # torch first and alone: nothing else may pull another build of it.
 pip install --quiet -c requirements/constraints.txt torch
 pip install --quiet -c requirements/constraints.txt --no-build-isolation -e '.[dev]'
-.venv/bin/python -c 'import sce_video; print("setup_env: sce_video", sce_video.__version__)'
+# mmengine too: its first import writes a cache (of yapf), which several ranks must not do at once.
+.venv/bin/python -c 'import mmengine, sce_video; print("setup_env: sce_video", sce_video.__version__)'
 echo "$wanted" >"$stamp"
