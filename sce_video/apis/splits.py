@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 from mmengine.config import Config
-from mmengine.dist import barrier, is_main_process
+from mmengine.dist import barrier
 
 from sce_video.apis import launch
 from sce_video.utils.atomic_file import write_json
@@ -126,8 +126,7 @@ def run_splits(
             _run_split(cfg, testing, folder)
         results[split] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
     summary = summarise(results, root)
-    if is_main_process():
-        write_json(root / SUMMARY, summary)
+    run_on_main_rank(lambda: write_json(root / SUMMARY, summary))
     return summary
 
 

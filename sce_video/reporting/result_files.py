@@ -11,6 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
+from sce_video.utils.folders import find_files
 
 _WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
@@ -141,16 +142,10 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
             yield _displayed(given), given
         elif not os.path.isdir(given):
             raise FileNotFoundError(f"there is no file or folder {given!r}")
-        for folder, subfolders, files in os.walk(given):
-            subfolders[:] = sorted(
-                name
-                for name in subfolders
-                if not name.startswith(".") and name not in _SKIPPED_FOLDERS
-            )
-            for file in sorted(files):
-                path = os.path.join(folder, file)
-                if file.endswith(".json") and not file.startswith(".") and os.path.isfile(path):
-                    yield _displayed(path), path
+        for name in find_files(given, [".json"], _SKIPPED_FOLDERS, follow_links=False):
+            path = os.path.join(given, name)
+            if os.path.isfile(path):
+                yield _displayed(path), path
 
 
 def _displayed(path: str) -> str:

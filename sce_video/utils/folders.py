@@ -3,28 +3,36 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
-def find_files(root: str | os.PathLike[str], extensions: Sequence[str]) -> list[str]:
+def find_files(
+    root: str | os.PathLike[str],
+    extensions: Sequence[str],
+    skipped_folders: Collection[str] = (),
+    follow_links: bool = True,
+) -> list[str]:
     """All files below a folder with one of the extensions, relative to it, sorted.
 
-    Hidden files and folders are left out. Links to folders are followed, each folder is visited
-    once.
+    Hidden files and folders are left out; each folder is visited once.
 
     Args:
         root: The folder; the list is empty if there is none.
         extensions: In lower case, with the dot; compared without regard to case.
+        skipped_folders: Names of folders that are left out.
+        follow_links: Whether links to folders are followed.
     """
     paths: list[str] = []
     seen: set[str] = set()
-    for folder, subfolders, files in os.walk(root, followlinks=True):
+    for folder, subfolders, files in os.walk(root, followlinks=follow_links):
         real = os.path.realpath(folder)
         if real in seen:
             subfolders.clear()
             continue
         seen.add(real)
-        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        subfolders[:] = sorted(
+            name for name in subfolders if name[0] != "." and name not in skipped_folders
+        )
         for name in files:
             if not name.startswith(".") and name.lower().endswith(tuple(extensions)):
                 paths.append(os.path.relpath(os.path.join(folder, name), root))

@@ -30,7 +30,8 @@ def examine_file(request: tuple[str, float]) -> dict[str, Any]:
         - ``packets``: frames the file should have; ``refused``: packets the decoder rejects;
           ``damaged``: frames in which the decoder concealed errors.
         - ``header_frames``, ``header_seconds``: what the container states, or None;
-          ``header_of_file``: the seconds are those of the whole file, including audio.
+          ``header_of_file``: whether these seconds are the duration of the container, which
+          includes audio, and not that of the video stream.
         - ``container``, ``codec``, ``height``, ``width``.
     """
     path, seconds = request

@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, ResNetBase, check_arguments
+from sce_video.models.backbones.resnet_common import (
+    STAGE_BLOCKS,
+    BasicBlockBase,
+    BottleneckBase,
+    ResNetBase,
+    check_arguments,
+)
 from sce_video.registry import MODELS
 
 STEMS = ("imagenet", "small")
@@ -24,10 +30,8 @@ def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:
     return nn.Sequential(_conv(in_channels, out_channels, 1, stride), nn.BatchNorm2d(out_channels))
 
 
-class BasicBlock2d(nn.Module):
+class BasicBlock2d(BasicBlockBase):
     """Two 3x3 convolutions (depth 18 and 34), the stride on the first."""
-
-    expansion = 1
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -38,22 +42,9 @@ class BasicBlock2d(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = _shortcut(in_channels, channels, stride)
 
-    @property
-    def last_norm(self) -> nn.BatchNorm2d:
-        """The normalisation before the sum."""
-        return self.bn2
 
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
-        return self.relu(x + shortcut)
-
-
-class Bottleneck2d(nn.Module):
+class Bottleneck2d(BottleneckBase):
     """1x1, 3x3 and 1x1 convolutions (depth 50 and 101), the stride on the 3x3 ("v1.5")."""
-
-    expansion = 4
 
     def __init__(self, in_channels: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -65,18 +56,6 @@ class Bottleneck2d(nn.Module):
         self.bn3 = nn.BatchNorm2d(channels * self.expansion)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = _shortcut(in_channels, channels * self.expansion, stride)
-
-    @property
-    def last_norm(self) -> nn.BatchNorm2d:
-        """The normalisation before the sum."""
-        return self.bn3
-
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        return self.relu(x + shortcut)
 
 
 @MODELS.register_module()

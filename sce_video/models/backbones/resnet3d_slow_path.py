@@ -4,7 +4,13 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, ResNetBase, check_arguments
+from sce_video.models.backbones.resnet_common import (
+    STAGE_BLOCKS,
+    BasicBlockBase,
+    BottleneckBase,
+    ResNetBase,
+    check_arguments,
+)
 from sce_video.registry import MODELS
 
 # Temporal convolutions are in res4 and res5 only (paper, table tab:r3d).
@@ -31,10 +37,8 @@ def _conv(
     )
 
 
-class BasicBlock(nn.Module):
+class BasicBlock(BasicBlockBase):
     """Two convolutions of R18 and R34; only the **first** is temporal (tab:r3d)."""
-
-    expansion = 1
 
     def __init__(
         self, in_channels: int, channels: int, stride: int, dilation: int, temporal: bool
@@ -47,22 +51,9 @@ class BasicBlock(nn.Module):
         self.relu = nn.ReLU(inplace=True)
         self.downsample = _shortcut(in_channels, channels * self.expansion, stride)
 
-    @property
-    def last_norm(self) -> nn.BatchNorm3d:
-        """The normalisation before the sum."""
-        return self.bn2
 
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.bn2(self.conv2(x))
-        return self.relu(x + shortcut)
-
-
-class Bottleneck(nn.Module):
+class Bottleneck(BottleneckBase):
     """Three convolutions of R50 and R101; the first is temporal, the stride on the 3x3."""
-
-    expansion = 4
 
     def __init__(
         self, in_channels: int, channels: int, stride: int, dilation: int, temporal: bool
@@ -76,18 +67,6 @@ class Bottleneck(nn.Module):
         self.bn3 = nn.BatchNorm3d(channels * self.expansion)
         self.relu = nn.ReLU(inplace=True)
         self.downsample = _shortcut(in_channels, channels * self.expansion, stride)
-
-    @property
-    def last_norm(self) -> nn.BatchNorm3d:
-        """The normalisation before the sum."""
-        return self.bn3
-
-    def forward(self, x: Tensor) -> Tensor:
-        shortcut = self.downsample(x)
-        x = self.relu(self.bn1(self.conv1(x)))
-        x = self.relu(self.bn2(self.conv2(x)))
-        x = self.bn3(self.conv3(x))
-        return self.relu(x + shortcut)
 
 
 def _shortcut(in_channels: int, out_channels: int, stride: int) -> nn.Module:

@@ -25,6 +25,55 @@ def check_arguments(depth: int, base_channels: int, frozen_stages: int) -> None:
         raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
 
 
+class BasicBlockBase(nn.Module):
+    """Forward pass of two convolutions, their BN and the shortcut ``downsample``."""
+
+    expansion = 1
+    conv1: nn.Module
+    bn1: nn.Module
+    conv2: nn.Module
+    bn2: nn.Module
+    relu: nn.Module
+    downsample: nn.Module
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The normalisation before the sum."""
+        return self.bn2
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        return self.relu(x + shortcut)
+
+
+class BottleneckBase(nn.Module):
+    """Forward pass of three convolutions, their BN and the shortcut ``downsample``."""
+
+    expansion = 4
+    conv1: nn.Module
+    bn1: nn.Module
+    conv2: nn.Module
+    bn2: nn.Module
+    conv3: nn.Module
+    bn3: nn.Module
+    relu: nn.Module
+    downsample: nn.Module
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The normalisation before the sum."""
+        return self.bn3
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        return self.relu(x + shortcut)
+
+
 class ResNetBase(BaseModule):
     """Initialisation, freezing and pooling; a subclass builds ``conv1, bn1, layer1 .. layer4``.
 
