@@ -19,6 +19,11 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers/videos
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the end-to-end tests, so that no process waits at the end for the longest one."""
+    items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
 @pytest.fixture(scope="session")
 def repo() -> Path:
     """The repository's root."""
