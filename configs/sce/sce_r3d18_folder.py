@@ -19,8 +19,10 @@ _base_ = [
 ]
 
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
+# Of 1024 videos or fewer, training shortens it (sce_video/apis/fit.py).
 # Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
 model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
+fit_queue = True
 # Few steps: a target that follows quickly.
 custom_hooks = dict(
     ScheduleHook=dict(model=dict(momentum=dict(name="cosine", start=0.97, end=1.0)))
@@ -31,7 +33,8 @@ train_dataloader = dict(
     num_workers=4,
     persistent_workers=True,
     drop_last=True,
-    sampler=dict(type="ResumableSampler", shuffle=True),
+    # An epoch is 20 steps at least: few videos are passed over several times, with other views.
+    sampler=dict(type="ResumableSampler", shuffle=True, min_samples=640),
     collate_fn=dict(type="sce_video.collate_views"),
     dataset=dict(type="VideoDataset", data_root="data/videos", pipeline=_base_.train_pipeline),
 )

@@ -56,6 +56,12 @@ class ResumableSampler(Sampler):
         shuffle: Draw a new order every epoch; else keep the order of the data set.
         seed: Base seed, the same on all ranks. None draws one and broadcasts it.
         round_up: Repeat samples of the epoch's start until all ranks have equally many.
+        min_samples: An epoch has at least so many samples (of all ranks together): it passes over a
+            smaller data set several times, each time in a new order and with new seeds. Epochs, and
+            all that is counted in them, then mean the same for 40 videos as for 4000.
+
+    Raises:
+        ValueError: an empty data set, or ``min_samples`` below 0.
     """
 
     def __init__(
@@ -64,9 +70,12 @@ class ResumableSampler(Sampler):
         shuffle: bool = True,
         seed: int | None = None,
         round_up: bool = True,
+        min_samples: int = 0,
     ) -> None:
         if len(dataset) == 0:
             raise ValueError("ResumableSampler: the data set is empty")
+        if min_samples < 0:
+            raise ValueError(f"ResumableSampler: min_samples must not be negative: {min_samples}")
         self.rank, self.world_size = get_dist_info()
         self.dataset = dataset
         self.shuffle = shuffle
@@ -74,28 +83,33 @@ class ResumableSampler(Sampler):
         self.round_up = round_up
         self.epoch = 0
         self._start = 0
+        self.passes = max(1, math.ceil(min_samples / len(dataset)))
+        size = len(dataset) * self.passes
         if round_up:
-            self.num_samples = math.ceil(len(dataset) / self.world_size)
+            self.num_samples = math.ceil(size / self.world_size)
             self.total_size = self.num_samples * self.world_size
         else:
-            self.num_samples = math.ceil((len(dataset) - self.rank) / self.world_size)
-            self.total_size = len(dataset)
+            self.num_samples = math.ceil((size - self.rank) / self.world_size)
+            self.total_size = size
 
     def _order(self) -> list[int]:
+        """Positions of this rank: ``index + pass * len(dataset)``."""
+        size = len(self.dataset)
         if self.shuffle:
             generator = torch.Generator()
             generator.manual_seed(mix_seed(self.seed, self.epoch))
-            order = torch.randperm(len(self.dataset), generator=generator).tolist()
+            drawn = [torch.randperm(size, generator=generator) for _ in range(self.passes)]
+            order = torch.cat([k * size + one for k, one in enumerate(drawn)]).tolist()
         else:
-            order = list(range(len(self.dataset)))
+            order = list(range(size * self.passes))
         repeats = math.ceil(self.total_size / len(order))
         return (order * repeats)[self.rank : self.total_size : self.world_size]
 
     def __iter__(self) -> Iterator[SampleRequest]:
         """This rank's requests of the epoch, without those skipped by :meth:`set_start`."""
         start, self._start = self._start, 0
-        seed, epoch = self.seed, self.epoch
-        return (SampleRequest(i, mix_seed(seed, epoch, i)) for i in self._order()[start:])
+        seed, epoch, size = self.seed, self.epoch, len(self.dataset)
+        return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in self._order()[start:])
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, wherever the next pass starts."""

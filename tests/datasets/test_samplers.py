@@ -46,6 +46,23 @@ def test_mixed_seeds_are_stable_and_scattered():
     assert 31 < sum(ones) / len(ones) < 32
 
 
+def test_small_data_sets_are_passed_over_until_the_epoch_is_long_enough(monkeypatch):
+    sampler = make(monkeypatch, 10, seed=1, min_samples=25)
+    requests = list(sampler)
+    assert len(sampler) == len(requests) == 30  # whole passes
+    passes = [requests[start : start + 10] for start in (0, 10, 20)]
+    assert all(sorted(r.index for r in one) == list(range(10)) for one in passes)
+    assert len({tuple(r.index for r in one) for one in passes}) == 3  # each in its own order
+    assert len({r.seed for r in requests}) == 30  # and with views of its own
+    assert passes[0] == list(make(monkeypatch, 10, seed=1))
+    assert len(make(monkeypatch, 30, min_samples=25)) == 30  # large enough: one pass
+
+    ranks = [list(make(monkeypatch, 10, r, 3, seed=1, min_samples=25)) for r in range(3)]
+    assert sorted(sum(ranks, [])) == sorted(requests)
+    sampler.set_start(17)
+    assert list(sampler) == requests[17:]
+
+
 @pytest.mark.parametrize("batch", [1, 4])
 def test_batches_of_all_ranks_together_equal_one_large_batch(monkeypatch, batch):
     one = list(make(monkeypatch, 24, seed=1))
@@ -95,6 +112,11 @@ def test_start_bounds(monkeypatch):
     for wrong in (-1, 6):
         with pytest.raises(ValueError, match=str(wrong)):
             sampler.set_start(wrong)
+
+
+def test_negative_number_of_samples_refused():
+    with pytest.raises(ValueError, match="min_samples must not be negative: -1"):
+        ResumableSampler(range(3), min_samples=-1)
 
 
 def test_registered_and_empty_refused():
