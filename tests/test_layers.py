@@ -18,6 +18,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sce_video": ("sce_video.dependencies", "sce_video.version"),
     "sce_video.dependencies": (),
     "sce_video.version": (),
+    "sce_video.published": (),
     "sce_video.registry": (),
     "sce_video.utils": (),
     "sce_video.datasets": ("sce_video.registry", "sce_video.utils"),
