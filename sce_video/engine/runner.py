@@ -237,9 +237,9 @@ class VideoRunner(Runner):
         elif self._resume:
             self.resume(self._load_from)
         elif self._load_from is not None:
-            checkpoint = self.load_checkpoint(self._load_from)
+            whole = self.load_checkpoint(self._load_from)
             if self._train_loop is not None:  # in a test, the evaluation describes the file
-                self._pretrained = describe_checkpoint_file(self._load_from, checkpoint)
+                self._pretrained = describe_checkpoint_file(self._load_from, whole)
         else:
             self._load_pretrained()
         self._has_loaded = True
