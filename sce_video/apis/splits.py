@@ -222,6 +222,11 @@ def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
     protocol["videos"] = [r["protocol"]["videos"] for r in results.values()]
     protocol["failures"] = sum(r["protocol"]["failures"] for r in results.values())
     protocol["checkpoint"] = [r["protocol"]["checkpoint"] for r in results.values()]
+    protocol["benchmark_problems"] = {
+        entry: why
+        for r in results.values()
+        for entry, why in r["protocol"].get("benchmark_problems", {}).items()
+    }
     return {
         "kind": "splits",
         "splits": {
