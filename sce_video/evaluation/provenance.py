@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 from typing import Any
 
 import torch
@@ -85,6 +86,8 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
         num_views: Views of a video.
     """
     described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
+    if "classes" not in described and (classes := _folders_of_classes(dataset)):
+        described["classes"] = classes
     if "ann_file" in described:
         described["ann_sha256"] = file_sha256(dataset.ann_file)
     transforms = getattr(dataset, "pipeline", ())
@@ -100,6 +103,20 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
             described["decoder"] = transform.backend
             described["decoder_version"] = _decoder_version(transform.backend)
     return described
+
+
+def _folders_of_classes(dataset: Any) -> list[str] | None:
+    """Names of the classes of a list, if each has its videos in one folder of its own."""
+    labels = getattr(dataset, "labels", None)
+    if labels is None or len(labels) == 0 or labels.min() < 0:
+        return None
+    folders: dict[int, str] = {}
+    for index, label in enumerate(labels.tolist()):
+        folder = os.path.basename(os.path.dirname(dataset.path(index)))
+        if folders.setdefault(label, folder) != folder:
+            return None
+    names = [folders[label] for label in sorted(folders)]
+    return names if all(names) and len(set(names)) == len(names) else None
 
 
 def _plain_attributes(thing: Any) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Test of a classifier: mean of softmax vectors, every video once, provenance, invalid input."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import origin
+from sce_video.evaluation.provenance import _folders_of_classes
 from sce_video.evaluation.row_functions import class_scores
 from sce_video.evaluation.scores import load_scores
 from sce_video.evaluation.tables import format_metrics
@@ -123,8 +125,22 @@ def test_results_have_the_full_provenance(videos, finetuned, tmp_path):
     assert protocol["benchmark"]["dataset"] == "ucf101" and protocol["split"] == 1
     assert protocol["test"]["ann_file"].endswith("test_split1.txt")
     assert len(protocol["test"]["ann_sha256"]) == 64
+    assert protocol["test"]["classes"] == ["class0", "class1"], "the folders of its list"
+    assert (protocol["test"]["samples"], protocol["test"]["num_classes"]) == (5, 2)
     table = format_metrics(results["metrics"], protocol)
     assert "1 view" in table and "10 x 3 views" in table and "5 videos" in table
+
+
+def test_folders_are_classes_only_if_each_has_its_own():
+    def described(*lines):
+        paths, labels = zip(*(line.split() for line in lines), strict=True)
+        dataset = SimpleNamespace(path=lambda i: paths[i], labels=np.array(labels, dtype=int))
+        return _folders_of_classes(dataset)
+
+    assert described("/x/run/a.mp4 1", "bend/b.mp4 0", "y/run/c.mp4 1") == ["bend", "run"]
+    for lines in (("a.mp4 0", "b.mp4 1"), ("v/a 0", "v/b 1"), ("v/a 0", "w/b 0"), ("v/a -1",)):
+        assert described(*lines) is None
+    assert _folders_of_classes(SimpleNamespace()) is None
 
 
 def test_views_per_forward_pass_do_not_change_the_result(videos, finetuned, tmp_path):
