@@ -5,7 +5,9 @@
         --pretrained CHECKPOINT --launcher pytorch
 
 The same command resumes an interrupted run: finished splits are kept, a training continues from
-its last checkpoint. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json.
+its last checkpoint. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json, of the last
+epochs. Where the recipe keeps the best epoch (save_best), split<N>/best.json and the entry "best"
+of splits.json are of that one; the recipes choose it on the test videos, as the authors' code does.
 """
 
 from __future__ import annotations

@@ -24,6 +24,7 @@ from sce_video.evaluation import (
     load_scores,
     save_scores,
 )
+from sce_video.evaluation.tables import telling
 from sce_video.utils.atomic_file import write_json
 
 #: Columns of the table and the metric of each.
@@ -117,7 +118,8 @@ def main(argv: list[str] | None = None) -> int:
         single = [compute_metrics(accuracies, scores) for scores in sets]
         metrics = compute_metrics(accuracies, fused)
         print(f"{len(fused)} videos, {fused.num_classes} classes")
-        print(format_rows([*zip(args.scores, single, strict=True), ("fused", metrics)]))
+        named = [*zip(args.scores, single, strict=True), ("fused", metrics)]
+        print(format_rows([(name, telling(each, fused.num_classes)) for name, each in named]))
         provenance = fused_provenance(args, fused, [p for _, p in loaded], single)
         if args.out is not None:
             save_scores(args.out, fused, provenance)

@@ -28,7 +28,7 @@ from sce_video.evaluation import (
 )
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
 from sce_video.evaluation.metrics.base import metric_settings
-from sce_video.evaluation.tables import format_table
+from sce_video.evaluation.tables import format_table, telling
 from sce_video.utils.atomic_file import write_json
 
 _METRICS: dict[str, type[RowMetric]] = {
@@ -115,7 +115,8 @@ def main(argv: list[str] | None = None) -> int:
             check_apart(pair)
             against = f"against {len(pair.gallery)} of {args.train}"
         metrics = compute_metrics(chosen, queries, pair.gallery)
-        print(format_table(metrics, f"{len(queries)} videos of {args.test}, {against}"))
+        shown = telling(metrics, len(queries.labels.unique()))
+        print(format_table(shown, f"{len(queries)} videos of {args.test}, {against}"))
         for note in pair.notes:
             print(f"  note: {note}")
         if args.json is not None:

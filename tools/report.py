@@ -6,8 +6,9 @@
 
 Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
 tools/finetune_splits.py, and the output of tools/retrieve.py --json. Every number of the paper that
-a recipe of this repository reproduces has a row, measured or not run. Results that were not
-measured on the published test set are listed in a second table, with the reason.
+a recipe of this repository reproduces has a row, measured or not run. A result stands beside it
+only if network, pretraining (data, method, epochs) and test set are known and those of the paper.
+The others follow by test set, random weights beside pretrained ones, with the reason.
 """
 
 from __future__ import annotations

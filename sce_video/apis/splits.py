@@ -8,7 +8,7 @@ import json
 import re
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,13 @@ from mmengine.config import Config
 from mmengine.dist import barrier
 
 from sce_video.apis import launch
+from sce_video.engine.training_record import BEST
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank
+from sce_video.utils.metric_names import is_trivial
 
 RESULTS = "results.json"
+BEST_RESULTS = "best.json"
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
 #: Settings that may differ between a run and its resumption.
@@ -95,8 +98,10 @@ def run_splits(
     """Train and test every split; finished splits are kept, an interrupted training is resumed.
 
     Each split has its folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``;
-    ``splits.json`` in the work dir has the metrics of each and their mean. Called by all ranks of a
-    distributed run.
+    ``splits.json`` in the work dir has the metrics of each and their mean. The result is that of
+    the last epoch. If the recipe keeps the best one (``save_best``), that is tested too, into
+    ``best.json``, and its numbers are the entry ``best`` of ``splits.json``. Called by all ranks of
+    a distributed run.
 
     Args:
         training: A config of :func:`sce_video.apis.launch.training_config`, for any split.
@@ -119,19 +124,29 @@ def run_splits(
     for split, cfg in configs.items():
         _check_lists(cfg)
         _claim(root / f"split{split}", _fingerprint(cfg))
-    results = {}
     for split, cfg in configs.items():
         folder = root / f"split{split}"
         if not run_on_main_rank((folder / RESULTS).is_file):
             _run_split(cfg, testing, folder)
-        results[split] = json.loads((folder / RESULTS).read_text(encoding="utf-8"))
-    summary = summarise(results, root)
+    summary = summarise(_read_results(root, configs, RESULTS))
+    best = _read_results(root, configs, BEST_RESULTS)
+    if len(best) == len(configs):
+        summary["best"] = summarise(best, BEST_RESULTS)
     run_on_main_rank(lambda: write_json(root / SUMMARY, summary))
     return summary
 
 
+def _read_results(root: Path, splits: Iterable[str], name: str) -> dict[str, dict]:
+    paths = {split: root / f"split{split}" / name for split in splits}
+    return {
+        split: json.loads(path.read_text(encoding="utf-8"))
+        for split, path in paths.items()
+        if path.is_file()
+    }
+
+
 def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
-    """Train, or resume the training, and test the last epoch."""
+    """Train, or resume the training, and test the best epoch, if there is one, and the last."""
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
     cfg.resume, cfg.load_from = True, None
@@ -139,12 +154,16 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
         raise StoppedError(stopped_by)
-    test = for_split(
-        testing(str(folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"), folder), cfg.split
-    )
-    test.experiment_name = _unique_name(test, folder)
-    launch.test(test)
-    barrier()
+    tests = {RESULTS: folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"}
+    best = run_on_main_rank(lambda: sorted(folder.glob(f"{BEST}*.pth")))
+    if len(best) == 1:
+        tests = {BEST_RESULTS: best[0], **tests}  # RESULTS, the last one, completes the split
+    for out, checkpoint in tests.items():
+        test = for_split(testing(str(checkpoint), folder), cfg.split)
+        test.test_cfg.out = out
+        test.experiment_name = _unique_name(test, folder)
+        launch.test(test)
+        barrier()
 
 
 def _unique_name(cfg: Config, folder: Path) -> str:
@@ -189,12 +208,12 @@ def _claim(folder: Path, fingerprint: str) -> None:
     run_on_main_rank(claim)
 
 
-def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
+def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
     """Metrics of each split, their mean and standard deviation.
 
     Args:
-        results: Content of ``results.json`` by split.
-        root: Folder that holds the ``split<N>`` folders.
+        results: Content of the file ``name`` by split.
+        name: Name of the file of results in each ``split<N>`` folder.
     """
     names = list(next(iter(results.values()))["metrics"])
     values = {n: [r["metrics"][n] for r in results.values()] for n in names}
@@ -203,13 +222,18 @@ def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
     protocol["videos"] = [r["protocol"]["videos"] for r in results.values()]
     protocol["failures"] = sum(r["protocol"]["failures"] for r in results.values())
     protocol["checkpoint"] = [r["protocol"]["checkpoint"] for r in results.values()]
+    protocol["benchmark_problems"] = {
+        entry: why
+        for r in results.values()
+        for entry, why in r["protocol"].get("benchmark_problems", {}).items()
+    }
     return {
         "kind": "splits",
         "splits": {
             split: {
                 "metrics": r["metrics"],
                 "videos": r["protocol"]["videos"],
-                "results": str(Path(f"split{split}") / RESULTS),
+                "results": str(Path(f"split{split}") / name),
             }
             for split, r in results.items()
         },
@@ -220,12 +244,25 @@ def summarise(results: dict[str, dict], root: Path) -> dict[str, Any]:
 
 
 def format_splits(summary: dict[str, Any]) -> str:
-    """A table with a row per split and their mean, in percent."""
+    """A table with a row per split and their mean, in percent; the best epochs below."""
     columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
     columns.append(("one_view_top1", "1 view top-1"))
+    classes = summary["protocol"].get("num_classes")
+    columns = [(key, title) for key, title in columns if not is_trivial(key, classes)]
+    lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
+    lines += _format_rows(summary, [key for key, _ in columns])
+    if "best" in summary:
+        lines.append(
+            "the epoch that is best on the validation list (the test split, in the recipes):"
+        )
+        lines += _format_rows(summary["best"], [key for key, _ in columns])
+    return "\n".join(lines)
+
+
+def _format_rows(summary: dict[str, Any], keys: Sequence[str]) -> list[str]:
     rows = [(f"split {split}", entry["metrics"]) for split, entry in summary["splits"].items()]
     rows.append(("mean", summary["mean"]))
-    lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
-    for name, metrics in rows:
-        lines.append(f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key, _ in columns))
-    return "\n".join(lines)
+    return [
+        f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key in keys)
+        for name, metrics in rows
+    ]

@@ -154,6 +154,11 @@ class AVADataset(VideoDataset):
         matched = truth[overlap.argmax(axis=1)[matches]]
         return np.concatenate([frame.boxes, found[matches]]), np.concatenate([truth, matched])
 
+    @property
+    def num_films(self) -> int:
+        """Number of different videos that the key frames are of."""
+        return len({self._ids.path(index) for index in range(len(self._ids))})
+
     def key(self, index: int) -> tuple[str, int]:
         """Video id and second of a key frame."""
         return self._ids.path(index), int(self.timestamps[index])

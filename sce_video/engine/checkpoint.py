@@ -139,11 +139,14 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
     Returns:
         ``path``, ``sha256`` and, if the file has them, ``epoch``, ``benchmark`` (the result that
-        its recipe reproduces) and ``pretrained`` (the provenance of the checkpoint from which its
+        its recipe reproduces), ``training`` (what was really trained, see
+        :func:`~sce_video.engine.training_record.record_training`), ``selected`` (how
+        ``save_best`` chose it) and ``pretrained`` (the provenance of the checkpoint from which its
         training started, or "random").
     """
     meta = (load_checkpoint_file(path) if checkpoint is None else checkpoint).get("meta", {})
-    known = {name: meta.get(name) for name in ("epoch", "benchmark", "pretrained")}
+    names = ("epoch", "benchmark", "training", "selected", "pretrained")
+    known = {name: meta.get(name) for name in names}
     found = {name: value for name, value in known.items() if value is not None and is_plain(value)}
     return {"path": str(path), "sha256": file_sha256(path), **found}
 

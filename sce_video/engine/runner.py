@@ -35,6 +35,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.training_record import record_selection, record_training
 from sce_video.engine.weights import load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -65,6 +66,7 @@ class VideoRunner(Runner):
     _has_loaded: bool
     optim_wrapper: Any
     _pretrained: dict | str | None = None
+    _resumed_record: dict | None = None
 
     @cached_property
     def _cfg_text(self) -> str:
@@ -163,6 +165,8 @@ class VideoRunner(Runner):
             mmengine_version=mmengine.__version__,
             random_states=all_gather_object(random_states()),
             pretrained=self._pretrained,
+            training=record_training(self, self._resumed_record),
+            selected=record_selection(self, filename),
         )
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
@@ -233,7 +237,9 @@ class VideoRunner(Runner):
         elif self._resume:
             self.resume(self._load_from)
         elif self._load_from is not None:
-            self.load_checkpoint(self._load_from)
+            whole = self.load_checkpoint(self._load_from)
+            if self._train_loop is not None:  # in a test, the evaluation describes the file
+                self._pretrained = describe_checkpoint_file(self._load_from, whole)
         else:
             self._load_pretrained()
         self._has_loaded = True
@@ -298,6 +304,7 @@ class VideoRunner(Runner):
                 f"load_from={filename} to start a new training from it"
             )
         self._pretrained = meta.get("pretrained")
+        self._resumed_record = meta.get("training") or {}
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = meta["iter"]
         self._resume_seed(meta.get("seed"))

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import os
 from typing import Any
 
 import torch
 from mmengine.runner import Runner
 
 from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
+from sce_video.engine.training_record import describe_network, describe_samples
+from sce_video.evaluation.origin import confirmed_benchmark
 from sce_video.version import __version__
 
 #: Python packages of the decoding backends.
@@ -21,6 +24,10 @@ _OF_DATASET = ("clips", "crops", "crop_size", "decoder", "decoder_version")
 def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dict[str, Any]:
     """Provenance of a test: recipe, checkpoint, data set, views, software.
 
+    ``benchmark`` is what the recipe names as far as the checkpoint confirms it, and
+    ``benchmark_problems`` says what is unknown or different, see
+    :func:`~sce_video.evaluation.origin.confirmed_benchmark`.
+
     Args:
         runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
         dataset: The evaluated data set.
@@ -29,13 +36,18 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     """
     checkpoint = describe_checkpoint(runner)
     benchmark = runner.cfg.get("benchmark")
-    benchmark = None if benchmark is None else _with_origin(dict(benchmark), checkpoint)
+    network, split = describe_network(runner), runner.cfg.get("split")
+    problems: dict[str, str] = {}
+    if benchmark is not None:
+        benchmark, problems = confirmed_benchmark(dict(benchmark), split, checkpoint, network)
     test = describe_dataset(dataset, num_views)
     return {
         "kind": kind,
         "benchmark": benchmark,
+        "benchmark_problems": problems,
+        "network": network,
         "dataset": None if benchmark is None else benchmark.get("dataset"),
-        "split": runner.cfg.get("split"),
+        "split": split,
         "config": runner.cfg.filename,
         "checkpoint": checkpoint,
         "pretrained": checkpoint.get("pretrained"),
@@ -49,17 +61,6 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
             "mmaction2": importlib.metadata.version("mmaction2"),
         },
     }
-
-
-def _with_origin(benchmark: dict[str, Any], checkpoint: dict[str, Any]) -> dict[str, Any]:
-    """The recipe's ``benchmark``, with the pretraining that the checkpoint really had."""
-    pretrained = checkpoint.get("pretrained")
-    origin = checkpoint if benchmark.get("protocol") == "retrieval" else pretrained
-    known = origin.get("benchmark") if isinstance(origin, dict) else None
-    if not known or benchmark.get("protocol") == "supervised":
-        return benchmark
-    method = known.get("pretraining", known.get("protocol"))
-    return {**benchmark, "pretraining": method, "pretrained_on": known.get("dataset")}
 
 
 def describe_checkpoint(runner: Runner) -> dict[str, Any]:
@@ -77,18 +78,17 @@ def describe_checkpoint(runner: Runner) -> dict[str, Any]:
 
 
 def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
-    """Folder and list, clips x crops, pipeline and decoder with its version, as plain data.
+    """Samples and classes, clips x crops, pipeline and decoder with its version, as plain data.
 
     Args:
         dataset: A :class:`~sce_video.datasets.VideoDataset`, or another data set; attributes that
             it does not have are left out.
         num_views: Views of a video.
     """
-    described: dict[str, Any] = {"type": type(dataset).__name__, "views": num_views}
-    if hasattr(dataset, "data_root"):
-        described["data_root"] = str(dataset.data_root)
-    if getattr(dataset, "ann_file", None) is not None:
-        described["ann_file"] = str(dataset.ann_file)
+    described: dict[str, Any] = {**describe_samples(dataset), "views": num_views}
+    if "classes" not in described and (classes := _folders_of_classes(dataset)):
+        described["classes"] = classes
+    if "ann_file" in described:
         described["ann_sha256"] = file_sha256(dataset.ann_file)
     transforms = getattr(dataset, "pipeline", ())
     described["pipeline"] = [{"type": type(t).__name__, **_plain_attributes(t)} for t in transforms]
@@ -103,6 +103,20 @@ def describe_dataset(dataset: Any, num_views: int) -> dict[str, Any]:
             described["decoder"] = transform.backend
             described["decoder_version"] = _decoder_version(transform.backend)
     return described
+
+
+def _folders_of_classes(dataset: Any) -> list[str] | None:
+    """Names of the classes of a list, if each has its videos in one folder of its own."""
+    labels = getattr(dataset, "labels", None)
+    if labels is None or len(labels) == 0 or labels.min() < 0:
+        return None
+    folders: dict[int, str] = {}
+    for index, label in enumerate(labels.tolist()):
+        folder = os.path.basename(os.path.dirname(dataset.path(index)))
+        if folders.setdefault(label, folder) != folder:
+            return None
+    names = [folders[label] for label in sorted(folders)]
+    return names if all(names) and len(set(names)) == len(names) else None
 
 
 def _plain_attributes(thing: Any) -> dict[str, Any]:

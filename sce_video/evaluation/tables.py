@@ -4,22 +4,32 @@ from __future__ import annotations
 
 from typing import Any
 
-#: Metrics that are not fractions, although their values may be from 0 to 1.
-_PLAIN = ("feature_std", "effective_rank")
+from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+
 _ONE_VIEW = "one_view_"
 
 
 def format_metrics(metrics: dict[str, float], provenance: dict[str, Any]) -> str:
     """A title and a line per metric; with one-view metrics, a column for one and for all views.
 
+    The top-k accuracy of k classes or fewer is left out: it is always 1.
+
     Args:
         metrics: Name to value; fractions from 0 to 1 are shown in percent.
         provenance: See :func:`~sce_video.evaluation.provenance.describe_run`.
     """
     title = _title(provenance)
+    classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
+    metrics = telling(metrics, classes)
     if any(name.startswith(_ONE_VIEW) for name in metrics):
         return _format_views(metrics, provenance, title)
     return format_table(metrics, title)
+
+
+def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
+    """The metrics without those that are 1 for so few classes, unless there are no others."""
+    kept = {name: value for name, value in metrics.items() if not is_trivial(name, num_classes)}
+    return kept or metrics
 
 
 def format_table(metrics: dict[str, float], title: str) -> str:
@@ -35,7 +45,7 @@ def _cell(name: str, value: float | None, width: int) -> str:
     """A right-aligned value of ``width`` characters and its unit; a dash for None."""
     if value is None:
         return f"{'-':>{width}}  "
-    if name in _PLAIN or not 0 <= value <= 1:
+    if name in NOT_FRACTIONS or not 0 <= value <= 1:
         return f"{value:{width}.2f}  "
     return f"{100 * value:{width}.2f} %"
 

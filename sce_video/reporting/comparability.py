@@ -12,19 +12,30 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sce_video.reporting.paper_results import (
-    DEFAULT_VIEWS,
+from sce_video.published import (
     EPOCHS,
-    GALLERIES,
-    TEST_CROP,
+    PRETRAINING_EPOCHS,
     TEST_SETS,
-    VIEWS,
-    PaperResult,
+    TRAINING_SETS,
     PublishedSize,
 )
-from sce_video.reporting.result_files import Result, count_of
+from sce_video.reporting.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
+from sce_video.reporting.result_files import Result, count_of, nested
 
-_SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on")
+_SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
+#: Entries of a result's ``benchmark_problems`` in words.
+_ENTRIES = {
+    "network": "network",
+    "training": "training",
+    "pretrained_on": "pretraining data",
+    "pretraining": "pretraining method",
+    "pretraining_epochs": "pretraining epochs",
+    "pretraining_schedule": "pretraining epochs",
+    "pretraining_start": "pretraining",
+    "pretraining_clip": "pretraining clips",
+    "pretraining_network": "pretraining network",
+}
+_PRETRAINING_BATCH = 512  # videos of all processes (appendix D.3)
 _MAX_FAILED = 0.01  # fraction of failed videos up to which a result still counts for the test set
 
 
@@ -43,22 +54,22 @@ class Comparability:
 
 def setting_of(paper: PaperResult) -> tuple[Any, ...]:
     """What a result must share with a number of the paper, apart from the split."""
-    return (*(getattr(paper, name) for name in _SETTING), paper.pretraining)
+    return tuple(getattr(paper, name) for name in _SETTING)
 
 
 def setting_of_result(result: Result) -> tuple[Any, ...]:
     """The same tuple as :func:`setting_of`, from the benchmark that a result states."""
-    benchmark = result.benchmark
-    default = None if benchmark.get("pretrained_on") is None else "sce"
-    return (*(benchmark.get(n) for n in _SETTING), benchmark.get("pretraining", default))
+    return tuple(result.benchmark.get(name) for name in _SETTING)
 
 
 def compare(result: Result) -> Comparability:
     """Obstacles and deviations of a result.
 
-    Obstacles: the setting is not stated, the test set is not the published one or too small, more
+    Obstacles: the setting is not stated, the network, the pretraining (data, method, epochs) or the
+    training is unknown or another one, the test set is not the published one or too small, more
     than 1 % of the videos failed, or the weights are random. Everything else that differs (views,
-    crop, epochs, some videos missing or failed) is a deviation.
+    crop, epochs of the evaluation, an epoch chosen on the test set, some videos missing or failed)
+    is a deviation.
     """
     if result.parts:
         compared = [(part.split, compare(part)) for part in result.parts]
@@ -72,11 +83,13 @@ def compare(result: Result) -> Comparability:
     missing = [name for name in _SETTING if name not in benchmark]
     if missing:
         return Comparability((f"its benchmark does not state {', '.join(missing)}",))
-    obstacles, deviations = _check_videos(result)
+    obstacles, deviations = check_videos(result)
+    obstacles += _check_origin(result.protocol, benchmark)
     obstacles += _check_weights(result.protocol, benchmark)
     if result.protocol.get("group_pattern") is not None:
         obstacles.append("retrieves within one set, leaving out the query's own group")
     deviations += _check_protocol(result.protocol, benchmark)
+    deviations += _check_training(result.protocol, benchmark)
     return Comparability(tuple(obstacles), (*result.deviations, *deviations))
 
 
@@ -112,9 +125,10 @@ def _deviations_of_parts(compared: Sequence[tuple[Any, Comparability]]) -> Itera
             yield deviation if everywhere else f"split {split}: {deviation}"
 
 
-def _check_videos(result: Result) -> tuple[list[str], list[str]]:
-    """Obstacles and deviations in what was tested on."""
-    protocol, dataset = result.protocol, result.benchmark["dataset"]
+def check_videos(result: Result) -> tuple[list[str], list[str]]:
+    """Obstacles and deviations in what was tested on, for a result that states its benchmark."""
+    protocol, benchmark = result.protocol, result.benchmark
+    dataset = benchmark["dataset"]
     obstacles: list[str] = []
     deviations: list[str] = []
     split = result.split
@@ -129,22 +143,39 @@ def _check_videos(result: Result) -> tuple[list[str], list[str]]:
         obstacles.append("the number of videos is not stated")
         return obstacles, deviations
     published = TEST_SETS.get((dataset, split))
-    _check_size(tested + failed, published, "videos", obstacles, deviations)
+    if benchmark["protocol"] == "detection":  # samples are key frames, the published set is films
+        films = count_of(nested(protocol, "test", "films"))
+        if films is None:
+            obstacles.append("the number of films is not stated")
+        else:
+            _check_size(films, published, "films", obstacles, deviations)
+    else:
+        _check_size(tested + failed, published, "videos", obstacles, deviations)
     if failed > _MAX_FAILED * (tested + failed):
         obstacles.append(f"{failed:,} of {tested + failed:,} videos failed")
     elif failed:
         deviations.append(f"{failed:,} videos failed" if failed > 1 else "1 video failed")
-    if result.benchmark["protocol"] == "retrieval":
+    if benchmark["protocol"] == "retrieval":
         size = count_of(protocol.get("bank_videos"))
         if size is None:
             obstacles.append("the number of gallery videos is not stated")
         else:
             lost = count_of(protocol.get("bank_failures")) or 0
-            gallery = GALLERIES.get((dataset, split))
+            gallery = TRAINING_SETS.get((dataset, split))
             _check_size(size + lost, gallery, "gallery videos", obstacles, deviations)
             if lost:
                 deviations.append(f"{lost:,} gallery videos failed")
     return obstacles, deviations
+
+
+def is_published_set(result: Result) -> bool:
+    """Whether a result was measured on the published test set that it names."""
+    part = result.parts[0] if result.parts else result
+    named = {"dataset", "protocol"} <= set(part.benchmark)
+    split = 1 if part.split is None else part.split
+    if not named or (part.benchmark["dataset"], split) not in TEST_SETS:
+        return False
+    return not check_videos(part)[0]
 
 
 def _check_size(
@@ -159,10 +190,30 @@ def _check_size(
         deviations.append(f"{videos:,} {what}, no published number to check against")
         return
     words = f"{videos:,} {what}, published {published.published()}"
-    if not published.least <= videos <= published.most:
+    if not published.contains(videos):
         obstacles.append(words)
     elif not published.low <= videos <= published.high:
         deviations.append(words)
+
+
+def _check_origin(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
+    """Obstacles in network and training: what is unknown, or another than the recipe names."""
+    problems = protocol.get("benchmark_problems")
+    if not isinstance(problems, dict):
+        return ["does not state what is known of its training"]
+    entries: dict[str, list[str]] = {}
+    for entry, why in problems.items():
+        entries.setdefault(str(why), []).append(_ENTRIES.get(entry, str(entry)))
+    found = [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in entries.items()]
+    if benchmark["protocol"] != "retrieval" and count_of(protocol.get("epochs")) is None:
+        found.append("the epochs of the training are not stated")
+    epochs = benchmark.get("pretraining_epochs")
+    known = not {"pretraining_epochs", "pretraining_schedule"} & set(problems)
+    if benchmark["pretrained_on"] is not None and known and epochs != PRETRAINING_EPOCHS:
+        found.append(
+            f"pretrained for {epochs} epochs, the paper's network for {PRETRAINING_EPOCHS}"
+        )
+    return found
 
 
 def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
@@ -172,10 +223,10 @@ def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[
     if isinstance(checkpoint, dict) and checkpoint.get("path") is None:
         found.append(f"weights: {checkpoint.get('source', 'no checkpoint')}")
     pretrained = protocol.get("pretrained")
-    if pretrained == "random" and benchmark["pretrained_on"] is not None:
+    if pretrained == "random" and benchmark["protocol"] != "supervised":
         found.append("trained from random weights, not pretrained")
     hashes = {
-        _nested(protocol, part, "protocol", "checkpoint", "sha256") for part in ("query", "bank")
+        nested(protocol, part, "protocol", "checkpoint", "sha256") for part in ("query", "bank")
     } - {None}
     if len(hashes) > 1:
         found.append("queries and gallery were embedded by different checkpoints")
@@ -183,12 +234,6 @@ def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[
     if fused is not None:
         found.append(f"fuses the scores of {count_of(fused) or 'several'} models")
     return found
-
-
-def _nested(content: Any, *names: str) -> Any:
-    for name in names:
-        content = content.get(name) if isinstance(content, dict) else None
-    return content
 
 
 def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
@@ -204,10 +249,60 @@ def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
     crop = protocol.get("crop_size", protocol.get("test_size"))
     if crop is not None and crop != TEST_CROP.get(benchmark["size"]):
         deviations.append(f"test crop {crop}")
-    epochs = benchmark.get("epochs", protocol.get("epochs"))
-    usual = EPOCHS.get((benchmark["protocol"], benchmark["dataset"]))
-    if epochs is not None and usual is not None and epochs != usual:
-        deviations.append(f"{epochs} epochs instead of {usual}")
+    frames = next(_settings_of(nested(protocol, "test", "pipeline"), "num_frames"), None)
+    if frames is not None and frames != benchmark["frames"]:
+        deviations.append(f"tested on {frames} frames")
     if protocol.get("backend") == "faiss" and protocol.get("faiss_index") != "Flat":
         deviations.append(f"approximate search, faiss {protocol.get('faiss_index')}")
     return deviations
+
+
+def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
+    """Deviations in epochs, in how the epoch was chosen, in clips and batch."""
+    deviations = []
+    epochs = protocol.get("epochs")
+    usual = EPOCHS.get((benchmark["protocol"], benchmark["dataset"]))
+    chosen = selection_of(protocol)
+    if chosen is not None:
+        deviations.append(chosen)
+    elif epochs is not None and usual is not None and epochs != usual:
+        deviations.append(f"{epochs} epochs instead of {usual}")
+    if benchmark["protocol"] != "retrieval":
+        record = nested(protocol, "checkpoint", "training")
+        pipeline, planned = nested(record, "pipeline"), count_of(nested(record, "max_epochs"))
+        for key, wanted, what in (
+            ("num_frames", benchmark["frames"], "frames"),
+            ("size", benchmark["size"], "pixels"),
+        ):
+            crops = ("RandomCropClips", "RandomResizedCropClips", "RandomCropWithBoxes")
+            found = next(_settings_of(pipeline, key, crops if key == "size" else ()), wanted)
+            if found != wanted:
+                deviations.append(f"trained on {found} {what}")
+        if planned is not None and chosen is None and epochs != planned:
+            deviations.append(f"epoch {epochs} of a schedule of {planned}")
+        record = nested(protocol, "pretrained", "training")
+    else:
+        record = nested(protocol, "checkpoint", "training")
+    batch = nested(record, "batch_size")
+    if batch not in (None, _PRETRAINING_BATCH) and str(benchmark["pretraining"]).startswith("sce"):
+        deviations.append(f"pretrained with a batch of {batch} instead of {_PRETRAINING_BATCH}")
+    return deviations
+
+
+def selection_of(protocol: dict[str, Any]) -> str | None:
+    """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
+    selected, test = nested(protocol, "checkpoint", "selected"), nested(protocol, "test")
+    if not isinstance(selected, dict):
+        return None
+    known = "ann_sha256" if selected.get("ann_sha256") else "data_root"
+    if nested(test, known) == selected.get(known):
+        return "best epoch on the test videos; the result is the last"
+    return "best epoch on a validation list, not the last"
+
+
+def _settings_of(pipeline: Any, name: str, types: Sequence[str] = ()) -> Iterator[Any]:
+    """Values of an argument in the steps of a described pipeline."""
+    for step in pipeline if isinstance(pipeline, list) else ():
+        if isinstance(step, dict) and isinstance(step.get(name), int):
+            if not types or str(step.get("type")).rpartition(".")[2] in types:
+                yield step[name]

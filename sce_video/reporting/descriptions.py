@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from sce_video.reporting.comparability import views_of
 from sce_video.reporting.paper_results import PaperResult
 from sce_video.reporting.result_files import Result, count_of
+from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 TITLE = "Results compared with those of the paper"
 LEGEND = (
-    "Percent, as in the paper; differences in percentage points. Every number of the paper is "
-    "listed with its table and row. Retrieval is centred; plain is without centring. Deviations "
-    "from the paper's evaluation protocol are listed with the result."
+    "Percent, as in the paper; differences in percentage points. A result stands beside a number "
+    "of the paper only if network, pretraining data, method and epochs are known and equal. "
+    "Retrieval is centred; plain is without centring. Deviations from the paper's evaluation "
+    "protocol are listed with the result."
 )
 COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
-OTHER_COLUMNS = ("results", "benchmark", "metrics", "why not compared", "evaluation")
 
 _NAMES = {
     "kinetics400": "Kinetics-400",
@@ -36,10 +38,19 @@ _NAMES = {
     "top5": "top-5",
     "sce": "SCE",
     "sce_baseline": "SCE baseline",
+    "byol": "BYOL",
     "mean_class_accuracy": "mean class accuracy",
+    "linear_top1": "linear probe top-1",
+    "linear_top5": "linear probe top-5",
+    "linear_mean_class": "linear probe mean class",
+    "knn_top1": "kNN top-1",
+    "knn_top5": "kNN top-5",
+    "one_view_top1": "1 view top-1",
+    "one_view_top5": "1 view top-5",
+    "one_view_mean_class_accuracy": "1 view mean class",
+    "feature_std": "feature std",
+    "effective_rank": "effective rank",
 }
-#: Metrics that are not fractions from 0 to 1.
-_NOT_FRACTIONS = frozenset({"feature_std", "effective_rank", "loss"})
 
 
 def describe_evaluation(result: Result) -> str:
@@ -85,7 +96,7 @@ def _evaluation_words(result: Result) -> list[str]:
         words.append(f"checkpoint {_basename(path)}{f' ({digest})' if digest else ''}")
     for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
         fraction = result.metric(name)
-        if fraction is not None:
+        if fraction is not None and not is_trivial(name, protocol.get("num_classes")):
             words.append(f"{what} {_percent(fraction)}")
     return words
 
@@ -96,17 +107,28 @@ def describe_benchmark(result: Result) -> str:
     if not benchmark:
         return "not stated"
     words = [
-        _name(benchmark.get("dataset")),
-        _name(benchmark.get("protocol")),
+        name_of(benchmark.get("dataset")),
+        name_of(benchmark.get("protocol")),
         describe_split(result.split),
-        _name(benchmark.get("network")),
+        name_of(benchmark.get("network")),
         f"{benchmark.get('frames')} x {benchmark.get('size')}²",
     ]
     source = benchmark.get("pretrained_on")
     method = benchmark.get("pretraining")
-    trained = f"pretrained on {_name(source)}" if source is not None else "not pretrained"
-    words.append(trained if method is None else f"{trained} by {_name(method)}")
+    trained = "not pretrained" if source is None else f"pretrained on {_or_unknown(source, 'data')}"
+    words.append(trained if method is None else f"{trained} by {_or_unknown(method, 'method')}")
     return ", ".join(word for word in words if word)
+
+
+def _or_unknown(name: Any, what: str) -> str:
+    return f"unknown {what}" if name == "unknown" else name_of(name)
+
+
+def describe_test(result: Result) -> str:
+    """Data set, protocol and split that a result states."""
+    benchmark = result.benchmark
+    words = [name_of(benchmark.get("dataset")), name_of(benchmark.get("protocol"))]
+    return ", ".join(word for word in [*words, describe_split(result.split)] if word)
 
 
 def describe_split(split: int | str | None) -> str:
@@ -119,26 +141,24 @@ def describe_split(split: int | str | None) -> str:
 def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
     """Benchmark, network, pretraining and value of the numbers of one cell."""
     paper = papers[0]
-    metric = _name(paper.metric)
+    metric = name_of(paper.metric)
     if paper.protocol == "retrieval":
         ranks = [p.metric.removeprefix("retrieval_r") for p in papers]
         metric = f"R@{'/'.join(ranks)}"
-    words = [_name(paper.dataset), _name(paper.protocol), describe_split(paper.split), metric]
+    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
     benchmark = ", ".join(word for word in words if word)
-    network = f"{_name(paper.network)}, {paper.frames} x {paper.size}²"
-    source = "none" if paper.pretrained_on is None else _name(paper.pretrained_on)
+    network = f"{name_of(paper.network)}, {paper.frames} x {paper.size}²"
+    source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
     if paper.pretraining is not None:
-        source += f", {_name(paper.pretraining)}"
+        source += f", {name_of(paper.pretraining)}"
     return benchmark, network, source, format_values(p.value for p in papers)
 
 
-def describe_metrics(result: Result) -> list[str]:
-    """``top-1 60.2`` for every metric; fractions as percent."""
-    words = []
-    for name, value in result.metrics.items():
-        shown = f"{value:.2f}" if name in _NOT_FRACTIONS else _percent(value)
-        words.append(f"{_name(name)} {shown}")
-    return words
+def format_metric(name: str, value: float | None) -> str:
+    """A fraction in percent, another number as it is; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" if name in NOT_FRACTIONS else _percent(value)
 
 
 def format_values(values: Iterable[float]) -> str:
@@ -149,10 +169,11 @@ def format_values(values: Iterable[float]) -> str:
 def format_differences(values: Sequence[float], papers: Sequence[PaperResult]) -> str:
     """Signed differences of the rounded numbers, so that they agree with what is shown."""
     pairs = zip(values, papers, strict=True)
-    return " / ".join(_signed(round(value, 1) - paper.value) for value, paper in pairs)
+    return " / ".join(format_signed(round(value, 1) - paper.value) for value, paper in pairs)
 
 
-def _signed(points: float) -> str:
+def format_signed(points: float) -> str:
+    """``+0.4``, ``-0.3``, ``0.0``."""
     text = f"{points:+.1f}"
     return "0.0" if text in ("+0.0", "-0.0") else text
 
@@ -165,5 +186,11 @@ def _basename(path: Any) -> str:
     return str(path).replace("\\", "/").rsplit("/", 1)[-1]
 
 
-def _name(value: Any) -> str:
-    return _NAMES.get(value, value) if isinstance(value, str) else str(value)
+def name_of(value: Any) -> str:
+    """A name of a config or a metric, for readers."""
+    if not isinstance(value, str):
+        return str(value)
+    recall = re.fullmatch(r"retrieval_(plain_)?r(\d+)", value)
+    if recall is not None:
+        return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
+    return _NAMES.get(value, value)

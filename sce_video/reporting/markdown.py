@@ -8,42 +8,42 @@ from collections.abc import Sequence
 from sce_video.reporting.descriptions import (
     COLUMNS,
     LEGEND,
-    OTHER_COLUMNS,
     TITLE,
     describe_benchmark,
     describe_evaluation,
-    describe_metrics,
     describe_papers,
     format_differences,
+    format_metric,
+    format_signed,
     format_values,
+    name_of,
 )
-from sce_video.reporting.report import MEASURED, NOT_RUN, Cell, OtherResult, Report
+from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.report import MEASURED, NOT_RUN, Cell, Report
 
 
 def render_markdown(report: Report) -> str:
-    """The report as markdown (tables as on GitHub)."""
+    """The report as markdown (tables as on GitHub): what was measured first, then what was not."""
     lines = [f"# {TITLE}", "", *report.summary(), "", LEGEND, ""]
-    head = (*COLUMNS, "table and row of the paper", "results and protocol")
-    lines += [_row(head), _row(["---"] * len(head))]
-    for cell in report.cells:
-        lines.extend(_row(row) for row in _cell_rows(cell))
+    measured = [cell for cell in report.cells if cell.measurements]
+    if measured:
+        head = (*COLUMNS, "table and row of the paper", "results and protocol")
+        lines += ["## Beside the paper", "", *_table(head, [r for c in measured for r in _rows(c)])]
     if report.others:
-        lines += ["", "## Other results", "", _row(OTHER_COLUMNS)]
-        lines.append(_row(["---"] * len(OTHER_COLUMNS)))
-        lines.extend(_row(_other_row(other)) for other in report.others)
+        lines += ["## Own results", ""]
+        for group in report.own():
+            lines += _group_lines(group)
+    missing = [cell for cell in report.cells if not cell.measurements]
+    if missing:
+        columns = (*COLUMNS[:4], "status", "table and row of the paper")
+        lines += ["## Not run", "", *_table(columns, [_missing_row(cell) for cell in missing])]
     if report.skipped:
-        lines += ["", "## Files without results", ""]
+        lines += ["## Files without results", ""]
         lines.extend(f"- {_code(name)}: {_escaped(why)}" for name, why in report.skipped)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).rstrip() + "\n"
 
 
-def _cell_rows(cell: Cell) -> list[list[str]]:
-    paper = cell.papers[0]
-    note = f" ({paper.note})" if paper.note else ""
-    source = _escaped(f"{paper.table}, row: {paper.row}{note}")
-    first = [_escaped(text) for text in describe_papers(cell.papers)]
-    if not cell.measurements:
-        return [[*first, "", "", NOT_RUN, source, ""]]
+def _rows(cell: Cell) -> list[list[str]]:
     rows = []
     for m in cell.measurements:
         value = f"**{format_values(m.values)}**"
@@ -54,19 +54,46 @@ def _cell_rows(cell: Cell) -> list[list[str]]:
             status += f": {_escaped('; '.join(m.deviations))}"
         file = f"{_code(m.name)}<br>{_escaped(m.how)}" if m.how else _code(m.name)
         difference = format_differences(m.values, cell.papers)
-        rows.append([*first, value, difference, status, source, file])
+        rows.append([*_paper(cell), value, difference, status, _source(cell), file])
     return rows
 
 
-def _other_row(other: OtherResult) -> list[str]:
-    result = other.result
-    return [
-        _code(result.name),
-        _escaped(describe_benchmark(result)),
-        _escaped(", ".join(describe_metrics(result))),
-        "<br>".join(_escaped(reason) for reason in other.reasons),
-        _escaped(describe_evaluation(result)),
-    ]
+def _missing_row(cell: Cell) -> list[str]:
+    return [*_paper(cell), NOT_RUN, _source(cell)]
+
+
+def _paper(cell: Cell) -> list[str]:
+    return [_escaped(text) for text in describe_papers(cell.papers)]
+
+
+def _source(cell: Cell) -> str:
+    paper = cell.papers[0]
+    note = f" ({paper.note})" if paper.note else ""
+    return _escaped(f"{paper.table}, row: {paper.row}{note}")
+
+
+def _group_lines(group: TestSetResults) -> list[str]:
+    """A heading and a table with a row per result, random weights first."""
+    head = ("weights", *(_escaped(name_of(name)) for name in group.metrics), "results and protocol")
+    details = [_escaped(group.details), ""] if group.details else []
+    rows = [_own_row(own, group.metrics) for own in group.results]
+    return [f"### {_escaped(group.title)}", "", *details, *_table(head, rows)]
+
+
+def _own_row(own: OwnResult, metrics: Sequence[str]) -> list[str]:
+    cells = []
+    for name in metrics:
+        gain, shown = own.gain(name), format_metric(name, own.result.metric(name))
+        cells.append(shown if gain is None else f"{shown} ({format_signed(gain)})")
+    notes = [_code(own.result.name), _escaped(describe_evaluation(own.result))]
+    if own.reasons:
+        claim = _escaped(describe_benchmark(own.result))
+        notes.append(f"not comparable with the paper ({claim}): {_escaped('; '.join(own.reasons))}")
+    return [_escaped(own.weights), *cells, "<br>".join(note for note in notes if note)]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    return [_row(head), _row(["---"] * len(head)), *(_row(row) for row in rows), ""]
 
 
 def _row(cells: Sequence[str]) -> str:

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from sce_video.reporting.descriptions import (
-    COLUMNS,
     LEGEND,
-    OTHER_COLUMNS,
     TITLE,
     describe_benchmark,
     describe_evaluation,
-    describe_metrics,
     describe_papers,
     format_differences,
+    format_metric,
+    format_signed,
     format_values,
+    name_of,
 )
-from sce_video.reporting.report import DEVIATING, MEASURED, NOT_RUN, Cell, OtherResult, Report
+from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.report import DEVIATING, MEASURED, NOT_RUN, Cell, Measurement, Report
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
 
@@ -36,17 +38,28 @@ _CLASSES = {MEASURED: "measured", DEVIATING: "deviates", NOT_RUN: "not-run"}
 
 def render_html(report: Report) -> str:
     """The report as one HTML page that loads nothing and runs nothing."""
+    counts = report.status_counts()
+    measured = [cell for cell in report.cells if cell.measurements]
+    missing = [cell for cell in report.cells if not cell.measurements]
     values = {
         "title": TITLE,
-        "summary": report.summary(),
+        "tiles": (
+            ("measured", counts[MEASURED], "cells of the paper measured"),
+            ("deviates", counts[DEVIATING], "measured with deviations only"),
+            ("own", len(report.others), "own results, not comparable with the paper"),
+            ("not-run", counts[NOT_RUN], "cells of the paper not run"),
+        ),
+        "notes": report.notes(),
         "legend": LEGEND,
-        "columns": COLUMNS,
-        "sections": [
-            {"title": _section_title(*key), "rows": [row for c in cells for row in _rows(c)]}
-            for key, cells in groupby(report.cells, lambda c: (c.papers[0].table, c.papers[0].row))
+        "measured": [
+            {"title": title, "rows": [row for cell in cells for row in _rows(cell)]}
+            for title, cells in _sections(measured)
         ],
-        "other_columns": OTHER_COLUMNS,
-        "others": [_other(other) for other in report.others],
+        "groups": [_group(group) for group in report.own()],
+        "missing": [
+            {"title": title, "rows": [_paper(cell) for cell in cells]}
+            for title, cells in _sections(missing)
+        ],
         "skipped": report.skipped,
     }
     return render_template("sce_video.reporting", "report.html", values)
@@ -68,30 +81,38 @@ def write_page(path: str | os.PathLike[str], text: str) -> None:
     write_text(path, text)
 
 
-def _section_title(table: str, row: str) -> str:
-    return f"{_TABLES.get(table, table)} · {table}, row: {row}"
+def _sections(cells: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
+    """Cells by table and row of the paper, with a title for each."""
+    groups = groupby(cells, lambda cell: (cell.papers[0].table, cell.papers[0].row))
+    return [
+        (f"{_TABLES.get(table, table)} · {table}, row: {row}", list(members))
+        for (table, row), members in groups
+    ]
 
 
-def _rows(cell: Cell) -> list[dict[str, Any]]:
-    """Template values of the rows of a cell: one per measurement, or one that is empty."""
+def _paper(cell: Cell) -> dict[str, str]:
     benchmark, network, source, paper = describe_papers(cell.papers)
-    first = {
+    note = cell.papers[0].note
+    return {
         "benchmark": benchmark,
-        "note": cell.papers[0].note,
+        "note": note,
         "network": network,
         "source": source,
         "paper": paper,
     }
-    if not cell.measurements:
-        return [{**first, "kind": _CLASSES[NOT_RUN], "status": NOT_RUN, "measured": None}]
+
+
+def _rows(cell: Cell) -> list[dict[str, Any]]:
+    """Template values of the measurements of a cell."""
     return [
         {
-            **first,
+            **_paper(cell),
             "kind": _CLASSES[m.status],
             "status": m.status,
             "measured": format_values(m.values),
             "plain": format_values(m.plain),
             "difference": format_differences(m.values, cell.papers),
+            "bars": _bars(cell, m),
             "deviations": m.deviations,
             "file": m.name,
             "how": m.how,
@@ -100,11 +121,56 @@ def _rows(cell: Cell) -> list[dict[str, Any]]:
     ]
 
 
-def _other(other: OtherResult) -> dict[str, Any]:
+def _bars(cell: Cell, measurement: Measurement) -> list[dict[str, str]]:
+    """A bar per number: what was measured, and a mark where the paper's number is."""
+    pairs = zip(measurement.values, cell.papers, strict=True)
+    return [
+        {"title": name_of(paper.metric), "width": f"{value:.1f}", "mark": f"{paper.value:.1f}"}
+        for value, paper in pairs
+    ]
+
+
+def _group(group: TestSetResults) -> dict[str, Any]:
+    """Template values of the results on one test set."""
+    others = [name for name in group.metrics if name not in group.main_metrics]
     return {
-        "file": other.result.name,
-        "benchmark": describe_benchmark(other.result),
-        "metrics": describe_metrics(other.result),
-        "reasons": other.reasons,
-        "how": describe_evaluation(other.result),
+        "title": group.title,
+        "published": group.published,
+        "details": group.details,
+        "metrics": [
+            {
+                "title": name_of(name),
+                "bars": [_own_bar(own, name) for own in group.results if _has(own, name)],
+            }
+            for name in group.main_metrics
+        ],
+        "other_metrics": [name_of(name) for name in others],
+        "results": [_own(own, others) for own in group.results],
+    }
+
+
+def _has(own: OwnResult, name: str) -> bool:
+    return own.result.metric(name) is not None
+
+
+def _own_bar(own: OwnResult, name: str) -> dict[str, Any]:
+    value, gain = own.result.metric(name) or 0.0, own.gain(name)
+    return {
+        "weights": own.weights,
+        "random": own.random,
+        "width": f"{100 * min(max(value, 0.0), 1.0):.1f}",  # min and max of NaN: the bound
+        "value": format_metric(name, value),
+        "gain": "" if gain is None else format_signed(gain),
+    }
+
+
+def _own(own: OwnResult, others: Sequence[str]) -> dict[str, Any]:
+    return {
+        "weights": own.weights,
+        "random": own.random,
+        "file": own.result.name,
+        "claim": describe_benchmark(own.result) if own.reasons else "",
+        "reasons": own.reasons,
+        "others": [format_metric(name, own.result.metric(name)) for name in others],
+        "how": describe_evaluation(own.result),
     }

@@ -51,72 +51,11 @@ class PaperResult:
     note: str = ""
 
 
-@dataclass(frozen=True)
-class PublishedSize:
-    """Number of videos of a test set or gallery.
-
-    Attributes:
-        low: The published number; with ``high`` a range, since copies of some sets differ.
-        high: See ``low``.
-        least: A result on fewer videos does not count as one on this set.
-        most: A result on more videos does not count either.
-    """
-
-    low: int
-    high: int
-    least: int
-    most: int
-
-    @classmethod
-    def exactly(cls, videos: int) -> PublishedSize:
-        """A set whose copies are all the same; up to 1 % of the videos may be missing."""
-        return cls(videos, videos, least=videos - videos // 100, most=videos)
-
-    def published(self) -> str:
-        """The published number, or range, as text."""
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
-
-
-#: Sizes of the test sets, by data set and split.
-TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
-    ("ucf101", 1): PublishedSize.exactly(3783),
-    ("ucf101", 2): PublishedSize.exactly(3734),
-    ("ucf101", 3): PublishedSize.exactly(3696),
-    ("hmdb51", 1): PublishedSize.exactly(1530),
-    ("hmdb51", 2): PublishedSize.exactly(1530),
-    ("hmdb51", 3): PublishedSize.exactly(1530),
-    ("ssv2", "val"): PublishedSize.exactly(24777),
-    # 19,906 in the csv, 19,881 in the archives of the CVD foundation; the paper says 18k.
-    ("kinetics400", "val"): PublishedSize(19800, 20000, least=18000, most=20000),
-    # 25 of every class (Xie et al. 2018); with all of K400's validation videos of the 200 classes
-    # it is about 9,950.
-    ("kinetics200", "val"): PublishedSize(4900, 5000, least=4500, most=10000),
-}
-
-#: Sizes of the retrieval galleries (the training sets), by data set and split.
-GALLERIES: dict[tuple[str, int | str], PublishedSize] = {
-    ("ucf101", 1): PublishedSize.exactly(9537),
-    ("ucf101", 2): PublishedSize.exactly(9586),
-    ("ucf101", 3): PublishedSize.exactly(9624),
-    ("hmdb51", 1): PublishedSize.exactly(3570),
-    ("hmdb51", 2): PublishedSize.exactly(3570),
-    ("hmdb51", 3): PublishedSize.exactly(3570),
-}
-
 #: (clips, crops) of a test: 10 x 3 (appendix D.3); SSv2 as in the SlowFast repository.
 VIEWS: dict[str, tuple[int, int]] = {"ssv2": (1, 1)}
 DEFAULT_VIEWS = (10, 3)
 #: Test crop by training crop (columns Res_p and Res_e of the tables).
 TEST_CROP = {224: 256, 112: 128}
-#: Epochs by protocol and data set (appendix D.3; SSv2 as in the SlowFast repository).
-EPOCHS: dict[tuple[str, str], int] = {
-    ("linear", "kinetics200"): 60,
-    ("linear", "kinetics400"): 60,
-    ("finetune", "ucf101"): 200,
-    ("finetune", "hmdb51"): 200,
-    ("finetune", "ssv2"): 22,
-}
-
 _NETWORKS = {"r3d18": "ResNet3D-18", "r3d50": "ResNet3D-50"}
 _SHORT = {"kinetics200": "K200", "kinetics400": "K400"}
 

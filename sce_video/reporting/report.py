@@ -15,6 +15,7 @@ from sce_video.reporting.comparability import (
     setting_of_result,
 )
 from sce_video.reporting.descriptions import describe_benchmark, describe_evaluation, describe_split
+from sce_video.reporting.own_results import TestSetResults, group_results
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, PaperResult
 from sce_video.reporting.result_files import Collection, Result
 
@@ -75,6 +76,10 @@ class Report:
     others: tuple[OtherResult, ...]
     skipped: tuple[tuple[str, str], ...]
 
+    def own(self) -> tuple[TestSetResults, ...]:
+        """The other results by test set."""
+        return group_results([(other.result, other.reasons) for other in self.others])
+
     def status_counts(self) -> Counter[str]:
         """Number of cells by status; a cell counts with its best measurement."""
         counts: Counter[str] = Counter()
@@ -86,15 +91,19 @@ class Report:
     def summary(self) -> list[str]:
         """Sentences on what the report holds."""
         counts = self.status_counts()
-        lines = [
+        first = (
             f"{len(self.cells)} cells of the paper: {counts[MEASURED]} measured, "
             f"{counts[DEVIATING]} measured with deviations from the paper's protocol, "
             f"{counts[NOT_RUN]} not run."
-        ]
+        )
+        own = [f"Own results, not comparable with the paper: {len(self.others)}."]
+        return [first, *(own if self.others else ()), *self.notes()]
+
+    def notes(self) -> list[str]:
+        """Sentences on results that are missing."""
+        lines = []
         if not any(cell.measurements for cell in self.cells) and not self.others:
             lines.append("No results were found.")
-        if self.others:
-            lines.append(f"Other results, in the second table: {len(self.others)}.")
         if self.skipped:
             lines.append(f"JSON files without results, listed at the end: {len(self.skipped)}.")
         return lines

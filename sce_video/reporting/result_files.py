@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from sce_video.published import WITH_SPLITS
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.folders import find_files
 
-_WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
+#: Other files that the tools write: a log beside vis_data, the settings of a run over splits.
+_NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings)\.json$")
 
 
 @dataclass(frozen=True)
@@ -98,6 +101,9 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
     for real, content in summaries.items():
         try:
             collection.results.extend(_join_summary(names[real], real, content, single))
+            if isinstance(content.get("best"), dict):
+                best = f"{names[real]}, best epochs"
+                collection.results.extend(_join_summary(best, real, content["best"], single))
         except ValueError as error:
             collection.skipped.append((names[real], str(error)))
     used = {part.name for result in collection.results for part in (*result.parts, result)}
@@ -134,6 +140,13 @@ def count_of(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
+def nested(content: Any, *names: str) -> Any:
+    """``content[name][...]``, None where something is missing or no dict."""
+    for name in names:
+        content = content.get(name) if isinstance(content, dict) else None
+    return content
+
+
 def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]]:
     """(displayed name, path) of every JSON file."""
     for source in sources:
@@ -144,7 +157,7 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
             raise FileNotFoundError(f"there is no file or folder {given!r}")
         for name in find_files(given, [".json"], _SKIPPED_FOLDERS, follow_links=False):
             path = os.path.join(given, name)
-            if os.path.isfile(path):
+            if not _NOT_RESULTS.search(name.replace(os.sep, "/")) and os.path.isfile(path):
                 yield _displayed(path), path
 
 
@@ -189,7 +202,7 @@ def _split(protocol: dict[str, Any]) -> int | str | None:
     if isinstance(split, int | str) and not isinstance(split, bool):
         return split
     dataset = _benchmark(protocol).get("dataset")
-    return None if dataset is None or dataset in _WITH_SPLITS else "val"
+    return None if dataset is None or dataset in WITH_SPLITS else "val"
 
 
 # -- joining splits ------------------------------------------------------------------------
@@ -261,15 +274,18 @@ def _join_siblings(results: Sequence[Result]) -> list[Result]:
     """Join splits 1, 2 and 3 of one benchmark that lie in three folders with the same parent."""
     groups: dict[str, list[Result]] = {}
     for result in results:
-        parent = os.path.dirname(os.path.dirname(result.name))
+        folder, file = os.path.split(result.name)
+        parent = os.path.dirname(folder)
+        best = nested(result.protocol, "checkpoint", "selected") is not None
+        name = f"{parent or '.'}, {file}" if best else parent or "."
         benchmark = json.dumps(result.benchmark, sort_keys=True, default=str)
-        groups.setdefault(f"{parent}\n{benchmark}", []).append(result)
+        groups.setdefault(f"{name}\n{benchmark}", []).append(result)
     joined = []
     for key, group in groups.items():
         splits = sorted(str(result.split) for result in group)
-        if group[0].benchmark.get("dataset") in _WITH_SPLITS and splits == ["1", "2", "3"]:
+        if group[0].benchmark.get("dataset") in WITH_SPLITS and splits == ["1", "2", "3"]:
             ordered = sorted(group, key=lambda result: str(result.split))
-            joined.append(_mean(key.split("\n")[0] or ".", ordered, ()))
+            joined.append(_mean(key.split("\n")[0], ordered, ()))
         else:
             joined.extend(group)
     return joined

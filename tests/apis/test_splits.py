@@ -45,15 +45,22 @@ def result(top1, videos):
     return {"metrics": metrics, "protocol": protocol}
 
 
-def test_summary_against_numpy(tmp_path):
-    summary = splits.summarise({"1": result(0.5, 4), "3": result(0.8, 5)}, tmp_path)
+def test_summary_against_numpy():
+    summary = splits.summarise({"1": result(0.5, 4), "3": result(0.8, 5)})
     assert summary["kind"] == "splits" and list(summary["splits"]) == ["1", "3"]
     assert summary["mean"]["top1"] == pytest.approx(np.mean([0.5, 0.8]))
     assert summary["std"]["top1"] == pytest.approx(np.std([0.5, 0.8]))
     assert summary["mean"]["mean_class_accuracy"] == pytest.approx(0.325)
     assert summary["protocol"]["videos"] == [4, 5] and summary["protocol"]["failures"] == 2
     table = splits.format_splits(summary)
-    assert "split 1" in table and "65.00" in table.splitlines()[-1]
+    assert "split 1" in table and "65.00" in table.splitlines()[-1] and "top-5" in table
+    summary["protocol"]["num_classes"] = 5
+    summary["best"] = splits.summarise({"1": result(0.75, 4), "3": result(0.85, 5)}, "best.json")
+    table = splits.format_splits(summary)
+    assert "top-5" not in table, "all five classes are among the first five"
+    last, best = table.split("the epoch that is best on the validation list")
+    assert "65.00" in last and "80.00" in best.splitlines()[-1]
+    assert summary["best"]["splits"]["3"]["results"] == "split3/best.json"
 
 
 def prepare(videos, folder, **changes):
@@ -74,8 +81,8 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(videos, tmp_pat
     monkeypatch.setattr(launch, "train", _counted(launch.train, trained))
 
     def interrupt(cfg):
-        tested.append(cfg.split)
-        if len(tested) == 2:
+        tested.append((cfg.split, cfg.test_cfg.out))
+        if len(tested) == 4:
             raise KeyboardInterrupt
         return real_test(cfg)
 
@@ -88,10 +95,13 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(videos, tmp_pat
     before = (tmp_path / "split1/results.json").read_bytes()
     weights = (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns
     summary = splits.run_splits(training, testing, [1, 2])
-    assert trained == [1, 2, 2] and tested == [1, 2, 2], "split 1 was not run again"
+    assert trained == [1, 2, 2], "split 1 was not run again"
+    both = ["best.json", "results.json"]
+    assert tested == [(split, out) for split in (1, 2, 2) for out in both]
     assert (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns == weights, "nor trained again"
     assert (tmp_path / "split1/results.json").read_bytes() == before
     assert json.loads((tmp_path / "splits.json").read_text()) == summary
+    _check_best(tmp_path, summary)
     lists = [
         json.loads((tmp_path / f"split{n}/results.json").read_text())["protocol"]["test"][
             "ann_file"
@@ -101,6 +111,19 @@ def test_an_interrupted_run_resumes_and_finished_splits_are_kept(videos, tmp_pat
     assert [name.split("/")[-1] for name in lists] == ["test_split1.txt", "test_split2.txt"]
     with pytest.raises(ValueError, match=r"split1 holds a run with other settings"):
         splits.run_splits(*prepare(videos, tmp_path, train_cfg__max_epochs=3), [1, 2])
+
+
+def _check_best(folder, summary):
+    """The epoch that validation on the test list selects is reported too, and says so."""
+    result = json.loads((folder / "split2/best.json").read_text())
+    assert summary["best"]["splits"]["2"]["metrics"] == result["metrics"]
+    checkpoint = result["protocol"]["checkpoint"]
+    assert "best_top1_epoch_" in checkpoint["path"] and checkpoint["epoch"] in (1, 2)
+    selected = checkpoint["selected"]
+    assert selected["metric"] == "top1" and 0 <= selected["value"] <= 1
+    assert selected["ann_sha256"] == result["protocol"]["test"]["ann_sha256"]
+    last = json.loads((folder / "split2/results.json").read_text())["protocol"]["checkpoint"]
+    assert "selected" not in last and last["epoch"] == 2
 
 
 def _counted(function, calls):

@@ -1,6 +1,7 @@
 """Test of a classifier: mean of softmax vectors, every video once, provenance, invalid input."""
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -8,12 +9,15 @@ import torch
 from helpers.recognition import FINETUNE, LINEAR, small_options
 from torch import nn
 
+from sce_video import published
 from sce_video.apis import launch
 from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.datasets.labels import check_labels
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import origin
+from sce_video.evaluation.provenance import _folders_of_classes
 from sce_video.evaluation.row_functions import class_scores
 from sce_video.evaluation.scores import load_scores
 from sce_video.evaluation.tables import format_metrics
@@ -121,8 +125,22 @@ def test_results_have_the_full_provenance(videos, finetuned, tmp_path):
     assert protocol["benchmark"]["dataset"] == "ucf101" and protocol["split"] == 1
     assert protocol["test"]["ann_file"].endswith("test_split1.txt")
     assert len(protocol["test"]["ann_sha256"]) == 64
+    assert protocol["test"]["classes"] == ["class0", "class1"], "the folders of its list"
+    assert (protocol["test"]["samples"], protocol["test"]["num_classes"]) == (5, 2)
     table = format_metrics(results["metrics"], protocol)
     assert "1 view" in table and "10 x 3 views" in table and "5 videos" in table
+
+
+def test_folders_are_classes_only_if_each_has_its_own():
+    def described(*lines):
+        paths, labels = zip(*(line.split() for line in lines), strict=True)
+        dataset = SimpleNamespace(path=lambda i: paths[i], labels=np.array(labels, dtype=int))
+        return _folders_of_classes(dataset)
+
+    assert described("/x/run/a.mp4 1", "bend/b.mp4 0", "y/run/c.mp4 1") == ["bend", "run"]
+    for lines in (("a.mp4 0", "b.mp4 1"), ("v/a 0", "v/b 1"), ("v/a 0", "w/b 0"), ("v/a -1",)):
+        assert described(*lines) is None
+    assert _folders_of_classes(SimpleNamespace()) is None
 
 
 def test_views_per_forward_pass_do_not_change_the_result(videos, finetuned, tmp_path):
@@ -290,25 +308,73 @@ def test_errors_are_explained_to_the_user():
     assert launch.explain(TrainingStepError("in the midst of training")) is None
 
 
-def test_results_name_the_real_pretraining_of_the_backbone(videos, finetuned, tmp_path):
-    """The recipe names SCE on Kinetics-400, the checkpoint another one; also after resuming."""
-    weights = load_checkpoint_file(finetuned)["state_dict"]
-    real = {"protocol": "pretraining", "pretraining": "sce_baseline", "dataset": "kinetics200"}
-    torch.save({"state_dict": weights, "meta": {"benchmark": real}}, tmp_path / "pre.pth")
+def finetune_twice(videos, pretrained, folder):
+    """Finetune for an epoch, resume for another, test; returns the provenance of the result."""
     for epochs, resume in ((1, None), (2, "auto")):
         cfg = launch.training_config(
-            FINETUNE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
+            FINETUNE, work_dir=folder, pretrained=str(pretrained), amp="float32",
             resume=resume, cfg_options=small_options(videos, train_cfg__max_epochs=epochs),
         )  # fmt: skip
         launch.train(cfg)
-    protocol = run_test(videos, tmp_path / "epoch_2.pth", tmp_path)["protocol"]
-    assert protocol["benchmark"]["pretraining"] == "sce_baseline"
-    assert protocol["benchmark"]["pretrained_on"] == "kinetics200"
-    assert protocol["benchmark"]["protocol"] == "finetune" and protocol["epochs"] == 2
+    return run_test(videos, folder / "epoch_2.pth", folder)["protocol"]
+
+
+def test_results_name_the_real_pretraining_of_the_backbone(
+    videos, finetuned, tmp_path, monkeypatch
+):
+    """The recipe names SCE on Kinetics-400, the checkpoint another one; also after resuming."""
+    weights = load_checkpoint_file(finetuned)
+    meta = weights["meta"]
+    real = {"protocol": "pretraining", "pretraining": "supervised", "dataset": "kinetics200"}
+    meta = {**meta, "benchmark": real, "pretrained": None}
+    torch.save({"state_dict": weights["state_dict"], "meta": meta}, tmp_path / "pre.pth")
+    protocol = finetune_twice(videos, tmp_path / "pre.pth", tmp_path)
+    found, problems = protocol["benchmark"], protocol["benchmark_problems"]
+    assert found["pretrained_on"] == found["network"] == "unknown"
+    assert "trained on 7 videos in 2 classes of" in problems["pretrained_on"]
+    assert "kinetics200 has 80,000 in 200 classes" in problems["pretrained_on"]
+    assert "trained on 7 videos" in problems["training"]
+    assert (found["pretraining"], found["pretraining_epochs"]) == ("supervised", 2)
+    assert found["protocol"] == "finetune" and protocol["epochs"] == 2
     assert protocol["pretrained"]["path"].endswith("pre.pth")
     assert len(protocol["pretrained"]["sha256"]) == 64
+    assert protocol["pretrained"]["training"]["batch_size"] == 4
+
+    # Were this the published set, the claim of the pretraining's recipe would stand.
+    size = published.PublishedSize.exactly(7, 2)
+    sets = {("kinetics200", "val"): size, ("ucf101", 1): size}
+    parameters = protocol["network"]["parameters"]
+    monkeypatch.setattr(origin, "TRAINING_SETS", sets)
+    monkeypatch.setattr(origin, "NETWORKS", {"r3d18": ("ResNet3dSlowPath", 18, parameters)})
+    protocol = run_test(videos, tmp_path / "epoch_2.pth", tmp_path)["protocol"]
+    found, problems = protocol["benchmark"], protocol["benchmark_problems"]
+    assert (found["pretrained_on"], found["network"]) == ("kinetics200", "r3d18")
+    assert list(problems) == ["pretraining_clip"], "2 frames of 32 x 32, not 8 of 224 x 224"
     scratch = run_test(videos, finetuned, tmp_path)["protocol"]
-    assert scratch["pretrained"] == "random"
+    assert scratch["pretrained"] == "random" and scratch["benchmark"]["pretrained_on"] is None
+
+
+def test_a_resumed_training_records_what_changed(videos, tmp_path):
+    """Other settings after resuming: the record would describe the last part alone."""
+    for epochs, changes in ((1, {}), (2, {"data_preprocessor__views__0__strength": 0.1})):
+        options = small_options(videos, train_cfg__max_epochs=epochs, **changes)
+        cfg = launch.training_config(
+            FINETUNE, work_dir=tmp_path, pretrained="random", amp="float32",
+            resume="auto", cfg_options=options,
+        )  # fmt: skip
+        launch.train(cfg)
+        record = load_checkpoint_file(tmp_path / f"epoch_{epochs}.pth")["meta"]["training"]
+        assert record["changed"] == ([] if epochs == 1 else ["max_epochs", "views"])
+    assert record["data"]["samples"] == 7 and record["data"]["num_classes"] == 2
+    assert record["network"]["base_channels"] == 4 and record["network"]["parameters"] > 1000
+
+
+def test_a_training_from_a_whole_checkpoint_says_so(videos, finetuned, tmp_path):
+    options = small_options(videos, train_cfg__max_epochs=1, load_from=finetuned)
+    cfg = launch.training_config(FINETUNE, work_dir=tmp_path, amp="float32", cfg_options=options)
+    launch.train(cfg)
+    meta = load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]
+    assert meta["pretrained"]["path"] == str(finetuned) and meta["pretrained"]["epoch"] == 2
 
 
 def test_random_weights_are_tested_on_request(videos, tmp_path):

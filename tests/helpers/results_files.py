@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from sce_video.published import EPOCHS
+
 K400 = "kinetics400"
 VIDEOS = {
     ("ucf101", 1): 3783, ("ucf101", 2): 3734, ("ucf101", 3): 3696,
@@ -28,10 +30,14 @@ def results(
             "frames": frames,
             "size": size,
             "pretrained_on": source,
+            "pretraining": None if source is None else "sce",
+            "pretraining_epochs": None if source is None else 200,
             **(benchmark or {}),
         },
+        "benchmark_problems": {},
         "dataset": dataset,
         "split": split,
+        "epochs": EPOCHS.get((protocol, dataset), 200),
         "checkpoint": {"path": "runs/epoch_60.pth", "sha256": "0123456789abcdef" * 4},
         "clips": 1 if one else 10,
         "crops": 1 if one else 3,
@@ -40,6 +46,8 @@ def results(
         "videos": VIDEOS.get((dataset, split), 100),
         "failures": 0,
     }
+    if protocol == "detection":
+        stated["test"] = {"films": 64}
     if protocol == "retrieval":
         stated["bank_videos"] = {"ucf101": 9537, "hmdb51": 3570}.get(dataset)
     for name, value in (changes or {}).items():

@@ -33,6 +33,7 @@ def test_a_faithful_result_has_neither_obstacles_nor_deviations():
         {"protocol": "finetune", "dataset": "ssv2"},
         {"dataset": "kinetics200", "source": "kinetics200"},
         {"protocol": "supervised", "dataset": "kinetics200", "source": None},
+        {"protocol": "detection", "dataset": "ava", "network": "r3d50"},
         {"changes": {"crop_size": 256, "epochs": 60, "pretrained": "a.pth"}},
         {"size": 112, "changes": {"test_size": 128}},
         {"changes": {"videos": 19801}},
@@ -45,6 +46,26 @@ def test_a_faithful_result_has_neither_obstacles_nor_deviations():
 
 UCF = {"protocol": "finetune", "dataset": "ucf101", "split": 1}
 RETRIEVAL = {"protocol": "retrieval", "dataset": "ucf101", "split": 1}
+SUPERVISED = {"protocol": "supervised", "dataset": "kinetics200", "source": None}
+AVA = {"protocol": "detection", "dataset": "ava", "network": "r3d50"}
+SCHEDULE = {"path": "a.pth", "training": {"max_epochs": 300}}
+CLIPS = {"path": "a.pth", "training": {"pipeline": [{"type": "RandomClips", "num_frames": 4}]}}
+CROPS = {"path": "a.pth", "training": {"pipeline": [{"type": "RandomCropClips", "size": 112}]}}
+BATCH = {"path": "a.pth", "training": {"batch_size": 64}}
+
+
+def chosen(validated, tested, epoch):
+    """Changes for a checkpoint that is the best on a validation list."""
+    selected = {"metric": "top1", "ann_sha256": validated}
+    checkpoint = {"path": f"best_top1_epoch_{epoch}.pth", "epoch": epoch, "selected": selected}
+    return {"checkpoint": checkpoint, "epochs": epoch, "test": {"ann_sha256": tested}}
+
+
+def problem(**reasons):
+    return {"changes": {"benchmark_problems": reasons}}
+
+
+RECORDLESS = "a.pth has no record of its training"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +100,18 @@ RETRIEVAL = {"protocol": "retrieval", "dataset": "ucf101", "split": 1}
         ({**RETRIEVAL, "changes": {"group_pattern": "g(.*)"}}, "own group"),
         ({"changes": {"fusion": [{}, {}]}}, "fuses the scores of 2 models"),
         ({"changes": {"benchmark": None}}, "no benchmark"),
+        ({"changes": {"benchmark_problems": None}}, "does not state what is known of its training"),
+        (problem(network="wide"), "network: wide"),
+        (
+            problem(pretrained_on=RECORDLESS, pretraining=RECORDLESS),
+            f"pretraining data, pretraining method: {RECORDLESS}",
+        ),
+        ({"benchmark": {"pretraining_epochs": 100}}, "pretrained for 100 epochs, the paper's"),
+        (problem(pretraining_schedule="150 of 200"), "pretraining epochs: 150 of 200"),
+        ({**RETRIEVAL, "benchmark": {"pretraining_epochs": 100}}, "pretrained for 100 epochs"),
+        ({**UCF, "changes": {"epochs": None}}, "the epochs of the training are not stated"),
+        ({**AVA, "changes": {"test": {"films": 63}}}, "63 films, published 64"),
+        ({**AVA, "changes": {"test": None}}, "the number of films is not stated"),
         ({"changes": {"benchmark": {"protocol": "linear"}}}, "does not state dataset, network"),
     ],
 )
@@ -97,7 +130,19 @@ def test_obstacles(options, obstacle):
         ({"changes": {"crop_size": 224}}, "test crop 224"),
         ({"size": 112, "changes": {"crop_size": 256}}, "test crop 256"),
         ({"changes": {"epochs": 5}}, "5 epochs instead of 60"),
-        ({**UCF, "benchmark": {"epochs": 60}}, "60 epochs instead of 200"),
+        ({**UCF, "changes": {"epochs": 60}}, "60 epochs instead of 200"),
+        ({**SUPERVISED, "changes": {"epochs": 100}}, "100 epochs instead of 200"),
+        ({**AVA, "changes": {"epochs": 20}}, "20 epochs instead of 32"),
+        ({**UCF, "changes": {"checkpoint": SCHEDULE}}, "epoch 200 of a schedule of 300"),
+        ({**UCF, "changes": {"checkpoint": CLIPS}}, "trained on 4 frames"),
+        ({**UCF, "changes": {"checkpoint": CROPS}}, "trained on 112 pixels"),
+        ({**UCF, "changes": {"pretrained": BATCH}}, "a batch of 64 instead of 512"),
+        ({"changes": {"test": {"pipeline": [{"type": "x", "num_frames": 4}]}}}, "on 4 frames"),
+        (
+            {**UCF, "changes": chosen("abc", "abc", 150)},
+            "best epoch on the test videos; the result",
+        ),
+        ({**UCF, "changes": chosen("abc", "def", 150)}, "best epoch on a validation list"),
         ({**UCF, "changes": {"videos": 3750}}, "3,750 videos, published 3,783"),
         ({**UCF, "changes": {"videos": 3771, "failures": 12}}, "12 videos failed"),
         ({**UCF, "changes": {"videos": 3782, "failures": [["a", "b"]]}}, "1 video failed"),
@@ -110,7 +155,6 @@ def test_obstacles(options, obstacle):
             "2 gallery videos failed",
         ),
         ({**RETRIEVAL, "changes": {"backend": "faiss", "faiss_index": "HNSW32"}}, "faiss HNSW32"),
-        ({"protocol": "detection", "dataset": "ava"}, "no published number"),
     ],
 )
 def test_deviations(options, deviation):

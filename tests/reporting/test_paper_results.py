@@ -6,17 +6,11 @@ from collections import Counter
 
 import pytest
 
+from sce_video.data_tools.preparation import ava, kinetics, ssv2
+from sce_video.published import EPOCHS, METHODS, NETWORKS, TEST_SETS, TRAINING_SETS, PublishedSize
+from sce_video.registry import MODELS
 from sce_video.reporting.comparability import setting_of
-from sce_video.reporting.paper_results import (
-    EPOCHS,
-    GALLERIES,
-    MEAN_OF_SPLITS,
-    PAPER_RESULTS,
-    TEST_CROP,
-    TEST_SETS,
-    VIEWS,
-    PublishedSize,
-)
+from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, TEST_CROP, VIEWS
 
 K2, K4 = "kinetics200", "kinetics400"
 
@@ -122,12 +116,13 @@ def test_every_number_has_its_source_and_is_listed_once():
 def test_protocols_cover_the_numbers():
     for paper in PAPER_RESULTS:
         assert paper.size in TEST_CROP
-        if paper.protocol in ("linear", "finetune"):
+        if paper.protocol != "retrieval":
             assert EPOCHS[paper.protocol, paper.dataset] > 0
-        if paper.protocol != "detection":
-            split = 1 if paper.split == MEAN_OF_SPLITS else paper.split
-            assert (paper.dataset, split) in TEST_SETS
+        split = 1 if paper.split == MEAN_OF_SPLITS else paper.split
+        assert (paper.dataset, split) in TEST_SETS and (paper.dataset, split) in TRAINING_SETS
+        assert paper.pretraining is None or paper.pretraining in METHODS
     assert EPOCHS["linear", K4] == 60 and EPOCHS["finetune", "hmdb51"] == 200
+    assert EPOCHS["supervised", K2] == 200 and EPOCHS["detection", "ava"] == 32
     assert EPOCHS["finetune", "ssv2"] == 22 and VIEWS == {"ssv2": (1, 1)}
     assert TEST_CROP == {224: 256, 112: 128}
 
@@ -137,14 +132,36 @@ def test_published_sizes():
     assert tests == {
         ("ucf101", 1): 3783, ("ucf101", 2): 3734, ("ucf101", 3): 3696,
         ("hmdb51", 1): 1530, ("hmdb51", 2): 1530, ("hmdb51", 3): 1530, ("ssv2", "val"): 24777,
+        ("ava", "val"): 64,
     }  # fmt: skip
-    for (dataset, split), gallery in GALLERIES.items():
-        total = {"ucf101": 13320, "hmdb51": 70 * 51 + 30 * 51}[dataset]
-        assert gallery.low + TEST_SETS[dataset, split].low == total
-    for sizes in (*TEST_SETS.values(), *GALLERIES.values()):
+    for (dataset, split), gallery in TRAINING_SETS.items():
+        total = {"ucf101": 13320, "hmdb51": 70 * 51 + 30 * 51}.get(dataset)
+        assert total is None or gallery.low + TEST_SETS[dataset, split].low == total
+    for sizes in (*TEST_SETS.values(), *TRAINING_SETS.values()):
         assert sizes.least <= sizes.low <= sizes.high <= sizes.most
     assert TEST_SETS[K4, "val"].low <= 19881 <= TEST_SETS[K4, "val"].high
     assert (
         PublishedSize.exactly(3783).least == 3746
         and PublishedSize.exactly(3783).published() == "3,783"
     )
+
+
+def test_training_sets_have_the_sizes_that_the_preparation_checks():
+    sizes = {key: (size.low, size.classes) for key, size in TRAINING_SETS.items()}
+    assert sizes[K4, "val"] == (kinetics.PUBLISHED_FILES["train"], kinetics.PUBLISHED_CLASSES)
+    assert TRAINING_SETS[K4, "val"].most == kinetics.PUBLISHED["train"]
+    classes = kinetics.K200_PUBLISHED_CLASSES
+    assert sizes[K2, "val"] == (classes * kinetics.K200_PER_CLASS["train"], classes)
+    assert sizes["ssv2", "val"][0] == ssv2.PUBLISHED["train"]
+    assert sizes["ava", "val"] == (ava.PUBLISHED_VIDEOS["train"], None)
+    assert TEST_SETS["ava", "val"].low == ava.PUBLISHED_VIDEOS["val"]
+    assert TRAINING_SETS[K4, "val"].contains(234619) and not TRAINING_SETS[K4, "val"].contains(
+        80000
+    )
+
+
+@pytest.mark.parametrize("name", ["r3d18", "r3d50"])
+def test_networks_have_the_published_number_of_parameters(name):
+    kind, depth, parameters = NETWORKS[name]
+    backbone = MODELS.build({"type": kind, "depth": depth})
+    assert sum(p.numel() for p in backbone.parameters()) == parameters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 
@@ -182,6 +183,44 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
     split_file(tmp_path, 2, 0.9, changes={"videos": 10})
     (mean,) = collect_results([tmp_path]).results
     assert compare(mean).obstacles == ("split 2: 10 videos, published 3,734",)
+
+
+@pytest.mark.parametrize("summary", [True, False])
+def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
+    """The last epochs are the result; those chosen on the test videos are shown beside it."""
+    selected = {"checkpoint": {"path": "best.pth", "selected": {"ann_sha256": "a"}}, "epochs": 9}
+    best = {}
+    for split in (1, 2, 3):
+        split_file(tmp_path / "run", split, 0.9)
+        content = results(
+            {"top1": 0.95, "top5": 0.9}, "finetune", "ucf101", split=split,
+            changes={**selected, "test": {"ann_sha256": "a"}},
+        )  # fmt: skip
+        path = write(tmp_path / f"run/split{split}/best.json", content)
+        best[str(split)] = {"metrics": content["metrics"], "results": str(path)}
+    if summary:
+        path = splits_json(tmp_path / "run", {1: 0.9, 2: 0.9, 3: 0.9})
+        content = json.loads(path.read_text())
+        write(path, {**content, "best": {"kind": "splits", "splits": best}})
+    found = {round(r.metrics["top1"], 2): r for r in collect_results([tmp_path]).results}
+    assert {value: r.split for value, r in found.items()} == {
+        0.9: MEAN_OF_SPLITS, 0.95: MEAN_OF_SPLITS
+    }  # fmt: skip
+    assert compare(found[0.9]).deviations == ()
+    assert compare(found[0.95]).deviations == (
+        "best epoch on the test videos; the result is the last",
+    )
+    assert found[0.9].name.endswith("run/splits.json" if summary else "run")
+    assert found[0.95].name == found[0.9].name + (", best epochs" if summary else ", best.json")
+
+
+def test_logs_and_settings_of_a_run_are_not_listed(tmp_path):
+    for name in ("20261122_021803/20261122_021803.json", "split1/split_settings.json"):
+        write(tmp_path / name, {"a": 1})
+    write(tmp_path / "20261122_021803/mine.json", {"a": 1})
+    assert [name.rsplit("/")[-1] for name, _ in collect_results([tmp_path]).skipped] == [
+        "mine.json"
+    ]
 
 
 def test_names_of_the_detection_metric():

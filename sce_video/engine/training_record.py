@@ -1,0 +1,131 @@
+"""What a checkpoint says about its own training: network, method, data, clip, schedule.
+
+A recipe declares what it reproduces (``benchmark``), but options change a recipe. This record holds
+what was really built, so that a result made from the checkpoint can tell the two apart.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.runner import Runner
+
+from sce_video.engine.checkpoint import file_sha256
+from sce_video.utils.distributed import unwrap_model
+
+#: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
+BEST = "best_"
+
+
+def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> dict[str, Any]:
+    """The facts of a training as plain data, stored in its checkpoints.
+
+    Args:
+        runner: The runner, its model and training data set built.
+        resumed: Record in the checkpoint that the training was resumed from, empty if that has
+            none; None if it was not resumed.
+
+    Returns:
+        ``network`` (see :func:`describe_network`), ``model`` (the plain arguments of the model's
+        config, with its type), ``views`` (augmentations), ``pipeline``, ``data`` (see
+        :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``, and ``changed``: names
+        of entries that differ between the parts of a resumed training.
+    """
+    cfg = _plain(runner.cfg)
+    loader = cfg.get("train_dataloader") or {}
+    steps = (cfg.get("optim_wrapper") or {}).get("accumulative_counts", 1)
+    record = {
+        **record_settings(cfg),
+        "network": describe_network(runner),
+        "data": describe_samples(runner.train_dataloader.dataset),
+        "batch_size": (loader.get("batch_size") or 1) * steps * runner.world_size,
+        "max_epochs": runner.max_epochs,
+    }
+    if resumed is None:
+        return {**record, "changed": []}
+    changed = {name for name in record if _content(resumed, name) != _content(record, name)}
+    return {**record, "changed": sorted(changed | set(resumed.get("changed", ())))}
+
+
+def record_settings(cfg: Any) -> dict[str, Any]:
+    """``model``, ``views`` and ``pipeline`` of a config, see :func:`record_training`."""
+    cfg = _plain(cfg)
+    model, loader = cfg.get("model") or {}, cfg.get("train_dataloader") or {}
+    preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    return {
+        "model": {k: v for k, v in model.items() if not isinstance(v, dict | list)},
+        "views": preprocessor.get("views", []),
+        "pipeline": (loader.get("dataset") or {}).get("pipeline", []),
+    }
+
+
+def _content(record: dict[str, Any], name: str) -> Any:
+    """An entry for comparison; of the data their numbers, since a folder may have moved."""
+    value = record.get(name)
+    if name == "data" and isinstance(value, dict):
+        return [value.get(key) for key in ("type", "samples", "num_classes")]
+    return value
+
+
+def describe_network(runner: Runner) -> dict[str, Any]:
+    """Config of the backbone and its number of parameters, which tells its width."""
+    model = unwrap_model(runner.model)
+    backbone = getattr(model, "backbone", model)
+    config = _plain((runner.cfg.get("model") or {}).get("backbone")) or {}
+    return {**config, "parameters": sum(p.numel() for p in backbone.parameters())}
+
+
+def describe_samples(dataset: Any) -> dict[str, Any]:
+    """Where the samples of a data set come from and how many there are, as plain data.
+
+    Returns:
+        ``type``, ``samples`` and, where the data set has them, ``data_root``, ``ann_file``,
+        ``num_classes`` (different labels), ``classes`` (their names) and ``films`` (of AVA).
+    """
+    found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
+    for name in ("data_root", "ann_file"):
+        if getattr(dataset, name, None) is not None:
+            found[name] = str(getattr(dataset, name))
+    labels = np.asarray(getattr(dataset, "labels", ()))
+    if (labels >= 0).any():
+        found["num_classes"] = len(np.unique(labels[labels >= 0]))
+    classes = (getattr(dataset, "metainfo", None) or {}).get("classes")
+    if classes:
+        found["classes"] = [str(name) for name in classes]
+    if hasattr(dataset, "num_films"):
+        found["films"] = dataset.num_films
+    return found
+
+
+def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
+    """How ``save_best`` chose a checkpoint: metric, value and validation list; None if it did not.
+
+    Args:
+        runner: The runner, with the best value so far in its message hub.
+        filename: Name of the checkpoint, ``best_<metric>_epoch_<N>.pth``.
+    """
+    if not filename.startswith(BEST):
+        return None
+    dataset: Any = runner.val_dataloader.dataset
+    found = {
+        "metric": filename.removeprefix(BEST).rpartition("_epoch_")[0],
+        "value": float(runner.message_hub.get_info("best_score", float("nan"))),
+        "data_root": str(getattr(dataset, "data_root", "")),
+    }
+    ann_file = getattr(dataset, "ann_file", None)
+    if ann_file is not None:
+        found |= {"ann_file": str(ann_file), "ann_sha256": file_sha256(ann_file)}
+    return found
+
+
+def _plain(node: Any) -> Any:
+    """A part of a config as plain data; what is not (a built object) becomes its type's name."""
+    if isinstance(node, dict | Config):
+        return {str(key): _plain(value) for key, value in node.items()}
+    if isinstance(node, list | tuple):
+        return [_plain(value) for value in node]
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
+    return type(node).__name__

@@ -1,0 +1,117 @@
+"""Published facts that a result is checked against: data set sizes, networks, methods, epochs.
+
+Sizes are those of the official lists, see ``tools/data``; settings are those of the paper's tables.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class PublishedSize:
+    """Number of videos of a set.
+
+    Attributes:
+        low: The published number; with ``high`` a range, since copies of some sets differ.
+        high: See ``low``.
+        least: A result on fewer videos does not count as one on this set.
+        most: A result on more videos does not count either.
+        classes: Number of classes; None where videos have no single class.
+    """
+
+    low: int
+    high: int
+    least: int
+    most: int
+    classes: int | None = None
+
+    @classmethod
+    def exactly(cls, videos: int, classes: int | None = None) -> PublishedSize:
+        """A set whose copies are all the same; up to 1 % of the videos may be missing."""
+        return cls(videos, videos, videos - videos // 100, videos, classes)
+
+    def published(self) -> str:
+        """The published number, or range, as text."""
+        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
+
+    def contains(self, videos: int) -> bool:
+        """Whether so many videos may be a copy of the set."""
+        return self.least <= videos <= self.most
+
+
+#: Sizes of the test sets, by data set and split.
+TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
+    ("ucf101", 1): PublishedSize.exactly(3783, 101),
+    ("ucf101", 2): PublishedSize.exactly(3734, 101),
+    ("ucf101", 3): PublishedSize.exactly(3696, 101),
+    ("hmdb51", 1): PublishedSize.exactly(1530, 51),
+    ("hmdb51", 2): PublishedSize.exactly(1530, 51),
+    ("hmdb51", 3): PublishedSize.exactly(1530, 51),
+    ("ssv2", "val"): PublishedSize.exactly(24777, 174),
+    # 19,906 in the csv, 19,881 in the archives of the CVD foundation; the paper says 18k.
+    ("kinetics400", "val"): PublishedSize(19800, 20000, least=18000, most=20000, classes=400),
+    # 25 of every class (Xie et al. 2018); with all of K400's validation videos of the 200 classes
+    # it is about 9,950.
+    ("kinetics200", "val"): PublishedSize(4900, 5000, least=4500, most=10000, classes=200),
+    # Films; the number of their key frames depends on how many have been kept.
+    ("ava", "val"): PublishedSize(64, 64, least=64, most=64),
+}
+#: Sizes of the training sets, by data set and split: the galleries of retrieval, too.
+TRAINING_SETS: dict[tuple[str, int | str], PublishedSize] = {
+    ("ucf101", 1): PublishedSize.exactly(9537, 101),
+    ("ucf101", 2): PublishedSize.exactly(9586, 101),
+    ("ucf101", 3): PublishedSize.exactly(9624, 101),
+    ("hmdb51", 1): PublishedSize.exactly(3570, 51),
+    ("hmdb51", 2): PublishedSize.exactly(3570, 51),
+    ("hmdb51", 3): PublishedSize.exactly(3570, 51),
+    ("ssv2", "val"): PublishedSize.exactly(168913, 174),
+    # 246,534 rows in the csv, 240,258 videos in the archives of the CVD foundation; some thousands
+    # more are missing in many copies.
+    ("kinetics400", "val"): PublishedSize(240258, 246534, 216000, 246534, classes=400),
+    # 400 of every class (Xie et al. 2018), or all of K400's videos of the 200 classes.
+    ("kinetics200", "val"): PublishedSize(80000, 80000, 72000, 200000, classes=200),
+    ("ava", "val"): PublishedSize(235, 235, least=235, most=235),
+}
+#: Data sets with three official splits; of the others the only test set is called ``val``.
+WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
+
+#: Backbones of tab:r3d: type, depth and number of parameters, which tells their width.
+NETWORKS: dict[str, tuple[str, int, int]] = {
+    "r3d18": ("ResNet3dSlowPath", 18, 20_023_872),
+    "r3d50": ("ResNet3dSlowPath", 50, 31_634_496),
+}
+#: Settings of the pretraining methods: the best row of tab:video-best, the baseline of the
+#: ablations, and the supervised network. ``strength`` is that of the colour jitter of both views.
+METHODS: dict[str, dict[str, Any]] = {
+    "sce": {
+        "type": "SCE",
+        "lambda_": 0.5,
+        "tau": 0.1,
+        "tau_m": 0.05,
+        "diff_prob": 0.2,
+        "strength": (1.0, 1.0),
+    },
+    "sce_baseline": {
+        "type": "SCE",
+        "lambda_": 0.5,
+        "tau": 0.1,
+        "tau_m": 0.07,
+        "diff_prob": 0.0,
+        "strength": (0.5, 0.5),
+    },
+    "supervised": {"type": "Recognizer3D"},
+}
+#: Epochs of every pretraining of the paper (appendix D.3).
+PRETRAINING_EPOCHS = 200
+#: Epochs by protocol and data set (appendix D.3; SSv2 and AVA as in the SlowFast repository).
+EPOCHS: dict[tuple[str, str], int] = {
+    ("linear", "kinetics200"): 60,
+    ("linear", "kinetics400"): 60,
+    ("finetune", "ucf101"): 200,
+    ("finetune", "hmdb51"): 200,
+    ("finetune", "ssv2"): 22,
+    ("supervised", "kinetics200"): 200,
+    ("detection", "ava"): 32,
+}

@@ -1,0 +1,201 @@
+"""Results on one's own videos: grouped by test set, each beside random weights where they exist."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sce_video.reporting.comparability import is_published_set, selection_of
+from sce_video.reporting.descriptions import describe_test
+from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+
+#: Metrics in the order in which they are shown; others follow, those with a prefix last.
+_ORDER = ("top1", "mean_class_accuracy", "mAP", "linear_top1", "knn_top1", "retrieval_r1")
+_MAX_CLASSES = 8  # names that are listed
+_RANDOM = ("random weights", "trained from random weights")
+
+
+@dataclass(frozen=True)
+class OwnResult:
+    """A result on a test set of one's own.
+
+    Attributes:
+        result: The result.
+        weights: What was evaluated: ``SCE, 100 epochs on 480 videos``, ``random weights``.
+        baseline: Result of random weights of the same network on the same test set, if there is
+            one; None for random weights themselves.
+        reasons: Why it is not comparable with the paper; empty if it does not claim to be.
+    """
+
+    result: Result
+    weights: str
+    baseline: Result | None
+    reasons: tuple[str, ...]
+
+    @property
+    def random(self) -> bool:
+        """Whether the weights are random."""
+        return self.weights in _RANDOM
+
+    def gain(self, name: str) -> float | None:
+        """Difference of a fraction to that of random weights, in percentage points."""
+        if name in NOT_FRACTIONS:
+            return None
+        own = self.result.metric(name)
+        other = None if self.baseline is None else self.baseline.metric(name)
+        return None if own is None or other is None else 100 * (own - other)
+
+
+@dataclass(frozen=True)
+class TestSetResults:
+    """The results on one test set.
+
+    Attributes:
+        title: The published set, or the names of the classes.
+        published: Whether it is a published test set, on which the paper has numbers.
+        details: Number of videos, where they are, how they were evaluated.
+        metrics: Names of the metrics that any of the results has, the most telling first.
+        results: Random weights first.
+    """
+
+    title: str
+    published: bool
+    details: str
+    metrics: tuple[str, ...]
+    results: tuple[OwnResult, ...]
+
+    @property
+    def main_metrics(self) -> tuple[str, ...]:
+        """The fractions to look at first."""
+        main = tuple(name for name in self.metrics if name in _ORDER)
+        return main or tuple(n for n in self.metrics if n not in NOT_FRACTIONS)[:3]
+
+
+def group_results(found: Sequence[tuple[Result, tuple[str, ...]]]) -> tuple[TestSetResults, ...]:
+    """Results by test set, with the reasons why each is not comparable with the paper.
+
+    Args:
+        found: Results and reasons.
+    """
+    groups: dict[tuple[Any, ...], list[tuple[Result, tuple[str, ...]]]] = {}
+    for result, reasons in found:
+        groups.setdefault(_test_set(result), []).append((result, reasons))
+    return tuple(_group(members) for members in groups.values())
+
+
+def _group(members: list[tuple[Result, tuple[str, ...]]]) -> TestSetResults:
+    results = [result for result, _ in members]
+    baselines = [r for r in results if describe_weights(r) in _RANDOM]
+    rows = [
+        OwnResult(
+            result,
+            describe_weights(result),
+            None if result in baselines else _baseline(result, baselines),
+            reasons if result.benchmark else (),
+        )
+        for result, reasons in members
+    ]
+    rows.sort(key=lambda row: not row.random)
+    return TestSetResults(
+        describe_test_set(results[0]),
+        is_published_set(results[0]),
+        _details(results[0]),
+        _metric_names(results),
+        tuple(rows),
+    )
+
+
+def _baseline(result: Result, candidates: list[Result]) -> Result | None:
+    same = [r for r in candidates if r.protocol.get("network") == result.protocol.get("network")]
+    known = result.protocol.get("network") is not None
+    return same[0] if same and known else None
+
+
+def _test_set(result: Result) -> tuple[Any, ...]:
+    """What results must share to be compared with each other."""
+    protocol, test = result.protocol, nested(result.protocol, "test")
+    if not isinstance(test, dict):
+        return (result.name,)
+    keys = ("data_root", "ann_file", "ann_sha256")
+    return (
+        protocol.get("kind"),
+        result.split,
+        *(str(nested(part, key)) for part in (test, protocol.get("bank")) for key in keys),
+        count_of(protocol.get("videos")),
+        str(protocol.get("group_pattern")),
+        str(test.get("pipeline")),
+    )
+
+
+def describe_test_set(result: Result) -> str:
+    """The published set with its split, else the classes of one's own videos, else their file."""
+    if is_published_set(result):
+        return describe_test(result)
+    test = nested(result.protocol, "test")
+    names = nested(test, "classes")
+    if isinstance(names, list) and names:
+        shown = ", ".join(str(name) for name in names[:_MAX_CLASSES])
+        more = len(names) - _MAX_CLASSES
+        return f"{shown} and {more} more classes" if more > 0 else shown
+    place = nested(test, "ann_file") or nested(test, "data_root")
+    classes = count_of(nested(test, "num_classes"))
+    words = f"{classes} classes" if classes else "own videos"
+    return f"{words} of {place}" if place else words
+
+
+def _details(result: Result) -> str:
+    protocol, test = result.protocol, nested(result.protocol, "test")
+    words = []
+    videos, gallery = count_of(protocol.get("videos")), count_of(protocol.get("bank_videos"))
+    if videos is not None:
+        words.append(f"{videos:,} videos")
+    classes = count_of(nested(test, "num_classes"))
+    if classes:
+        words.append(f"{classes} classes")
+    place = nested(test, "ann_file") or nested(test, "data_root")
+    if place:
+        words.append(str(place))
+    if gallery is not None:
+        words.append(f"against {gallery:,} gallery videos")
+    groups = protocol.get("groups")
+    if isinstance(groups, list):
+        words.append(f"leaving out one of {len(groups)} groups")
+    return ", ".join(words)
+
+
+def describe_weights(result: Result) -> str:
+    """What was evaluated: method, epochs and data of the pretraining, or random weights."""
+    protocol = result.parts[0].protocol if result.parts else result.protocol
+    checkpoint = nested(protocol, "checkpoint")
+    if nested(checkpoint, "path") is None:
+        source = str(nested(checkpoint, "source") or "unknown weights")
+        return _RANDOM[0] if source.startswith("random") else source
+    origin, suffix = checkpoint, ""
+    if protocol.get("kind") in ("recognition", "detection"):
+        origin = protocol.get("pretrained")
+        if origin == "random":
+            return _RANDOM[1]
+        epochs = protocol.get("epochs")
+        suffix = f"; trained for {epochs} epochs" if epochs is not None else ""
+    record = nested(origin, "training")
+    method = str(nested(record, "model", "type") or "").rpartition(".")[2]
+    if not method:
+        return f"unknown pretraining{suffix}"
+    words = f"{method}, {nested(origin, 'epoch')} epochs"
+    samples = count_of(nested(record, "data", "samples"))
+    if samples is not None:
+        unit = "images" if "Image" in str(nested(record, "data", "type")) else "videos"
+        words += f" on {samples:,} {unit}"
+    chosen = selection_of(protocol)
+    return f"{words}{suffix}{f' ({chosen})' if chosen else ''}"
+
+
+def _metric_names(results: Sequence[Result]) -> tuple[str, ...]:
+    """Metrics of any result, without those that few classes make trivial."""
+    classes = count_of(nested(results[0].protocol, "test", "num_classes"))
+    classes = classes or count_of(results[0].protocol.get("num_classes"))
+    names = dict.fromkeys(name for result in results for name in result.metrics)
+    kept = [name for name in names if not is_trivial(name, classes)]
+    return tuple(sorted(kept, key=lambda n: _ORDER.index(n) if n in _ORDER else len(_ORDER)))

@@ -1,0 +1,20 @@
+"""What the name of a metric tells about its value."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+#: Metrics that are not fractions from 0 to 1, although their values may be.
+NOT_FRACTIONS = frozenset({"feature_std", "effective_rank", "loss"})
+
+
+def is_trivial(name: str, num_classes: Any) -> bool:
+    """Whether a metric is ``top<k>`` accuracy of k classes or fewer, which is always 1.
+
+    Args:
+        name: For example ``top5`` or ``one_view_top5``.
+        num_classes: Number of classes; with anything but an integer no metric is trivial.
+    """
+    found = re.search(r"top(\d+)$", name)
+    return found is not None and type(num_classes) is int and 1 < num_classes <= int(found[1])

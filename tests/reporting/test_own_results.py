@@ -1,0 +1,161 @@
+"""Results on one's own videos: their names, random weights beside them, what is shown of them."""
+
+from __future__ import annotations
+
+import pytest
+from helpers.results_files import results
+
+from sce_video.reporting.markdown import render_markdown
+from sce_video.reporting.own_results import describe_test_set, describe_weights, group_results
+from sce_video.reporting.page import render_html
+from sce_video.reporting.report import build_report
+from sce_video.reporting.result_files import Collection, parse_result
+
+SCE = {
+    "path": "epoch_100.pth",
+    "epoch": 100,
+    "training": {"model": {"type": "SCE"}, "data": {"type": "VideoDataset", "samples": 480}},
+}
+RANDOM = {"path": None, "source": "random initialisation, seed 0"}
+WALK = {"data_root": "/data/test", "classes": ["run", "walk"], "num_classes": 2}
+
+
+def representation(name, checkpoint, metrics=None, width=16, **changes):
+    """A result of tools/test.py with the folder recipe, which has no benchmark."""
+    protocol = {
+        "kind": "representation",
+        "benchmark": None,
+        "checkpoint": checkpoint,
+        "network": {"depth": 18, "base_channels": width},
+        "videos": 36,
+        "test": WALK,
+        "bank": {"data_root": "/data/train"},
+        "bank_videos": 50,
+        **changes,
+    }
+    metrics = metrics or {"knn_top1": 0.5, "linear_top1": 0.6, "effective_rank": 9.0}
+    return parse_result(name, {"metrics": metrics, "protocol": protocol})
+
+
+def finetuned(name, pretrained, top1):
+    """A result of the recipe of UCF101 on own videos of two classes."""
+    content = results(
+        {"top1": top1, "top5": 1.0, "one_view_top1": top1}, "finetune", "ucf101", split=1,
+        benchmark={"pretrained_on": "unknown"},
+        changes={"videos": 36, "pretrained": pretrained, "test": WALK, "num_classes": 2},
+    )  # fmt: skip
+    content["protocol"] |= {"network": {"depth": 18}, "kind": "recognition"}
+    return parse_result(name, content)
+
+
+def grouped(*found):
+    return group_results([(result, ("why",)) for result in found])
+
+
+def test_own_videos_are_named_by_their_classes_not_by_the_recipe():
+    result = finetuned("a.json", SCE, 0.8)
+    assert describe_test_set(result) == "run, walk"
+    text = render_markdown(build_report(Collection([result])))
+    own = text.partition("## Own results")[2].partition("## Not run")[0]
+    assert "### run, walk" in own and "36 videos, 2 classes, /data/test" in own
+    assert "top-5" not in own, "top-5 of two classes"
+    page = render_html(build_report(Collection([result])))
+    assert "<h3>run, walk</h3>" in page and "top-5" not in page.partition("Own results")[2]
+    published = results({"top1": 0.8}, "finetune", "ucf101", split=1)
+    assert describe_test_set(parse_result("b.json", published)) == "UCF101, finetuned, split 1"
+
+
+@pytest.mark.parametrize(
+    ("test", "words"),
+    [
+        ({"classes": [f"c{i}" for i in range(10)]}, "c0, c1, c2, c3, c4, c5, c6, c7 and 2 more"),
+        ({"ann_file": "mine/test.txt", "num_classes": 3}, "3 classes of mine/test.txt"),
+        ({"data_root": "/mine"}, "own videos of /mine"),
+        ({}, "own videos"),
+        (None, "own videos"),
+        ({"classes": [5, None], "num_classes": "x"}, "5, None"),
+    ],
+)
+def test_names_of_test_sets(test, words):
+    assert describe_test_set(representation("a.json", SCE, test=test)).startswith(words)
+
+
+def test_random_weights_stand_beside_what_was_pretrained():
+    random = representation("r.json", RANDOM, {"knn_top1": 0.25, "linear_top1": 0.5})
+    (group,) = grouped(representation("s.json", SCE), random)
+    first, second = group.results
+    assert (first.random, first.weights) == (True, "random weights")
+    assert second.weights == "SCE, 100 epochs on 480 videos"
+    assert second.gain("knn_top1") == pytest.approx(25) and first.gain("knn_top1") is None
+    assert second.gain("effective_rank") is None
+    assert group.main_metrics == ("linear_top1", "knn_top1"), "the most telling first"
+    assert group.metrics[-1] == "effective_rank"
+    text = render_markdown(build_report(Collection([second.result, random])))
+    assert "| random weights | 50.0 | 25.0 |" in text
+    assert "| SCE, 100 epochs on 480 videos | 60.0 (+10.0) | 50.0 (+25.0) | 9.00 |" in text
+    page = render_html(build_report(Collection([second.result, random])))
+    assert '<span class="gain">+25.0</span>' in page and 'class="line random"' in page
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"width": 64},
+        {"test": {**WALK, "data_root": "/other"}},
+        {"bank": {"data_root": "/other"}},
+        {"videos": 35},
+    ],
+)
+def test_random_weights_of_another_network_or_test_set_are_no_baseline(changes):
+    random = representation("r.json", RANDOM, **changes)
+    found = [
+        own for group in grouped(representation("s.json", SCE), random) for own in group.results
+    ]
+    assert all(own.baseline is None for own in found)
+
+
+def test_training_from_random_weights_is_the_baseline_of_finetuning():
+    (group,) = grouped(finetuned("a.json", SCE, 0.8), finetuned("b.json", "random", 0.6))
+    scratch, tuned = group.results
+    assert scratch.weights == "trained from random weights"
+    assert tuned.weights == "SCE, 100 epochs on 480 videos; trained for 200 epochs"
+    assert tuned.gain("top1") == pytest.approx(20)
+    assert not group.published and tuned.reasons == ("why",)
+
+
+@pytest.mark.parametrize(
+    ("checkpoint", "words"),
+    [
+        ({"path": "a.pth"}, "unknown pretraining"),
+        ({"path": "a.pth", "training": 5}, "unknown pretraining"),
+        ({"path": None, "source": "trained in this run, 5 iterations"}, "trained in this run"),
+        (None, "unknown weights"),
+        ({**SCE, "selected": {"data_root": "/data/test"}}, "(best epoch on the test videos"),
+    ],
+)
+def test_what_was_evaluated(checkpoint, words):
+    assert words in describe_weights(representation("a.json", checkpoint))
+
+
+def test_what_was_measured_comes_before_what_was_not_run():
+    files = [
+        parse_result("k.json", results({"top1": 0.6}, "linear", "kinetics400")),
+        representation("s.json", SCE),
+    ]
+    built = build_report(Collection(files, [("x.json", "is not JSON")]))
+    heads = ["Beside the paper", "Own results", "Not run", "Files without results"]
+    for text, mark in ((render_markdown(built), "## "), (render_html(built), "<h2>")):
+        positions = [text.index(mark + head) for head in heads]
+        assert positions == sorted(positions)
+
+
+def test_a_published_set_with_unknown_pretraining_says_what_is_unknown():
+    why = "a.pth has no record of its training"
+    content = results(
+        {"top1": 0.9}, "finetune", "hmdb51", split=1, benchmark={"pretrained_on": "unknown"},
+        changes={"benchmark_problems": {"pretrained_on": why}},
+    )  # fmt: skip
+    built = build_report(Collection([parse_result("a.json", content)]))
+    assert not any(cell.measurements for cell in built.cells)
+    for text in (render_markdown(built).replace("\\", ""), render_html(built)):
+        assert f"pretraining data: {why}" in text and "HMDB51, finetuned, split 1" in text
