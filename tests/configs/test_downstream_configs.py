@@ -56,7 +56,7 @@ def test_every_protocol_of_the_paper_has_a_recipe():
             expected.add(f"finetune/r3d{depth}_{batch}-{frames}x{size}-200e_{data}.py")
             expected.add(f"retrieval/r3d{depth}_{frames}x{size}_{data}.py")
     expected |= {f"finetune/r3d50_8xb8-{t}x224-22e_ssv2.py" for t in (8, 16)}
-    expected |= {"supervised/r3d18_8xb64-8x224-200e_k200.py"}
+    expected |= {"supervised/r3d18_8xb128-8x224-200e_k200.py"}
     expected |= {f"detection/r3d50_8xb8-{clip}-32e_ava.py" for clip in ("8x8", "16x4")}
     assert names == expected
 
@@ -88,7 +88,8 @@ def test_settings_match_the_name(path):
     assert cfg.model.cls_head.in_channels == {"18": 512, "50": 2048}[depth]
     assert cfg.model.cls_head.num_classes == classes
     assert cfg.train_dataloader.batch_size == int(batch)
-    assert int(ranks) * int(batch) == (64 if path.parent.name == "finetune" else 512)
+    global_batch = {"finetune": 64, "linear": 512, "supervised": 1024}[path.parent.name]
+    assert int(ranks) * int(batch) == global_batch
     assert cfg.train_cfg.max_epochs == int(epochs)
     bench = cfg.benchmark
     assert bench.protocol == path.parent.name and bench.dataset == dataset
