@@ -167,8 +167,9 @@ class ResizeShortSide:
 
     Args:
         size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
-        inverse_uniform: Draw 1 / size uniformly between 1 / high and 1 / low, instead of size: small
-            sizes are more frequent. SlowFast's ``INV_UNIFORM_SAMPLE`` (datasets/transform.py).
+        inverse_uniform: Draw 1 / size uniformly between 1 / high and 1 / low, not size itself:
+            small sizes are more frequent. SlowFast's ``INV_UNIFORM_SAMPLE``
+            (datasets/transform.py).
     """
 
     def __init__(self, size: int | tuple[int, int], inverse_uniform: bool = False) -> None:
