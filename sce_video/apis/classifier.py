@@ -30,11 +30,12 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
         ValueError: the training data has no labels or one class only, or the checkpoint has no
             classifier.
     """
-    model = cfg.get("model") or {}
-    head = model.get("cls_head") or {}
+    head = (cfg.get("model") or {}).get("cls_head")
+    if head is None:
+        return
     if head.get("in_channels", 0) is None:
         with torch.device("meta"):  # no memory for weights
-            head.in_channels = MODELS.build(model.backbone).out_channels
+            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
     if head.get("num_classes", 0) is None:
         if checkpoint is not None:
             head.num_classes = _outputs(checkpoint)

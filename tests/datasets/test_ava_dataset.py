@@ -59,7 +59,7 @@ def test_unmatched_detections_are_persons_without_actions_on_request(root):
     """SlowFast's include_negative lists; low scores stay out, and testing is not affected."""
     frames = [*FRAMES, {**FRAMES[0], "boxes": [], "labels": []}]
     write(root, frames)
-    data = AVADataset(str(root), "ava.jsonl", training=True, negatives=True)
+    data = AVADataset(str(root), "ava.jsonl", training=True, include_unmatched=True)
     np.testing.assert_allclose(
         data.boxes(0)[2:], [[0.1, 0.1, 0.5, 0.91], [0.6, 0.2, 0.75, 0.8], [0.0, 0.0, 0.05, 0.05]]
     )
@@ -68,7 +68,7 @@ def test_unmatched_detections_are_persons_without_actions_on_request(root):
     assert ids(data.actions(3)) == [[], [], []]
     without = AVADataset(str(root), "ava.jsonl", training=True)
     assert [len(without.boxes(i)) for i in range(4)] == [3, 0, 1, 0]
-    test = AVADataset(str(root), "ava.jsonl", negatives=True)
+    test = AVADataset(str(root), "ava.jsonl", include_unmatched=True)
     assert [len(test.boxes(i)) for i in range(4)] == [3, 0, 0, 3]
 
 

@@ -40,7 +40,8 @@ class NoNormDecayConstructor:
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         """The wrapper with the optimiser of all parameters of ``model`` that have a gradient."""
-        norms, others = [], []
+        norms: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
         for module in unwrap_model(model).modules():
             group = norms if isinstance(module, _NORMS) else others
             group += [p for p in module.parameters(recurse=False) if p.requires_grad]
