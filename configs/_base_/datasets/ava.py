@@ -1,7 +1,7 @@
 # AVA v2.2 as prepared by tools/data/ava.py: key frames of 235 and 64 films with person boxes.
-# Training uses the ground truth and detections that match it (and with include_unmatched=True the other
-# detections, without any action), testing the detections of score 0.9 or more. Recipes add the
-# pipelines.
+# Training uses the ground truth and detections that match it (with include_unmatched=True also the
+# other detections, without any action), testing the detections of score 0.9 or more. Recipes add
+# the pipelines.
 train_dataloader = dict(
     batch_size=8,
     num_workers=8,
