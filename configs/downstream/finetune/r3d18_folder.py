@@ -51,7 +51,8 @@ test_dataloader = dict(
     num_workers=4, dataset=dict(data_root="data/videos_test", pipeline=_base_.test_pipeline)
 )
 
-train_cfg = dict(type="ResumableTrainLoop", max_epochs=100, val_interval=10)
+# Steps of few videos are few: 20 videos make 600. With thousands of videos 50 epochs will do.
+train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=20)
 optim_wrapper = dict(
     type="OptimWrapper",
     constructor="NoNormDecayConstructor",
@@ -67,4 +68,4 @@ custom_hooks = [
 ]
 sync_bn = "torch"
 # A folder of one's own holds more broken files than a curated data set.
-default_hooks = dict(checkpoint=dict(interval=10), bad_files=dict(max_bad_share=0.1))
+default_hooks = dict(checkpoint=dict(interval=20), bad_files=dict(max_bad_share=0.1))
