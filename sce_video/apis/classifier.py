@@ -27,8 +27,8 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
         checkpoint: A file whose classifier will be loaded.
 
     Raises:
-        ValueError: the training data has no labels or one class only, or the checkpoint has no
-            classifier.
+        ValueError: the training data has no labels, one class only or more classes than videos, or
+            the checkpoint has no classifier.
     """
     head = (cfg.get("model") or {}).get("cls_head")
     if head is None:
@@ -64,6 +64,11 @@ def _count_classes(settings: dict[str, Any]) -> int:
         raise ValueError(
             f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
             "sub-folder for each class, or a list with 'path label' on every line"
+        )
+    if count > max(len(names), len(dataset)):
+        raise ValueError(
+            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
+            "numbers of the classes, from 0"
         )
     shown = f": {', '.join(names)}" if names else ""
     print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")

@@ -79,12 +79,12 @@ def test_lists_count_their_labels_and_may_name_them(split_videos, tmp_path):
 def test_a_label_without_videos_is_named(split_videos, tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(classifier, "print_log", lambda text, **_: said.append(text))
-    (tmp_path / "from_one.txt").write_text("class0/v00.mp4 1\nclass1/v01.mp4 3\n")
+    (tmp_path / "from_one.txt").write_text("class0/v00.mp4 1\nclass1/v01.mp4 3\n" * 2)
     cfg = training(
         split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "from_one.txt"
     )
     assert cfg.model.cls_head.num_classes == 4
-    assert said[0].startswith("4 classes in 2 videos of ")
+    assert said[0].startswith("4 classes in 4 videos of ")
     assert "has the label 0, 2; labels count from 0 to 3" in said[1]
     training(split_videos, tmp_path)
     assert said[2:] == [f"2 classes in 12 videos of {split_videos}: class0, class1"]
@@ -94,6 +94,13 @@ def test_a_label_without_videos_is_named(split_videos, tmp_path, monkeypatch):
 def test_fewer_than_two_classes_are_refused(split_videos, tmp_path, lines, count):
     (tmp_path / "list.txt").write_text(lines)
     with pytest.raises(ValueError, match=rf"list\.txt' has {count} classes.*sub-folder for each"):
+        training(split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "list.txt")
+
+
+def test_labels_that_number_no_classes_are_refused(split_videos, tmp_path):
+    """A classifier of that many outputs would not fit into memory."""
+    (tmp_path / "list.txt").write_text("class0/v00.mp4 0\nclass1/v01.mp4 1000000000000000\n")
+    with pytest.raises(ValueError, match=r"has the label 10+, but only 2 videos: labels are the"):
         training(split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "list.txt")
 
 
