@@ -13,6 +13,7 @@ from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 from mmengine.logging import print_log
 
+from sce_video.apis.classifier import complete_classifier
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError, WorkerCrashError
 from sce_video.datasets.labels import check_same_classes
 from sce_video.datasets.loading.shared_batch import SharedMemoryError
@@ -117,6 +118,7 @@ def training_config(
         cfg.resume = True
         cfg.load_from = None if resume == "auto" else resume
     check_config(cfg)
+    complete_classifier(cfg)
     return cfg
 
 
@@ -165,13 +167,14 @@ def testing_config(
     cfg.launcher = launcher
     cfg.resume = False
     cfg.load_from = None
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
-    cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     if checkpoint != RANDOM:
         if not Path(checkpoint).is_file():
             raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' tests random weights)")
         cfg.load_from = str(Path(checkpoint).resolve())
+    complete_classifier(cfg, cfg.load_from)
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
     if out is not None:
         cfg.test_cfg.out = str(Path(out).resolve())

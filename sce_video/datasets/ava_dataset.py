@@ -82,8 +82,9 @@ class AVADataset(VideoDataset):
 
     For testing, the boxes are the person detections with a score of at least ``min_score``. For
     training, they are the ground truth and the detections that match a person (IoU of at least
-    ``match_iou`` with a ground truth box, whose actions they get); other detections are dropped.
-    As SlowFast with its ``iou90`` training boxes (configs/AVA).
+    ``match_iou`` with a ground truth box, whose actions they get), as SlowFast with its ``iou90``
+    training boxes (configs/AVA). Other detections are dropped, or with ``include_unmatched``
+    are persons without any action, as in SlowFast's lists ``include_negative``.
 
     Args:
         data_root: Folder of ``videos/`` or ``frames/``.
@@ -94,6 +95,8 @@ class AVADataset(VideoDataset):
         training: Use the training boxes instead of the test boxes.
         min_score: Smallest score of a person detection.
         match_iou: Smallest IoU of a training detection with a ground truth box.
+        include_unmatched: Also train on detections that match no ground truth box; their targets
+            are 0.
         on_error: See :class:`VideoDataset`.
         timeout: See :class:`VideoDataset`.
 
@@ -110,6 +113,7 @@ class AVADataset(VideoDataset):
         training: bool = False,
         min_score: float = 0.9,
         match_iou: float = 0.9,
+        include_unmatched: bool = False,
         on_error: str = "replace",
         timeout: float | None = 60.0,
     ) -> None:
@@ -117,6 +121,7 @@ class AVADataset(VideoDataset):
         self.training = training
         self.min_score = min_score
         self.match_iou = match_iou
+        self.include_unmatched = include_unmatched
         super().__init__(data_root, ann_file, pipeline, on_error, timeout)
 
     def _list_videos(self, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> VideoList:
@@ -147,12 +152,13 @@ class AVADataset(VideoDataset):
         found = frame.detections[frame.detections[:, 4] >= self.min_score, :4]
         if not self.training:
             return found, np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
-        if len(found) == 0 or len(truth) == 0:
-            return frame.boxes, truth
         overlap = box_iou(found, frame.boxes)
-        matches = overlap.max(axis=1) >= self.match_iou
-        matched = truth[overlap.argmax(axis=1)[matches]]
-        return np.concatenate([frame.boxes, found[matches]]), np.concatenate([truth, matched])
+        matches = overlap.max(axis=1, initial=0) >= self.match_iou
+        targets = np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
+        if len(truth) > 0:
+            targets[matches] = truth[overlap.argmax(axis=1)[matches]]
+        kept = matches | self.include_unmatched
+        return np.concatenate([frame.boxes, found[kept]]), np.concatenate([truth, targets[kept]])
 
     @property
     def num_films(self) -> int:

@@ -68,9 +68,11 @@ class VideoDataset(Dataset):
         timeout: Seconds a sample may take; None for no limit (and no helper thread).
         max_tries: Replacements tried before an error is raised.
         extensions: Extensions of the files, when a folder is searched.
+        class_file: Names of the labels of a list, one per line from label 0; searched as the list
+            is. The names of a folder's labels are those of its sub-folders.
 
     Raises:
-        ValueError: Nothing to read, or a wrong option.
+        ValueError: Nothing to read, a label without a name, or a wrong option.
     """
 
     #: What the files are, for messages.
@@ -85,6 +87,7 @@ class VideoDataset(Dataset):
         timeout: float | None = 60.0,
         max_tries: int = 10,
         extensions: Sequence[str] = VIDEO_EXTENSIONS,
+        class_file: str | None = None,
     ) -> None:
         if on_error not in _ON_ERROR:
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
@@ -92,6 +95,7 @@ class VideoDataset(Dataset):
             raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
         self.data_root = os.path.expanduser(data_root)
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
+        self.class_file = None if class_file is None else self._find_list(class_file)
         self.videos = self._list_videos(extensions)
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
         self.on_error = on_error
@@ -114,8 +118,13 @@ class VideoDataset(Dataset):
     def _list_videos(self, extensions: Sequence[str]) -> VideoList:
         ann_file = self.ann_file
         if ann_file is None:
+            if self.class_file is not None:
+                raise ValueError(
+                    f"class_file={self.class_file!r} names the labels of an ann_file; those of the "
+                    f"folder {self.data_root!r} are named after its sub-folders"
+                )
             return scan_folder(self.data_root, extensions, self.kind)
-        videos = read_annotation_list(ann_file, self.kind)
+        videos = read_annotation_list(ann_file, self.kind, self.class_file)
         first = [
             os.path.join(self.data_root, videos.path(i)) for i in range(len(videos))[:_NUM_CHECKED]
         ]
@@ -138,7 +147,7 @@ class VideoDataset(Dataset):
 
     @property
     def metainfo(self) -> dict[str, Any]:
-        """``classes``: names of the labels if they come from sub-folders, else empty."""
+        """``classes``: names of the labels, from sub-folders or ``class_file``, else empty."""
         return {"classes": self.videos.classes}
 
     def path(self, index: int) -> str:

@@ -29,7 +29,7 @@ class VideoList:
         blob: (B,) uint8, the concatenated paths, as bytes of the file system.
         ends: (N,) int64, end of each path in ``blob``.
         labels: (N,) int64, -1 where there is none.
-        classes: Names of the labels, where they come from folders.
+        classes: Names of the labels, where they are known.
     """
 
     blob: np.ndarray
@@ -59,7 +59,9 @@ class VideoList:
         return os.fsdecode(self.blob[begin : int(self.ends[index])].tobytes())
 
 
-def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
+def read_annotation_list(
+    ann_file: str, kind: str = "video", class_file: str | None = None
+) -> VideoList:
     """Read a list with one file per line: ``path label``, or ``path`` on every line.
 
     The label is the last word of a line if that is an integer, so paths may contain spaces. Blank
@@ -68,11 +70,13 @@ def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
     Args:
         ann_file: The list.
         kind: What is listed, ``video`` or ``image``, for the message.
+        class_file: Names of the labels, one per line: line *i*, counted from 0, is label *i*.
 
     Raises:
-        ValueError: No such file, no line in it, a negative label, or lines with and without a
-            label mixed; the message names file and line.
+        ValueError: No such file, no line in it, a negative label, a label without a name, or lines
+            with and without a label mixed; the message names file and line.
     """
+    classes = [] if class_file is None else _read_classes(class_file)
     if not os.path.isfile(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
     paths: list[str] = []
@@ -84,11 +88,30 @@ def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
             path, label = _parse_line(line.strip(), f"{ann_file}, line {number}")
             if labels and (label < 0) != (labels[0] < 0):
                 raise ValueError(f"{ann_file}, line {number}: {_mixed(line.strip(), label)}")
+            if classes and label >= len(classes):
+                raise ValueError(
+                    f"{ann_file}, line {number}: label {label} has no name, {class_file} names "
+                    f"0 to {len(classes) - 1}"
+                )
             paths.append(path)
             labels.append(label)
     if not paths:
         raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
-    return VideoList.from_paths(paths, labels)
+    return VideoList.from_paths(paths, labels, classes)
+
+
+def _read_classes(class_file: str) -> list[str]:
+    if not os.path.isfile(class_file):
+        raise ValueError(f"there is no file of class names {class_file!r}")
+    with open(class_file, encoding="utf-8-sig", errors="surrogateescape") as file:
+        names = [line.strip() for line in file.read().rstrip().splitlines()]
+    for number, name in enumerate(names, 1):
+        if not name or name in names[: number - 1]:
+            problem = "is a second time in the file" if name else "is no class name"
+            raise ValueError(f"{class_file}, line {number}: {name!r} {problem}")
+    if not names:
+        raise ValueError(f"the file of class names {class_file!r} is empty")
+    return names
 
 
 def _mixed(line: str, label: int) -> str:

@@ -9,7 +9,7 @@ from sce_video.engine.hooks import (
 )
 from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
-from sce_video.engine.optimizers import LARS
+from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
@@ -19,6 +19,7 @@ __all__ = [
     "LogReductionHook",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
+    "NoNormDecayConstructor",
     "OptimizerStepHook",
     "ProgressHook",
     "ResumableTrainLoop",

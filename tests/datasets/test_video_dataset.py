@@ -112,6 +112,15 @@ def test_list_sample(good, tmp_path):
     (good / "list.txt").unlink()
 
 
+def test_class_file_of_a_list(good, tmp_path):
+    (tmp_path / "list.txt").write_text("a/0.mp4 1\nb/2.mp4 0\n")
+    (tmp_path / "names.txt").write_text("wave\nbend\n")
+    files = {"ann_file": str(tmp_path / "list.txt"), "class_file": str(tmp_path / "names.txt")}
+    assert VideoDataset(str(good), **files).metainfo == {"classes": ("wave", "bend")}
+    with pytest.raises(ValueError, match=r"names\.txt' names the labels of an ann_file"):
+        VideoDataset(str(good), class_file=files["class_file"])
+
+
 def test_a_wrong_root_is_an_error_at_once(good, tmp_path):
     (tmp_path / "list.txt").write_text("a/0.mp4\n")
     with pytest.raises(ValueError, match=r"none of the first 1 .*data_root"):

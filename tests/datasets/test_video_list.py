@@ -57,6 +57,32 @@ def test_wrong_lists_name_file_and_line(tmp_path, text, words):
         assert word in str(error.value)
 
 
+def test_class_names_of_a_list(tmp_path):
+    listed = write(tmp_path / "list.txt", "a.mp4 1\nb.mp4 0\n")
+    names = write(tmp_path / "classes.txt", "\ufeffpush up\n crouch \njump\n\n")
+    videos = read_annotation_list(listed, class_file=names)
+    assert videos.classes == ("push up", "crouch", "jump")
+    assert read_annotation_list(listed).classes == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("push\n", r"list\.txt, line 1: label 1 has no name, .*classes\.txt names 0 to 0"),
+        ("push\n\njump\n", r"classes\.txt, line 2: '' is no class name"),
+        ("push\njump\npush\n", r"classes\.txt, line 3: 'push' is a second time in the file"),
+        ("\n", r"classes\.txt' is empty"),
+        (None, r"there is no file of class names .*classes\.txt'"),
+    ],
+)
+def test_wrong_class_files_name_file_and_line(tmp_path, text, words):
+    names = tmp_path / "classes.txt"
+    if text is not None:
+        names.write_text(text)
+    with pytest.raises(ValueError, match=words):
+        read_annotation_list(write(tmp_path / "list.txt", "a.mp4 1\n"), class_file=str(names))
+
+
 def test_missing_list(tmp_path):
     with pytest.raises(ValueError, match=r"nowhere\.txt"):
         read_annotation_list(str(tmp_path / "nowhere.txt"))

@@ -1,6 +1,7 @@
 # AVA v2.2 as prepared by tools/data/ava.py: key frames of 235 and 64 films with person boxes.
-# Training uses the ground truth and detections that match it, testing the detections of score 0.9
-# or more. Recipes add the pipelines.
+# Training uses the ground truth and detections that match it (with include_unmatched=True also the
+# other detections, without any action), testing the detections of score 0.9 or more. Recipes add
+# the pipelines.
 train_dataloader = dict(
     batch_size=8,
     num_workers=8,
@@ -15,6 +16,7 @@ train_dataloader = dict(
         ann_file="data/ava/ava_train.jsonl",
         training=True,
         min_score=0.9,
+        include_unmatched=False,
     ),
 )
 # One sample per batch: test frames keep their shape, which differs between films.

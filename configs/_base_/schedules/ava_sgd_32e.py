@@ -1,11 +1,13 @@
-# AVA: 32 epochs of SGD, lr 0.3 at batch 64, x 0.1 at 16, 24 and 28, warm-up 5.3 epochs, weight
-# decay 1e-7 (facebookresearch/SlowFast, its AVA recipes).
+# AVA: 32 epochs of SGD with Nesterov momentum, lr 0.3 at batch 64, x 0.1 at 16, 24 and 28, warm-up
+# 5.3 epochs, weight decay 1e-7 but not of BN (facebookresearch/SlowFast, config/defaults.py and
+# configs/contrastive_ssl; trained in float32: --amp float32).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=32)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",
+    constructor="NoNormDecayConstructor",
     dtype="float16",
     accumulative_counts=1,
-    optimizer=dict(type="SGD", lr=0.3, momentum=0.9, weight_decay=1e-7),
+    optimizer=dict(type="SGD", lr=0.3, momentum=0.9, nesterov=True, weight_decay=1e-7),
 )
 custom_hooks = [
     dict(

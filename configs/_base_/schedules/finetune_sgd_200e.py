@@ -1,5 +1,5 @@
 # Finetuning: 200 epochs of SGD, lr 0.1 x batch/256, no weight decay, cosine to 0 without warm-up
-# (appendix D.3).
+# (appendix D.3; the authors' code, juliendenize/eztorch, trains in float32: --amp float32).
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=200, val_interval=20)
 optim_wrapper = dict(
     type="MixedPrecisionOptimWrapper",

@@ -1,5 +1,5 @@
 # Linear evaluation: 60 epochs of SGD, lr 2 x batch/256, no weight decay, cosine to 0 (paper,
-# appendix D.3).
+# appendix D.3; the authors' code trains in float32: --amp float32).
 # Warm-up 8 epochs as in the authors' code (juliendenize/eztorch) and SlowFast; the paper says 35:
 # --cfg-options custom_hooks.ScheduleHook.lr.warmup_epochs=35
 train_cfg = dict(type="ResumableTrainLoop", max_epochs=60, val_interval=5)

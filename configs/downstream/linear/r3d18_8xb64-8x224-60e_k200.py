@@ -1,5 +1,6 @@
 # Linear evaluation on Kinetics-200: ResNet3D-18, 8 frames of 224x224, the backbone frozen.
-# Paper:    tab:video-best, last row (final setting); tab:video-baseline for the baseline.
+# Paper:    tab:video-best, third row (lambda 0.5, tau_m 0.05, the final setting);
+#           tab:video-baseline for the baseline.
 # Run:      bash tools/dist_train.sh configs/downstream/linear/r3d18_8xb64-8x224-60e_k200.py 8 \
 #               --pretrained work_dirs/sce_r3d18_8xb64-8x224-200e_k200/epoch_200.pth
 # Test:     bash tools/dist_test.sh configs/downstream/linear/r3d18_8xb64-8x224-60e_k200.py \

@@ -167,20 +167,32 @@ class ResizeShortSide:
 
     Args:
         size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
+        inverse_uniform: Draw 1 / size uniformly between 1 / high and 1 / low, not size itself:
+            small sizes are more frequent. SlowFast's ``INV_UNIFORM_SAMPLE``
+            (datasets/transform.py).
     """
 
-    def __init__(self, size: int | tuple[int, int]) -> None:
+    def __init__(self, size: int | tuple[int, int], inverse_uniform: bool = False) -> None:
         low, high = (size, size) if isinstance(size, int) else size
         if not 0 < low <= high:
             raise ValueError(f"size must be positive, or a range low <= high, got {size}")
         self.low, self.high = int(low), int(high)
+        self.inverse_uniform = inverse_uniform
+
+    def _draw(self, rng: np.random.Generator) -> int:
+        """The short side of one view."""
+        draw = rng.random()
+        if self.inverse_uniform:
+            low, high = 1 / self.high, 1 / self.low
+            return round(1 / (low + (high - low) * draw))
+        return self.low + int(draw * (self.high - self.low + 1))
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
         for view in results["views"]:
             height, width = view.shape[1:3]
-            side = self.low + int(results["rng"].random() * (self.high - self.low + 1))
+            side = self._draw(results["rng"])
             short = min(height, width)
             size = (height * side // short, width * side // short)
             views.append(crop_and_resize(view, (0, 0, height, width), size))

@@ -26,7 +26,8 @@ class ScheduleHook(Hook):
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
-            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. None keeps it constant.
+            rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
+            and is scaled alike. None keeps the rate constant.
         model: Schedules by attribute of the model, e.g. ``dict(momentum=dict(name="cosine",
             start=0.99, end=1.0))``.
         base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
@@ -75,7 +76,7 @@ class ScheduleHook(Hook):
             f"ranks x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "
             f"x {factor:g} = {rates[0]:g}, {self._total} optimiser steps"
         )
-        self._lr_schedules = [self._build_lr(rate, steps_per_epoch) for rate in rates]
+        self._lr_schedules = [self._build_lr(rate, factor, steps_per_epoch) for rate in rates]
         model = unwrap_model(runner.model)
         for name in self.model:
             if not isinstance(getattr(model, name, None), int | float):
@@ -88,11 +89,13 @@ class ScheduleHook(Hook):
             name: build_schedule(spec, steps_per_epoch) for name, spec in self.model.items()
         }
 
-    def _build_lr(self, rate: float, steps_per_epoch: int):
+    def _build_lr(self, rate: float, factor: float, steps_per_epoch: int):
         if self.lr is None:
             return build_schedule(rate, steps_per_epoch)
-        key = "peak" if self.lr.get("name") == "warmup_cosine" else "start"
-        return build_schedule({**self.lr, key: rate}, steps_per_epoch)
+        spec = {**self.lr, "peak" if self.lr.get("name") == "warmup_cosine" else "start": rate}
+        if "end" in spec:
+            spec["end"] *= factor
+        return build_schedule(spec, steps_per_epoch)
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
         step = runner.iter // self._accumulation

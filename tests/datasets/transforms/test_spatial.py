@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 
 import cv2
 import numpy as np
@@ -68,6 +69,21 @@ def test_random_crop_reaches_every_place_equally():
 def test_too_large_crops_are_refused(name):
     with pytest.raises(ValueError, match=r"12 does not fit.*10 x 20"):
         build(name, size=12)(results(coordinates(10, 20)))
+
+
+def test_inverse_uniform_short_side():
+    """1 / size is uniform between 1 / 320 and 1 / 256, as in SlowFast's random_short_side_scale."""
+    transform = build("ResizeShortSide", size=(256, 320), inverse_uniform=True)
+    for draw, side in [(0.0, 320), (0.25, 301), (0.5, 284), (0.75, 269), (1 - 1e-9, 256)]:
+        assert transform._draw(SimpleNamespace(random=lambda draw=draw: draw)) == side
+    rng = np.random.default_rng(0)
+    sides = np.array([transform._draw(rng) for _ in range(20_000)])
+    assert sides.min() == 256 and sides.max() == 320
+    # E[size] = ln(b / a) / (1 / a - 1 / b) = 285.6; drawn uniformly it is 288
+    assert sides.mean() == pytest.approx(np.log(320 / 256) / (1 / 256 - 1 / 320), abs=0.5)
+    assert build("ResizeShortSide", size=7, inverse_uniform=True)._draw(rng) == 7
+    view = transform(results(coordinates(512, 640), seed=1))["views"][0]
+    assert 256 <= min(view.shape[1:3]) <= 320
 
 
 def test_resize_short_side():

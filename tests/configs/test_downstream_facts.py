@@ -1,0 +1,260 @@
+"""Optimisers, rates and headers of the downstream recipes against a table written down by hand.
+
+Sources: the paper's appendix D.3 and tables; SSv2 and AVA: facebookresearch/SlowFast,
+configs/contrastive_ssl and config/defaults.py; supervised: juliendenize/eztorch,
+configs/run/supervised/resnet3d18/kinetics200.yaml.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from functools import lru_cache
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from mmengine.logging import MMLogger
+from mmengine.optim import OptimWrapper, build_optim_wrapper
+from mmengine.registry import DefaultScope
+from torch import nn
+
+from sce_video.engine import ScheduleHook
+from sce_video.engine.config import load_config
+from sce_video.engine.optimizers import NoNormDecayConstructor
+from sce_video.registry import HOOKS, MODELS
+
+REPO = Path(__file__).resolve().parents[2]
+RECIPES = REPO / "configs"
+# rate at the global batch, of which batch; epochs, warm-up epochs; milestones or end of the cosine
+FACTS = {
+    "linear": dict(batch=512, peak=4.0, decay=0, nesterov=False, epochs=60, warmup=8, end=0.0),
+    "finetune": dict(batch=64, peak=0.025, decay=0, nesterov=False, epochs=200, warmup=0, end=0.0),
+    "ssv2": dict(batch=64, peak=0.12, decay=1e-6, nesterov=True, epochs=22, warmup=0.19,
+                 milestones=(14, 18)),
+    "ava": dict(batch=64, peak=0.3, decay=1e-7, nesterov=True, epochs=32, warmup=5.3,
+                milestones=(16, 24, 28)),
+    "supervised": dict(batch=1024, peak=1.6, decay=1e-4, nesterov=False, epochs=200, warmup=34,
+                       end=0.04),
+}  # fmt: skip
+SHORT_SIDE = "train_dataloader.dataset.pipeline.ResizeShortSide"
+OF_PROTOCOL = {
+    "linear": "downstream/linear/r3d18_8xb64-8x224-60e_k200.py",
+    "finetune": "downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py",
+    "ssv2": "downstream/finetune/r3d50_8xb8-8x224-22e_ssv2.py",
+    "ava": "downstream/detection/r3d50_8xb8-8x8-32e_ava.py",
+    "supervised": "downstream/supervised/r3d18_8xb128-8x224-200e_k200.py",
+}
+
+
+@lru_cache
+def built(protocol):
+    """The real model of a recipe and its optimiser."""
+    cfg = load_config(RECIPES / OF_PROTOCOL[protocol])
+    cfg.model.setdefault("data_preprocessor", cfg.data_preprocessor)
+    with DefaultScope.overwrite_default_scope(cfg.default_scope):
+        model = MODELS.build(cfg.model)
+        return model, build_optim_wrapper(model, cfg.optim_wrapper).optimizer
+
+
+@pytest.mark.parametrize("protocol", FACTS)
+def test_optimizer(protocol):
+    facts = FACTS[protocol]
+    cfg = load_config(RECIPES / OF_PROTOCOL[protocol])
+    _, optimizer = built(protocol)
+    assert type(optimizer) is torch.optim.SGD
+    for group in optimizer.param_groups:
+        assert (group["momentum"], group["dampening"]) == (0.9, 0)
+        assert group["nesterov"] is facts["nesterov"]
+    base = cfg.custom_hooks[0].base_batch_size
+    assert cfg.optim_wrapper.optimizer.lr * facts["batch"] / base == pytest.approx(facts["peak"])
+    assert cfg.train_cfg.max_epochs == facts["epochs"]
+    assert optimizer.param_groups[0]["weight_decay"] == facts["decay"]
+
+
+@pytest.mark.parametrize("protocol", ["ssv2", "ava"])
+def test_bn_has_no_weight_decay(protocol):
+    """ResNet3D-50: 53 convolutions, each with a BN, and a classifier with weight and bias."""
+    model, optimizer = built(protocol)
+    decayed, norms = optimizer.param_groups
+    assert norms["weight_decay"] == 0 and len(norms["params"]) == 2 * 53
+    assert len(decayed["params"]) == 53 + 2
+    of_bn = [
+        p
+        for m in model.modules()
+        if isinstance(m, nn.modules.batchnorm._BatchNorm)
+        for p in m.parameters()
+    ]
+    assert {id(p) for p in norms["params"]} == {id(p) for p in of_bn}
+    assert any(p.ndim == 1 for p in decayed["params"])  # SlowFast decays the classifier's bias
+
+
+def test_bn_keeps_its_weight_decay_where_the_authors_kept_it():
+    """The supervised training decays BN and biases too (exclude_wd_norm: False)."""
+    model, optimizer = built("supervised")
+    (group,) = optimizer.param_groups
+    assert len(group["params"]) == len(list(model.parameters()))
+
+
+def test_constructor_leaves_out_frozen_weights_and_refuses_paramwise_settings():
+    model = nn.Sequential(nn.Conv3d(1, 2, 1), nn.SyncBatchNorm(2), nn.LayerNorm(3), nn.Linear(2, 2))
+    model[0].bias.requires_grad_(False)
+    settings = dict(type="OptimWrapper", optimizer=dict(type="SGD", lr=0.1, weight_decay=0.1))
+    optimizer = NoNormDecayConstructor(settings)(model).optimizer
+    assert [len(g["params"]) for g in optimizer.param_groups] == [3, 4]
+    assert [g["weight_decay"] for g in optimizer.param_groups] == [0.1, 0.0]
+    with pytest.raises(ValueError, match="no paramwise_cfg.*bias_lr_mult"):
+        NoNormDecayConstructor(settings, {"bias_lr_mult": 2})
+
+
+def expected_rates(facts, per_epoch: int) -> np.ndarray:
+    """The rate of every step, one after the other."""
+    total, warmup = facts["epochs"] * per_epoch, round(facts["warmup"] * per_epoch)
+    rates = np.empty(total)
+    for step in range(total):
+        if step < warmup:
+            rates[step] = facts["peak"] * (step + 1) / warmup
+        elif "milestones" in facts:
+            passed = sum(step >= milestone * per_epoch for milestone in facts["milestones"])
+            rates[step] = facts["peak"] / 10**passed
+        else:
+            half = 0.5 * (1 + math.cos(math.pi * (step - warmup) / (total - warmup)))
+            rates[step] = facts["end"] + (facts["peak"] - facts["end"]) * half
+    return rates
+
+
+@pytest.mark.parametrize("protocol", FACTS)
+def test_learning_rate_of_every_step(protocol):
+    facts, per_epoch = FACTS[protocol], 20
+    cfg = load_config(RECIPES / OF_PROTOCOL[protocol])
+    parameters = [{"params": [nn.Parameter(torch.zeros(1))]} for _ in range(2)]
+    optimizer = torch.optim.SGD(parameters, lr=cfg.optim_wrapper.optimizer.lr)
+    runner = SimpleNamespace(
+        optim_wrapper=OptimWrapper(optimizer),
+        train_loop=SimpleNamespace(iters_per_epoch=per_epoch, max_epochs=cfg.train_cfg.max_epochs),
+        train_dataloader=SimpleNamespace(batch_size=facts["batch"]),
+        model=nn.Identity(),
+        logger=MMLogger.get_instance("rates"),
+        log_processor=None,
+    )
+    hook = HOOKS.build(cfg.custom_hooks[0])
+    assert isinstance(hook, ScheduleHook)
+    hook.before_run(runner)
+    hook.before_train(runner)
+    rates = []
+    for runner.iter in range(per_epoch * facts["epochs"]):
+        hook.before_train_iter(runner, 0)
+        rates.append([group["lr"] for group in optimizer.param_groups])
+    expected = expected_rates(facts, per_epoch)
+    np.testing.assert_allclose(rates, np.stack([expected, expected], axis=1), rtol=1e-9, atol=1e-12)
+
+
+def test_supervised_uses_plain_bn_and_1024_videos():
+    cfg = load_config(RECIPES / OF_PROTOCOL["supervised"])
+    assert cfg.get("sync_bn") is None and cfg.train_dataloader.batch_size * 8 == 1024
+    assert cfg.model.cls_head.dropout_ratio == 0.5
+
+
+@pytest.mark.parametrize(("size", "low", "high"), [("8x224", 256, 320), ("16x112", 128, 160)])
+def test_the_short_side_of_the_authors_code_is_one_option(size, low, high):
+    path = RECIPES / f"downstream/finetune/r3d18_1xb64-{size}-200e_ucf101.py"
+    base = (RECIPES / f"_base_/pipelines/finetune_{size}.py").read_text()
+    (option,) = re.findall(rf"--cfg-options ({re.escape(SHORT_SIDE)}\S+)", base)
+    steps = [
+        {step["type"]: step for step in cfg.train_dataloader.dataset.pipeline}["ResizeShortSide"]
+        for cfg in (load_config(path), load_config(path, [option]))
+    ]
+    assert steps[0].size == low and tuple(steps[1].size) == (low, high)
+
+
+def test_inverse_uniform_scale_of_ssv2_is_one_option():
+    path = RECIPES / OF_PROTOCOL["ssv2"]
+    cfg = load_config(path, [f"{SHORT_SIDE}.inverse_uniform=True"])
+    assert cfg.train_dataloader.dataset.pipeline[3] == dict(
+        type="ResizeShortSide", size=(256, 320), inverse_uniform=True
+    )
+
+
+# Labels of tables and numbers after "Expected:", copied from the paper's tables.
+HEADERS = {
+    "sce/sce_r3d18_8xb64-8x224-200e_k200.py": (
+        ["video-best", "video-sota-action"], ["66.0", "88.4", "62.0"]),
+    "sce/sce_r3d18_8xb64-8x224-200e_k200_baseline.py": (
+        ["video-baseline", "video-time", "video-color"], ["63.9", "86.3", "57.0"]),
+    "sce/sce_r3d18_8xb64-8x224-200e_k400.py": (
+        ["video-sota-action", "video-sota-retrieval"],
+        ["59.8", "90.9", "65.7", "74.4", "85.6", "90.0", "40.1", "63.3", "75.4"]),
+    "sce/sce_r3d18_8xb64-16x112-200e_k400.py": (
+        ["video-sota-action", "video-sota-retrieval"],
+        ["56.6", "89.1", "66.6", "74.5", "85.9", "90.5", "37.8", "62.1", "73.8"]),
+    "sce/sce_r3d50_8xb64-8x224-200e_k400.py": (
+        ["video-sota-action", "video-sota-retrieval", "video-sota-generalization"],
+        ["67.6", "94.1", "70.5", "20.3", "53.9", "81.5", "89.7", "92.8", "43.0", "67.0", "79.0"]),
+    "sce/sce_r3d50_16xb32-16x224-200e_k400.py": (
+        ["video-sota-action", "video-sota-retrieval", "video-sota-generalization"],
+        ["69.6", "95.3", "74.7", "21.6", "57.2", "83.9", "92.2", "94.9", "45.9", "69.9", "80.5"]),
+    "downstream/linear/r3d18_8xb64-8x224-60e_k200.py": (
+        ["video-best", "video-baseline"], ["66.0", "63.9"]),
+    "downstream/linear/r3d18_8xb64-8x224-60e_k400.py": (["video-sota-action"], ["59.8"]),
+    "downstream/linear/r3d18_8xb64-16x112-60e_k400.py": (["video-sota-action"], ["56.6"]),
+    "downstream/linear/r3d50_8xb64-8x224-60e_k400.py": (["video-sota-action"], ["67.6"]),
+    "downstream/linear/r3d50_8xb64-16x224-60e_k400.py": (["video-sota-action"], ["69.6"]),
+    "downstream/supervised/r3d18_8xb128-8x224-200e_k200.py": (
+        ["video-baseline"], ["72.0", "87.5", "60.1"]),
+    "downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py": (["video-sota-action"], ["90.9"]),
+    "downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py": (["video-sota-action"], ["65.7"]),
+    "downstream/finetune/r3d18_1xb64-16x112-200e_ucf101.py": (["video-sota-action"], ["89.1"]),
+    "downstream/finetune/r3d18_1xb64-16x112-200e_hmdb51.py": (["video-sota-action"], ["66.6"]),
+    "downstream/finetune/r3d50_8xb8-8x224-200e_ucf101.py": (["video-sota-action"], ["94.1"]),
+    "downstream/finetune/r3d50_8xb8-8x224-200e_hmdb51.py": (["video-sota-action"], ["70.5"]),
+    "downstream/finetune/r3d50_8xb8-16x224-200e_ucf101.py": (["video-sota-action"], ["95.3"]),
+    "downstream/finetune/r3d50_8xb8-16x224-200e_hmdb51.py": (["video-sota-action"], ["74.7"]),
+    "downstream/finetune/r3d50_8xb8-8x224-22e_ssv2.py": (["video-sota-generalization"], ["53.9"]),
+    "downstream/finetune/r3d50_8xb8-16x224-22e_ssv2.py": (["video-sota-generalization"], ["57.2"]),
+    "downstream/detection/r3d50_8xb8-8x8-32e_ava.py": (["video-sota-generalization"], ["20.3"]),
+    "downstream/detection/r3d50_8xb8-16x4-32e_ava.py": (["video-sota-generalization"], ["21.6"]),
+    "downstream/retrieval/r3d18_8x224_ucf101.py": (
+        ["video-sota-retrieval"], ["74.4", "85.6", "90.0"]),
+    "downstream/retrieval/r3d18_8x224_hmdb51.py": (
+        ["video-sota-retrieval"], ["40.1", "63.3", "75.4"]),
+    "downstream/retrieval/r3d18_16x112_ucf101.py": (
+        ["video-sota-retrieval"], ["74.5", "85.9", "90.5"]),
+    "downstream/retrieval/r3d18_16x112_hmdb51.py": (
+        ["video-sota-retrieval"], ["37.8", "62.1", "73.8"]),
+    "downstream/retrieval/r3d50_8x224_ucf101.py": (
+        ["video-sota-retrieval"], ["81.5", "89.7", "92.8"]),
+    "downstream/retrieval/r3d50_8x224_hmdb51.py": (
+        ["video-sota-retrieval"], ["43.0", "67.0", "79.0"]),
+    "downstream/retrieval/r3d50_16x224_ucf101.py": (
+        ["video-sota-retrieval"], ["83.9", "92.2", "94.9"]),
+    "downstream/retrieval/r3d50_16x224_hmdb51.py": (
+        ["video-sota-retrieval"], ["45.9", "69.9", "80.5"]),
+}  # fmt: skip
+
+
+def header(path: Path) -> str:
+    return path.read_text().split("_base_ =")[0]
+
+
+def test_numbers_in_the_headers_are_those_of_the_tables():
+    for name, (tables, numbers) in HEADERS.items():
+        text = header(RECIPES / name)
+        assert re.findall(r"tab:([a-z0-9-]+)", text.split("# Run:")[0]) == tables, name
+        expected = re.search(r"# Expected:(.*?)\n(?!#  )", text, re.S).group(1)
+        assert re.findall(r"\d\d\.\d\b", expected) == numbers, name
+
+
+def test_every_header_with_numbers_of_the_paper_is_in_the_table():
+    for path in RECIPES.rglob("*.py"):
+        paper = re.search(r"# Paper:(.*?)(\n# \w|\Z)", header(path), re.S)
+        if "_base_" in path.parts or paper is None or paper.group(1).strip().startswith("none"):
+            continue
+        assert path.relative_to(RECIPES).as_posix() in HEADERS
+
+
+def test_the_linear_header_of_k200_names_the_row_of_66_0():
+    """tab:video-best: rows lambda, tau_m = .125 .05, .125 .07, .5 .05 (66.0), .5 .07."""
+    text = header(RECIPES / "downstream/linear/r3d18_8xb64-8x224-60e_k200.py")
+    assert "tab:video-best, third row" in text and "last row" not in text
