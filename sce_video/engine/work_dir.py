@@ -1,0 +1,140 @@
+"""The work folder of a training: one run per folder, and one training at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import lock_descriptor
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+
+from sce_video.engine.checkpoint import find_checkpoints
+
+LOCK = "training.lock"
+#: Log folders of mmengine are named by the time of the start.
+_LOG_FOLDERS = "[0-9]*_[0-9]*"
+_SCALARS = "vis_data/scalars.json"
+_OTHERS = ("last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl")
+_descriptors: set[int] = set()
+
+
+def _close_in_child() -> None:
+    # A loader worker that outlives a killed training must not keep its lock.
+    for descriptor in _descriptors:
+        os.close(descriptor)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+@contextmanager
+def locked_folder(folder: str | Path) -> Iterator[None]:
+    """Hold a work folder for one training; the system releases it when the process ends or crashes.
+
+    The lock file names host and process of the holder. A file system without locks admits every
+    training.
+
+    Raises:
+        ValueError: another training holds the folder.
+        OSError: the folder cannot be written.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    path = Path(folder, LOCK)
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            locked = lock_descriptor(file.fileno(), blocking=False)
+        except OSError:
+            locked = True
+        file.seek(0)
+        if not locked:
+            raise ValueError(
+                f"another training is running in {folder}{_holder(file.read())}: wait for it, stop "
+                "it, or give another --work-dir"
+            )
+        file.truncate(0)
+        holder = {"host": socket.gethostname(), "pid": os.getpid()}
+        json.dump({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
+        file.flush()
+        _descriptors.add(file.fileno())
+        try:
+            yield
+        finally:
+            _descriptors.discard(file.fileno())
+
+
+def _holder(text: str) -> str:
+    try:
+        holder = json.loads(text)
+        return f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def check_unused(folder: str | Path) -> None:
+    """Raise if a folder holds checkpoints or logged steps of an earlier training.
+
+    What a start that failed before its first step leaves does not count.
+
+    Raises:
+        ValueError: the message names what is there.
+    """
+    checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
+    if not checkpoints and not logs:
+        return
+    found = []
+    advice = ""
+    if checkpoints:
+        found.append(f"{_count(checkpoints, 'checkpoint')}, the newest {checkpoints[0].name}")
+        advice = "--resume continues it, "
+    if logs:
+        found.append(f"the log of {_count(logs, 'start')}, the last {logs[-1].name}")
+    raise ValueError(
+        f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes it "
+        "and starts from scratch, or give another --work-dir"
+    )
+
+
+def _count(things: list, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+
+
+def _logs_with_steps(folder: Path) -> list[Path]:
+    """Log folders of trainings that have logged a step, oldest first."""
+    return [
+        file.parents[1]
+        for file in sorted(folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}"))
+        if '"loss"' in file.read_text(encoding="utf-8", errors="replace")
+    ]
+
+
+class OverwriteHook(Hook):
+    """Removes an earlier training from the work folder before the first step of a new one.
+
+    Only then, so that a start that fails has removed nothing. Removed are checkpoints, the logs of
+    starts with steps, and the lists that the training's hooks write; other files stay.
+    """
+
+    priority = "HIGHEST"
+
+    def before_train(self, runner) -> None:
+        if not is_main_process():
+            return
+        folder = Path(runner.work_dir)
+        logs = [path for path in _logs_with_steps(folder) if path != Path(runner._log_dir)]
+        checkpoints = find_checkpoints(folder)
+        for log in logs:
+            shutil.rmtree(log)
+        for path in (*checkpoints, *(folder / name for name in _OTHERS)):
+            path.unlink(missing_ok=True)
+        runner.logger.info(
+            f"removed the earlier training in {folder} (--overwrite): "
+            f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"
+        )
