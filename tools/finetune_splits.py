@@ -91,7 +91,10 @@ def main(argv: list[str] | None = None) -> int:
         leave_process_group(status)
         return status
     except KeyboardInterrupt:
-        print("finetune_splits: stopped; the same command continues: finished splits are kept", file=sys.stderr)
+        print(
+            "finetune_splits: stopped; the same command continues: finished splits are kept",
+            file=sys.stderr,
+        )
         return 130
     except Exception as error:
         message = launch.explain(error)

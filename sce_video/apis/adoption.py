@@ -2,8 +2,8 @@
 
 A training may change the width, the queue or the size of the views by ``--cfg-options``. What is
 made from its checkpoint (a resumed training, a test, a finetuning) needs the same settings, and the
-config text inside the checkpoint has them. That text may come from a stranger: it is parsed as data,
-only the settings named here are taken, each after a check of its value, and never a ``type``.
+config text inside the checkpoint has them. That text may come from a stranger: it is parsed as
+data, only the settings named here are taken, each after a check of its value, and never a ``type``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,12 @@ import torch
 from mmengine.config import Config
 
 from sce_video.apis.config_text import stored_config
-from sce_video.apis.model_settings import TEST_CROPS, settings_from_config, training_crop
+from sce_video.apis.model_settings import (
+    TEST_CROPS,
+    crop_fits,
+    settings_from_config,
+    training_crop,
+)
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import load_config, parse_options
 from sce_video.engine.config_steps import child, named_path, numbered_path
@@ -64,10 +69,11 @@ def adopted_config(
     """A config file with the settings of a checkpoint that it needs; the options win over both.
 
     - "resume": the network and the training views.
-    - "test": the network; and where the checkpoint's training differs from that of the config
-      *file*, the test views: frames and duration of a clip as in training, the crop at which search
-      and ``embed`` evaluate it. A checkpoint of another kind of model (a pretraining, for a
-      retrieval recipe) gives its backbone only: the views are those of the recipe's protocol.
+    - "test": the network; and where the training differs from that of the config *file*, or the
+      file's crop does not suit it, the test views: frames and duration of a clip as in training,
+      the crop at which search and ``embed`` evaluate it. A checkpoint of another kind of model (a
+      pretraining, for a retrieval recipe) gives its backbone only: the views are those of the
+      recipe's protocol.
     - "finetune": depth and width of the backbone; the views are the recipe's.
 
     A classifier's ``in_channels`` follows the backbone. A checkpoint without a config (converted
@@ -151,25 +157,33 @@ def _plain(value: Any) -> Any:
 
 
 def _test_views(cfg: Config, file: Config, stored: dict[str, Any]) -> dict[_Path, Any]:
-    """Clip and crop of all test pipelines, where the checkpoint's training differs from ``file``."""
+    """Clip and crop of all test pipelines, where those of the file do not suit the training."""
     clips = [_clip_settings(c.get("train_dataloader")) for c in (file, stored)]
     wanted = {key: value for key, value in clips[1].items() if value != clips[0].get(key, value)}
-    sizes = {}
-    if training_crop(file._cfg_dict) != training_crop(stored) is not None:
-        try:
-            settings = settings_from_config(stored)
-        except ValueError:  # not a network and clip that it knows: the recipe's sizes stay
-            pass
-        else:
-            sizes = {step: (key, settings.crop_size) for step, key in TEST_CROPS.items()}
-            sizes["ResizeShortSide"] = ("size", settings.short_side)
-    found = {}
+    sizes = _test_sizes(file, stored)
+    found: dict[_Path, Any] = {}
     for part in _OF_TEST:
         for path, step in _steps(cfg.get(part), (part,)):
             keys = {key: value for key, value in wanted.items() if key in step}
             keys |= dict([sizes[_kind(step)]] if _kind(step) in sizes else [])
             found |= {(*path, key): value for key, value in keys.items() if step.get(key) != value}
     return found
+
+
+def _test_sizes(file: Config, stored: dict[str, Any]) -> dict[str, tuple[str, int]]:
+    """Steps of a test pipeline, and the key and value of the size; empty if the file's suit."""
+    trained = training_crop(stored)
+    steps = [step for part in _OF_TEST for _, step in _steps(file.get(part), ())]
+    crops = [step.get(TEST_CROPS[_kind(step)]) for step in steps if _kind(step) in TEST_CROPS]
+    suits = all(type(c) is not int or trained is None or crop_fits(c, trained) for c in crops)
+    if trained is None or (suits and trained == training_crop(file._cfg_dict)):
+        return {}
+    try:
+        settings = settings_from_config(stored)
+    except ValueError:  # pipelines of another kind: the sizes of the file stay
+        return {}
+    sizes = {step: (key, settings.crop_size) for step, key in TEST_CROPS.items()}
+    return {**sizes, "ResizeShortSide": ("size", settings.short_side)}
 
 
 def _clip_settings(part: Any) -> dict[str, Any]:

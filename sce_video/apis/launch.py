@@ -129,7 +129,7 @@ def training_config(
 
 
 def _resumed_checkpoint(resume: str | None, work_dir: str) -> tuple[Path | None, dict]:
-    """The checkpoint that ``resume`` names, or the newest readable one of the work dir; its content.
+    """The checkpoint that ``resume`` names, or the newest readable one, and its content.
 
     Raises:
         FileNotFoundError: no such checkpoint.

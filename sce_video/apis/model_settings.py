@@ -131,6 +131,11 @@ def training_crop(cfg: dict[str, Any]) -> int | None:
     return _training_crop(_transforms(cfg, "train"))
 
 
+def crop_fits(crop_size: int, trained: int) -> bool:
+    """Whether a test crop suits a network trained at another; else one of them was overridden."""
+    return trained <= crop_size <= _MAX_CROP_RATIO * trained
+
+
 def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
     return next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
 
@@ -248,7 +253,7 @@ def _sizes(
             short_side = transform["size"]
         if name in TEST_CROPS and _is_size(transform, TEST_CROPS[name]):
             crop_size = transform[TEST_CROPS[name]]
-            if trained is None or trained <= crop_size <= _MAX_CROP_RATIO * trained:
+            if trained is None or crop_fits(crop_size, trained):
                 return short_side or crop_size, crop_size
             break
     if trained is None:
