@@ -126,8 +126,8 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     for path in kept:
         path.parent.mkdir(exist_ok=True)
         path.touch()
-    with pytest.raises(ValueError, match="never"):  # a start that fails removes nothing
-        launch.train(config(videos, tmp_path, model__tau="never"), overwrite=True)
+    with pytest.raises(ValueError, match="do not fill one step"):  # a start that fails
+        launch.train(config(videos, tmp_path, train_dataloader__batch_size=50), overwrite=True)
     assert names(tmp_path) == ["epoch_1.pth", "epoch_2.pth", "epoch_3.pth"] and earlier.exists()
     launch.train(config(videos, tmp_path, train_cfg__max_epochs=1), overwrite=True)
     assert names(tmp_path) == ["epoch_1.pth"] and not earlier.exists()
