@@ -21,7 +21,8 @@ LOCK = "training.lock"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
 _SCALARS = "vis_data/scalars.json"
-_OTHERS = ("last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl")
+#: What mmengine's CheckpointHook and our hooks write besides.
+_OTHERS = ("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl")
 _descriptors: set[int] = set()
 
 
@@ -108,18 +109,19 @@ def _count(things: list, name: str) -> str:
 
 def _logs_with_steps(folder: Path) -> list[Path]:
     """Log folders of trainings that have logged a step, oldest first."""
-    return [
-        file.parents[1]
-        for file in sorted(folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}"))
-        if '"loss"' in file.read_text(encoding="utf-8", errors="replace")
-    ]
+    found = []
+    for path in sorted(folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if any('"loss"' in line for line in file):
+                found.append(path.parents[1])
+    return found
 
 
 class OverwriteHook(Hook):
     """Removes an earlier training from the work folder before the first step of a new one.
 
     Only then, so that a start that fails has removed nothing. Removed are checkpoints, the logs of
-    starts with steps, and the lists that the training's hooks write; other files stay.
+    starts with steps, and the lists that the hooks of a training write; other files stay.
     """
 
     priority = "HIGHEST"
@@ -132,8 +134,8 @@ class OverwriteHook(Hook):
         checkpoints = find_checkpoints(folder)
         for log in logs:
             shutil.rmtree(log)
-        for path in (*checkpoints, *(folder / name for name in _OTHERS)):
-            path.unlink(missing_ok=True)
+        for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
+            path.unlink()
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "
             f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"

@@ -123,17 +123,18 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     earlier = tmp_path / "20200101_000000"  # the time stamps of this test may be equal
     log.rename(earlier)
     kept = [tmp_path / "results.json", tmp_path / "notes" / "epoch_1.pth"]
-    for path in kept:
+    gone = [tmp_path / "best_top1_epoch_2.pth", tmp_path / "online_evaluation.jsonl"]
+    for path in kept + gone:
         path.parent.mkdir(exist_ok=True)
         path.touch()
     with pytest.raises(ValueError, match="do not fill one step"):  # a start that fails
         launch.train(config(videos, tmp_path, train_dataloader__batch_size=50), overwrite=True)
-    assert names(tmp_path) == ["epoch_1.pth", "epoch_2.pth", "epoch_3.pth"] and earlier.exists()
+    assert earlier.exists() and (tmp_path / "epoch_3.pth").exists()
     launch.train(config(videos, tmp_path, train_cfg__max_epochs=1), overwrite=True)
     assert names(tmp_path) == ["epoch_1.pth"] and not earlier.exists()
     assert load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]["epoch"] == 1
     assert [row["iter"] for row in read_scalars(tmp_path)] == [1]
-    assert all(path.exists() for path in kept)
+    assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
 
 
 def test_a_start_that_failed_is_no_earlier_training(videos, tmp_path):
