@@ -38,7 +38,7 @@ os.register_at_fork(after_in_child=_close_in_child)
 
 @contextmanager
 def locked_folder(folder: str | Path) -> Iterator[None]:
-    """Hold a work folder for one training; the system releases it when the process ends or crashes.
+    """Hold a work folder for one training; released by the system if the process crashes.
 
     The lock file names host and process of the holder. A file system without locks admits every
     training.
@@ -48,30 +48,30 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
         OSError: the folder cannot be written.
     """
     Path(folder).mkdir(parents=True, exist_ok=True)
-    path = Path(folder, LOCK)
-    with open(path, "a+", encoding="utf-8") as file:
+    descriptor = os.open(Path(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+    _descriptors.add(descriptor)
+    try:
         try:
-            locked = lock_descriptor(file.fileno(), blocking=False)
+            locked = lock_descriptor(descriptor, blocking=False)
         except OSError:
             locked = True
-        file.seek(0)
         if not locked:
             raise ValueError(
-                f"another training is running in {folder}{_holder(file.read())}: wait for it, stop "
-                "it, or give another --work-dir"
+                f"another training is running in {folder}{_holder(os.read(descriptor, 1000))}: "
+                "wait for it, stop it, or give another --work-dir"
             )
-        file.truncate(0)
         holder = {"host": socket.gethostname(), "pid": os.getpid()}
-        json.dump({**holder, "since": time.strftime("%Y-%m-%d %H:%M:%S")}, file)
-        file.flush()
-        _descriptors.add(file.fileno())
-        try:
-            yield
-        finally:
-            _descriptors.discard(file.fileno())
+        holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(holder).encode())
+        yield
+    finally:
+        if descriptor in _descriptors:  # not in a forked child, which has closed it
+            _descriptors.remove(descriptor)
+            os.close(descriptor)
 
 
-def _holder(text: str) -> str:
+def _holder(text: bytes) -> str:
     try:
         holder = json.loads(text)
         return f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
