@@ -85,7 +85,7 @@ def main(argv: list[str] | None = None) -> int:
             cfg_options=args.cfg_options,
             launcher=args.launcher,
         )
-        launch.join_processes(args.launcher)
+        launch.join_processes(args.launcher, training.get("env_cfg"))
         summary = run_splits(training, partial(prepare_test, args), args.splits)
     except StoppedError as stop:
         print(f"finetune_splits: {stop}", file=sys.stderr)
@@ -93,7 +93,10 @@ def main(argv: list[str] | None = None) -> int:
         leave_process_group(status)
         return status
     except KeyboardInterrupt:
-        print("finetune_splits: stopped; the same command resumes from here", file=sys.stderr)
+        print(
+            "finetune_splits: stopped; the same command continues: finished splits are kept",
+            file=sys.stderr,
+        )
         return 130
     except Exception as error:
         message = launch.explain(error)

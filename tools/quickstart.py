@@ -117,7 +117,8 @@ def quickstart(
         f"randomness.seed={seed}",
     ]
     pretraining = work_dir / "pretraining"
-    run("train.py", CONFIG, "--work-dir", str(pretraining), "--cfg-options", *options)
+    arguments = ("--work-dir", str(pretraining), "--overwrite")
+    run("train.py", CONFIG, *arguments, "--cfg-options", *options)
     run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {

@@ -1,7 +1,8 @@
 """Train a model with a config.
 
-    python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH]] [--amp [DTYPE]] [--seed N]
-                          [--pretrained CHECKPOINT|random] [--backend av|decord|torchcodec|auto]
+    python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH] | --overwrite] [--amp [DTYPE]]
+                          [--seed N] [--pretrained CHECKPOINT|random]
+                          [--backend av|decord|torchcodec|auto]
                           [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
@@ -14,7 +15,10 @@ from __future__ import annotations
 import argparse
 import sys
 
+from mmengine.config import Config
+
 from sce_video.apis import launch
+from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.runner import leave_process_group
 
 
@@ -24,12 +28,19 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--work-dir", help="folder for logs and checkpoints (default: work_dirs/<config name>)"
     )
-    parser.add_argument(
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument(
         "--resume",
         nargs="?",
         const="auto",
         metavar="PATH",
-        help="continue from this checkpoint, or from the newest readable one of the work dir",
+        help="continue from this checkpoint, or from the newest readable one of the work dir, with "
+        "its network and views",
+    )
+    start.add_argument(
+        "--overwrite",
+        action="store_true",
+        help="remove an earlier training from the work dir, and start from scratch",
     )
     parser.add_argument(
         "--pretrained",
@@ -60,15 +71,27 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+def _what_is_left(cfg: Config | None) -> str:
+    """What can be resumed after an interruption."""
+    checkpoints = [] if cfg is None else find_checkpoints(cfg.work_dir)
+    if not checkpoints:
+        return "there is no checkpoint yet to resume from"
+    return f"--resume continues from the last checkpoint, {checkpoints[0]}"
+
+
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     warning = launch.warn_of_slow_amp(args.amp)
     if warning:
         print(f"train: {warning}", file=sys.stderr)
+    options = vars(args)
+    overwrite = options.pop("overwrite")
+    cfg = None
     try:
-        runner = launch.train(launch.training_config(**vars(args)))
+        cfg = launch.training_config(**options)
+        runner = launch.train(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
-        print("train: interrupted; --resume continues from the last checkpoint", file=sys.stderr)
+        print(f"train: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
         return 130
     except Exception as error:
         message = launch.explain(error)

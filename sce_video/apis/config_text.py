@@ -21,6 +21,16 @@ class _NotDataError(ValueError):
         super().__init__(f"line {getattr(node, 'lineno', '?')}: {what}")
 
 
+def stored_config(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
+    """The config in the content of a checkpoint; None without one, or if it is not plain data."""
+    meta = checkpoint.get("meta")
+    text = meta.get("cfg") if isinstance(meta, dict) else None
+    try:
+        return parse_config_text(text, "the checkpoint") if text else None
+    except ValueError:
+        return None
+
+
 def parse_config_text(text: str, name: str) -> dict[str, Any]:
     """The values that a text assigns to names.
 

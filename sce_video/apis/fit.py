@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Collection
-
 from mmengine.config import Config
-from mmengine.logging import print_log
+from mmengine.dist import get_world_size
 
 from sce_video.registry import DATASETS
 
 
-def fit_queue(cfg: Config, given: Collection[str] = ()) -> None:
-    """Shorten the queue of keys to the data set, in place, where the recipe says ``fit_queue=True``.
+def fit_queue(cfg: Config) -> str | None:
+    """Shorten the queue of keys to the data set, in place, if ``cfg.fit_queue`` is true.
 
     A key is a negative for every clip of its own video but the one beside it in the batch. A queue
     longer than the data set holds a key of every video, most of them several, and on small data
@@ -21,25 +18,27 @@ def fit_queue(cfg: Config, given: Collection[str] = ()) -> None:
 
     Args:
         cfg: Config of a training; with several processes each calls this.
-        given: Keys that the user set on the command line: ``model.queue_size`` is then kept.
+
+    Returns:
+        What was changed, for the log; None if nothing was.
 
     Raises:
         ValueError: the data set has no video.
     """
     size = cfg.model.get("queue_size")
-    if not cfg.get("fit_queue") or size is None or "model.queue_size" in given:
-        return
+    if not cfg.get("fit_queue") or size is None:
+        return None
     videos = len(DATASETS.build(cfg.train_dataloader.dataset))
     accumulated = cfg.optim_wrapper.get("accumulative_counts", 1)
-    batch = cfg.train_dataloader.batch_size * accumulated * _processes(cfg.launcher)
+    batch = cfg.train_dataloader.batch_size * accumulated * get_world_size()
     fitting = longest_queue(videos, batch)
-    if fitting < size:
-        cfg.model.queue_size = fitting
-        print_log(
-            f"model.queue_size={fitting}, not {size}: the data set has {videos} videos, and the "
-            "queue should hold fewer keys than that (fit_queue=False keeps it)",
-            logger="current",
-        )
+    if fitting >= size:
+        return None
+    cfg.model.queue_size = fitting
+    return (
+        f"model.queue_size={fitting}, not {size}: the data set has {videos} videos, and the queue "
+        "should hold fewer keys than that (fit_queue=False keeps it)"
+    )
 
 
 def longest_queue(videos: int, batch: int) -> int:
@@ -48,8 +47,3 @@ def longest_queue(videos: int, batch: int) -> int:
     Half the number of videos where these are no more than a batch.
     """
     return (videos - 1) // batch * batch or max(1, videos // 2)
-
-
-def _processes(launcher: str) -> int:
-    name = {"pytorch": "WORLD_SIZE", "slurm": "SLURM_NTASKS"}.get(launcher)
-    return int(os.environ.get(name, 1)) if name else 1

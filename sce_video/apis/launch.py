@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,15 +14,18 @@ from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 from mmengine.logging import print_log
 
+from sce_video.apis.adoption import adopted_config
 from sce_video.apis.classifier import complete_classifier
+from sce_video.apis.fit import fit_queue
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError, WorkerCrashError
 from sce_video.datasets.labels import check_same_classes
 from sce_video.datasets.loading.shared_batch import SharedMemoryError
-from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config import check_config, load_config, set_backend
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.config import check_config, load_config, parse_options, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.utils.distributed import OtherRankError, unwrap_model
+from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
+from sce_video.utils.distributed import OtherRankError, run_on_main_rank, unwrap_model
 
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
@@ -85,10 +89,18 @@ def training_config(
             config that does not start from a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
+    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    resumed, content = _resumed_checkpoint(resume, work_dir)
+    pretrained = pretrained or cfg.get("pretrained")
+    if resumed is not None:
+        cfg = adopted_config(config, cfg_options, resumed, "resume", content)
+    elif "pretrained" in cfg and pretrained not in (None, RANDOM):
+        _check_file(pretrained, "trains without one")
+        cfg = adopted_config(config, cfg_options, pretrained, "finetune")
     if backend is not None:
         set_backend(cfg, backend)
     cfg.launcher = launcher
-    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
     if amp is None and _is_slow_here(cfg):
@@ -111,15 +123,34 @@ def training_config(
                 "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained
-    checkpoint = cfg.get("pretrained")
-    if checkpoint not in (None, RANDOM) and not Path(checkpoint).is_file():
-        raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' trains without one)")
     if resume:
         cfg.resume = True
         cfg.load_from = None if resume == "auto" else resume
     check_config(cfg)
     complete_classifier(cfg)
+    if resumed is not None or "model.queue_size" in parse_options(cfg_options):
+        cfg.fit_queue = False
     return cfg
+
+
+def _resumed_checkpoint(resume: str | None, work_dir: str) -> tuple[Path | None, dict]:
+    """The checkpoint that ``resume`` names, or the newest readable one, and its content.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: the checkpoint that is named is damaged.
+    """
+    if resume not in (None, "auto"):
+        return Path(resume), load_checkpoint_file(resume)
+    for path in find_checkpoints(work_dir) if resume else ():
+        with suppress(ValueError):  # a damaged file; the runner says so
+            return path, load_checkpoint_file(path)
+    return None, {}
+
+
+def _check_file(checkpoint: str, random: str) -> None:
+    if not Path(checkpoint).is_file():
+        raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
 def _is_slow_here(cfg: Config) -> bool:
@@ -156,7 +187,11 @@ def testing_config(
         FileNotFoundError: no such config.
         ValueError: the config has no test, unknown keys, or no such checkpoint.
     """
-    cfg = load_config(config, cfg_options)
+    if checkpoint == RANDOM:
+        cfg = load_config(config, cfg_options)
+    else:
+        _check_file(checkpoint, "tests random weights")
+        cfg = adopted_config(config, cfg_options, checkpoint, "test")
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
@@ -168,8 +203,6 @@ def testing_config(
     cfg.resume = False
     cfg.load_from = None
     if checkpoint != RANDOM:
-        if not Path(checkpoint).is_file():
-            raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' tests random weights)")
         cfg.load_from = str(Path(checkpoint).resolve())
     complete_classifier(cfg, cfg.load_from)
     for name in _TRAINING_ONLY:
@@ -215,20 +248,19 @@ def extraction_config(
         FileNotFoundError: no such config.
         ValueError: as :func:`testing_config`, or the config has no such part.
     """
-    cfg = testing_config(config, checkpoint, cfg_options=cfg_options, launcher=launcher)
-    original = load_config(config, cfg_options)
-    if backend is not None:
-        set_backend(original, backend)
+    cfg = testing_config(
+        config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
+    )
     if part not in _PARTS:
         raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
     found = {
-        "test": original.test_dataloader,
-        "bank": original.test_cfg.get("gallery_dataloader"),
-        "train": original.get("train_dataloader"),
+        "test": cfg.test_dataloader,
+        "bank": cfg.test_cfg.get("gallery_dataloader"),
+        "train": load_config(config, cfg_options).get("train_dataloader"),
     }[part]
     if found is None:
         raise ValueError(f"{config} has no {part} data to embed; it has a test part")
-    loader = copy.deepcopy(original.test_dataloader)
+    loader = copy.deepcopy(cfg.test_dataloader)
     for key in ("data_root", "ann_file"):
         loader.dataset[key] = found.dataset.get(key)
     if data_root is not None:
@@ -254,12 +286,50 @@ def extraction_config(
     return cfg
 
 
-def train(cfg: Config) -> VideoRunner:
-    """Train with a config of :func:`training_config`."""
-    runner = VideoRunner.from_cfg(cfg)
-    _check_channels(runner.model)
-    runner.train()
+def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
+    """Train with a config of :func:`training_config`; all ranks call this.
+
+    The work folder is locked meanwhile. A run that does not resume needs a folder without one.
+
+    Args:
+        cfg: The config.
+        overwrite: Remove an earlier training from the work folder before the first step.
+
+    Raises:
+        ValueError: the folder holds an earlier training or another one is running in it; raised on
+            all ranks.
+    """
+    join_processes(cfg.launcher, cfg.get("env_cfg"))
+    with ExitStack() as stack:
+        run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite))
+        fitted = fit_queue(cfg)
+        runner = VideoRunner.from_cfg(cfg)
+        _log_adopted(runner)
+        if fitted:
+            runner.logger.info(fitted)
+        _check_channels(runner.model)
+        if overwrite:
+            runner.register_hook(OverwriteHook())
+        runner.train()
     return runner
+
+
+def _claim_folder(stack: ExitStack, cfg: Config, overwrite: bool) -> None:
+    """Lock the work folder until the stack is left, and see that no other run is in it."""
+    stack.enter_context(locked_folder(cfg.work_dir))
+    source = cfg.get("load_from")
+    elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
+    if not overwrite and (not cfg.get("resume") or elsewhere):
+        check_unused(cfg.work_dir)
+
+
+def _log_adopted(runner: VideoRunner) -> None:
+    adopted = runner.cfg.get("adopted")
+    if adopted:
+        settings = ", ".join(adopted["settings"])
+        runner.logger.info(
+            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
+        )
 
 
 def _check_channels(model: torch.nn.Module) -> None:
@@ -281,6 +351,7 @@ def test(cfg: Config) -> dict[str, float]:
         ValueError: the checkpoint lacks weights of the tested network.
     """
     runner = VideoRunner.from_cfg(cfg)
+    _log_adopted(runner)
     if cfg.load_from is not None:
         checkpoint = load_checkpoint_file(cfg.load_from)
         check_backbone_weights(runner.model, checkpoint, cfg.load_from)
@@ -312,11 +383,16 @@ def explain(error: Exception) -> str | None:
     return str(error) if isinstance(error, _USER_ERRORS) else None
 
 
-def join_processes(launcher: str) -> None:
-    """Start the process group before the first runner does; gloo where there is no GPU."""
+def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
+    """Start the process group before the first runner does; gloo where there is no GPU.
+
+    Args:
+        launcher: "none", "pytorch" or "slurm".
+        env_cfg: Its ``dist_cfg`` (backend, timeout, ...) counts on GPUs, as in mmengine's runner.
+    """
     if launcher == "none" or is_distributed():
         return
     if torch.cuda.is_available():
-        init_dist(launcher)
+        init_dist(launcher, **(env_cfg or {}).get("dist_cfg", {}))
     else:
         torch.distributed.init_process_group("gloo")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,7 +23,8 @@ _IMAGES = ("LoadImage",)
 _IMAGE_CLIP_DURATION = 1.0
 #: Where a config may hold test transforms: ``<part>_dataloader`` and ``<part>_pipeline``.
 _TEST_PARTS = ("test", "val", "evaluation", "gallery")
-_TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops": "size"}
+#: Steps that crop in a test, and the key of the size.
+TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops": "size"}
 _TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
 #: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
@@ -123,6 +124,20 @@ def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
         short_side=short_side,
         crop_size=crop_size,
     )
+
+
+def training_crop(cfg: dict[str, Any]) -> int | None:
+    """Side of the square crop that a config trains with, pixels; None if it has none."""
+    return _training_crop(_transforms(cfg, "train"))
+
+
+def crop_fits(crop_size: int, trained: int) -> bool:
+    """Whether a test crop suits a network trained at another; else one of them was overridden."""
+    return trained <= crop_size <= _MAX_CROP_RATIO * trained
+
+
+def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
+    return next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
 
 
 def checked_backbone(backbone: Any) -> dict[str, Any]:
@@ -231,19 +246,19 @@ def _sizes(
     train: list[tuple[str, dict]], test: list[tuple[str, dict]], image: bool
 ) -> tuple[int, int]:
     """Short side and crop."""
-    trained = next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
+    trained = _training_crop(train)
     short_side = None
     for name, transform in test:
         if name == "ResizeShortSide" and _is_size(transform, "size"):
             short_side = transform["size"]
-        if name in _TEST_CROPS and _is_size(transform, _TEST_CROPS[name]):
-            crop_size = transform[_TEST_CROPS[name]]
-            if trained is None or trained <= crop_size <= _MAX_CROP_RATIO * trained:
+        if name in TEST_CROPS and _is_size(transform, TEST_CROPS[name]):
+            crop_size = transform[TEST_CROPS[name]]
+            if trained is None or crop_fits(crop_size, trained):
                 return short_side or crop_size, crop_size
             break
     if trained is None:
         raise ValueError(
-            f"the config's pipelines have no crop ({', '.join([*_TEST_CROPS, *_TRAIN_CROPS])})"
+            f"the config's pipelines have no crop ({', '.join([*TEST_CROPS, *_TRAIN_CROPS])})"
         )
     size = _TEST_SIZE_OF.get(trained, trained)
     # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).

@@ -49,10 +49,12 @@ _BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
 # Read by Runner from the whole config, in addition to the arguments of its constructor.
 _RUNNER_KEYS = {
     "activation_checkpointing",
+    "adopted",
     "compile",
     "custom_imports",
     "efficient_conv_bn_eval",
     "find_unused_parameters",
+    "fit_queue",
     "model_wrapper_cfg",
     "pretrained",
     "runner_type",

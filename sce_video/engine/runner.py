@@ -6,6 +6,7 @@ import logging
 import os
 import sys
 import time
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -20,11 +21,12 @@ from mmengine.dist import (
     is_main_process,
 )
 from mmengine.model import MMDistributedDataParallel
-from mmengine.runner import Runner
+from mmengine.runner import BaseLoop, Runner
 from mmengine.runner.checkpoint import weights_to_cpu
 from torch import nn
 from torch.utils.data import DataLoader
 
+from sce_video.engine.batch_layout import layout_of, resumed_iteration
 from sce_video.engine.checkpoint import (
     describe_checkpoint_file,
     find_checkpoints,
@@ -36,7 +38,7 @@ from sce_video.engine.checkpoint import (
     unpack_message_hub,
 )
 from sce_video.engine.training_record import record_selection, record_training
-from sce_video.engine.weights import load_backbone
+from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
@@ -157,6 +159,7 @@ class VideoRunner(Runner):
         # CheckpointHook calls this before the epoch and iteration counters are increased.
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
+        layout = layout_of(self)
         meta.update(
             cfg=self._cfg_text,
             seed=self.seed,
@@ -167,6 +170,7 @@ class VideoRunner(Runner):
             pretrained=self._pretrained,
             training=record_training(self, self._resumed_record),
             selected=record_selection(self, filename),
+            batch_layout=None if layout is None else asdict(layout),
         )
         metainfo = getattr(self.train_dataloader.dataset, "metainfo", None) or {}
         if metainfo.get("classes"):  # names of a classifier's outputs
@@ -198,7 +202,8 @@ class VideoRunner(Runner):
         """Load weights; see :func:`sce_video.engine.checkpoint.load_checkpoint_file`.
 
         Raises:
-            ValueError: no weight of the file fits the model.
+            ValueError: no weight of the file fits the model, or one has another shape; if
+                ``strict``, one is missing or too many.
         """
         checkpoint = load_checkpoint_file(filename, map_location)
         self.call_hook("after_load_checkpoint", checkpoint=checkpoint)
@@ -211,13 +216,22 @@ class VideoRunner(Runner):
                 f"no weight of {filename} fits {type(model).__name__}: the file has "
                 f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
             )
-        missing, unexpected = model.load_state_dict(weights, strict=strict)
+        check_weights(model, weights, str(filename), strict)
+        missing, unexpected = model.load_state_dict(weights, strict=False)
         if missing or unexpected:
             self.logger.warning(
                 f"{filename}: {len(missing)} weights of the model are not in the file "
                 f"{missing[:5]}, {len(unexpected)} of the file not in the model {unexpected[:5]}"
             )
         return checkpoint
+
+    def dump_config(self) -> None:
+        """Write the config to the work dir, where it belongs to the training: once that starts.
+
+        mmengine calls this for every runner; a test would replace the training's config there.
+        """
+        if self._has_loaded:
+            super().dump_config()
 
     def load_or_resume(self) -> None:
         """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
@@ -243,6 +257,8 @@ class VideoRunner(Runner):
         else:
             self._load_pretrained()
         self._has_loaded = True
+        if isinstance(self._train_loop, BaseLoop):  # built, so this is a training
+            self.dump_config()
 
     def _load_pretrained(self) -> None:
         """Load the whole backbone from the checkpoint ``pretrained``, if the config has that key.
@@ -306,7 +322,7 @@ class VideoRunner(Runner):
         self._pretrained = meta.get("pretrained")
         self._resumed_record = meta.get("training") or {}
         self.train_loop._epoch = meta["epoch"]
-        self.train_loop._iter = meta["iter"]
+        self.train_loop._iter = resumed_iteration(self, meta, filename)
         self._resume_seed(meta.get("seed"))
         self.message_hub.load_state_dict(unpack_message_hub(checkpoint["message_hub"]))
         if resume_optimizer:
@@ -321,8 +337,9 @@ class VideoRunner(Runner):
             set_random_states(states[get_rank()])
         elif states:
             self.logger.warning(
-                f"{filename} was written by {len(states)} ranks, this run has "
-                f"{self.world_size}: global random states are not restored"
+                f"{filename} was written by {len(states)} ranks, this run has {self.world_size}: "
+                "the random states of the ranks, which dropout uses, are not restored; samples and "
+                "augmentation do not depend on them"
             )
         self._has_loaded = True
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")

@@ -81,6 +81,15 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """
         self._check()
         self.stopped_by = None
+        finished = self._epoch >= self._max_epochs
+        if finished or self._iter >= self.max_iters:
+            self.runner.logger.warning(
+                f"the training is finished: all {self.max_iters} iterations of its "
+                f"{self._max_epochs} epochs are done, there is nothing to resume (to train longer: "
+                "--cfg-options train_cfg.max_epochs=N)"
+            )
+        if finished:
+            return self.runner.model
         try:
             with StopSignals() as self._signals, outliving_workers(*self._loaders()):
                 try:

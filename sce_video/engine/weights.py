@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from torch import nn
 
 from sce_video.utils.distributed import unwrap_model
@@ -52,23 +55,50 @@ def check_backbone_weights(model: nn.Module, checkpoint: dict, name: str) -> int
             "file that has this backbone"
         )
     if missing or wrong or extra:
-        shapes = [
-            f"{k} {tuple(weights[k].shape)} instead of {tuple(backbone[k].shape)}" for k in wrong
-        ]
-        parts = [
-            f"{len(found)} {what}, first {found[:2]}"
-            for what, found in (
-                ("missing", missing),
-                ("of another shape", shapes),
-                ("too many", extra),
-            )
-            if found
-        ]
+        parts = _describe(missing, [_shapes(k, weights, backbone) for k in wrong], extra)
         raise ValueError(
-            f"{name} is of another backbone than the model ({'; '.join(parts)}): is the depth or "
-            "width of the config right?"
+            f"{name} is of another backbone than the model ({parts}): is the depth or width of the "
+            "config right?"
         )
     return len(backbone)
+
+
+def _shapes(key: str, weights: dict, own: dict) -> str:
+    return f"{key} {_shape(weights[key])} instead of {_shape(own[key])}"
+
+
+def _shape(value: Any) -> tuple[int, ...] | None:
+    return tuple(value.shape) if torch.is_tensor(value) else None
+
+
+def _describe(missing: list[str], shapes: list[str], extra: list[str]) -> str:
+    """The numbers of weights that do not fit, and the first two of each kind."""
+    kinds = (("missing", missing), ("of another shape", shapes), ("too many", extra))
+    return "; ".join(f"{len(found)} {what}, first {found[:2]}" for what, found in kinds if found)
+
+
+def check_weights(model: nn.Module, weights: dict, name: str, strict: bool) -> None:
+    """Raise if weights cannot be loaded into a model, in a shorter message than torch's.
+
+    Args:
+        model: The bare model.
+        weights: By name, without prefix.
+        name: Name of the file, for the message.
+        strict: Every weight of the model must be there, and no other.
+
+    Raises:
+        ValueError: a weight has another shape; if ``strict``, one is missing or too many.
+    """
+    own = model.state_dict()
+    wrong = [k for k in own if k in weights and _shape(weights[k]) != _shape(own[k])]
+    missing = [key for key in own if key not in weights] if strict else []
+    extra = [key for key in weights if key not in own] if strict else []
+    if missing or wrong or extra:
+        parts = _describe(missing, [_shapes(k, weights, own) for k in wrong], extra)
+        raise ValueError(
+            f"{name} is of another network than {type(model).__name__} of the config ({parts}): "
+            "are the options that change the network those of its training?"
+        )
 
 
 def _belongs(key: str, own: dict, prefix: str) -> bool:

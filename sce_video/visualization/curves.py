@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 
 
 def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
-    """Rows that a training logged, ordered by iteration, all resumed runs joined.
+    """Rows that a training logged, ordered by iteration, over all its resumptions.
 
-    If two runs logged the same iteration, the row of the later run is kept.
+    A start replaces what earlier starts have logged from its first row on: steps that a crash has
+    lost, or all of them if there was no checkpoint to resume from.
 
     Raises:
         FileNotFoundError: the folder holds no training log.
@@ -31,10 +33,10 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
     for file in files:  # folders are named by start time
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
-            if "loss" in row and "iter" in row:
-                rows[row["iter"]] = row
+        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+        logged = {row["iter"]: row for row in lines if "loss" in row and "iter" in row}
+        first = min(logged, default=math.inf)
+        rows = {**{i: row for i, row in rows.items() if i < first}, **logged}
     return [rows[i] for i in sorted(rows)]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from sce_video.apis import fit
 from sce_video.apis.fit import fit_queue, longest_queue
 from sce_video.apis.launch import training_config
 
@@ -22,9 +23,11 @@ def folder(tmp_path):
 
 def config(folder, *options, **arguments):
     root = f"train_dataloader.dataset.data_root={folder}"
-    return training_config(
+    cfg = training_config(
         RECIPE, cfg_options=[root, *options], work_dir=folder.parent / "run", **arguments
     )
+    fit_queue(cfg)
+    return cfg
 
 
 @pytest.mark.parametrize(
@@ -35,7 +38,7 @@ def test_fewer_keys_than_videos(videos, batch, keys):
     assert longest_queue(videos, batch) == keys
 
 
-def test_the_queue_of_the_folder_recipe_follows_the_folder(folder, caplog):
+def test_the_queue_of_the_folder_recipe_follows_the_folder(folder):
     assert config(folder).model.queue_size == 32
     assert config(folder, "train_dataloader.batch_size=5").model.queue_size == 35
     options = ("train_dataloader.batch_size=5", "optim_wrapper.accumulative_counts=2")
@@ -51,12 +54,14 @@ def test_given_queues_and_other_recipes_are_kept(folder):
 
 
 def test_all_processes_fill_the_queue(folder, monkeypatch):
-    cfg = config(folder, "fit_queue=False")
-    cfg.fit_queue, cfg.launcher = True, "pytorch"
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    fit_queue(cfg)
-    assert cfg.model.queue_size == 32  # one global batch of 2 x 16
-    cfg.model.queue_size = 256
-    monkeypatch.setenv("WORLD_SIZE", "3")
-    fit_queue(cfg)
-    assert cfg.model.queue_size == 18  # a global batch of 48 does not fit: half the videos
+    for processes, keys in ((2, 32), (3, 18)):  # 48 videos per step do not fit: half of 36
+        monkeypatch.setattr(fit, "get_world_size", lambda n=processes: n)
+        assert config(folder).model.queue_size == keys
+
+
+def test_what_was_changed_is_said(folder):
+    cfg = training_config(
+        RECIPE, cfg_options=[f"train_dataloader.dataset.data_root={folder}"], work_dir=folder
+    )
+    assert "queue_size=32, not 256: the data set has 36 videos" in fit_queue(cfg)
+    assert fit_queue(cfg) is None  # fits now

@@ -141,8 +141,56 @@ def test_another_batch_size_mid_epoch_is_refused(videos, tmp_path):
     train(small_config(videos, tmp_path), stop_after=5)
     cfg = small_config(videos, tmp_path, train_dataloader__batch_size=12)
     cfg.resume = True
-    with pytest.raises(ValueError, match="iteration 5 is not in epoch 1"):
+    message = (
+        r"iter_5\.pth was written with a global batch of 4 \(1 process x 4 x 1 accumulated\), this "
+        r"run has 12 .*: to keep it, give train_dataloader\.batch_size=4 "
+    )
+    with pytest.raises(ValueError, match=message):
         train(cfg)
+
+
+def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, tmp_path):
+    """2 micro-batches of 2 samples instead of one of 4: the same steps have the same samples."""
+    train(small_config(videos, tmp_path), stop_after=5)
+    cfg = small_config(
+        videos,
+        tmp_path,
+        train_dataloader__batch_size=2,
+        optim_wrapper__accumulative_counts=2,
+        default_hooks__checkpoint__interval=2,
+    )
+    cfg.resume = True
+    resumed, after = train(cfg)
+    # iteration 5 was interrupted after its checkpoint; 4 of 9 steps are left, each of 2 iterations
+    assert len(after.rows) == 8 and after.rows[0][0] == 10 and resumed.iter == 18
+    halves = after.indices
+    seen = [sum(halves[i : i + 2], []) for i in range(0, 8, 2)]
+    _, whole = train(small_config(videos, tmp_path / "whole"))
+    assert [sorted(step) for step in seen] == [sorted(step) for step in whole.indices[5:]]
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_resuming_a_finished_training_says_so(videos, tmp_path, by_epoch):
+    cfg = small_config(
+        videos, tmp_path, train_cfg__max_epochs=1, default_hooks__checkpoint__by_epoch=by_epoch
+    )
+    train(cfg)
+    cfg.resume = True
+    runner, recorder = train(cfg)
+    assert recorder.rows == [] and runner.train_loop.stopped_by is None
+    logs = "".join(path.read_text() for path in tmp_path.glob("*/*.log"))
+    assert logs.count("the training is finished: all 3 iterations of its 1 epochs are done") == 1
+
+
+def test_resuming_another_network_is_a_short_message(videos, tmp_path):
+    train(small_config(videos, tmp_path), stop_after=1)
+    cfg = small_config(videos, tmp_path, model__backbone__base_channels=8)
+    cfg.resume = True
+    with pytest.raises(ValueError, match=r"iter_1\.pth is of another network than SCE") as raised:
+        train(cfg)
+    message = str(raised.value)
+    assert "backbone.conv1.weight (4, 3, 1, 7, 7) instead of (8, 3, 1, 7, 7)" in message
+    assert len(message) < 500 and "\n" not in message
 
 
 def test_checkpoint_of_another_network_is_refused(videos, tmp_path):

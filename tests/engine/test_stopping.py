@@ -268,17 +268,28 @@ def free_port() -> int:
         return s.getsockname()[1]
 
 
-def test_an_interrupt_before_the_training_prints_no_traceback(repo, monkeypatch, capsys):
+@pytest.mark.parametrize("checkpoint", [None, "epoch_2.pth"])
+def test_an_interrupt_promises_only_checkpoints_that_exist(
+    repo, monkeypatch, capsys, tmp_path, checkpoint
+):
     spec = importlib.util.spec_from_file_location("train_tool", repo / "tools/train.py")
     tool = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(tool)
 
-    def interrupted(cfg):
+    def interrupted(cfg, overwrite):
         raise KeyboardInterrupt
 
+    if checkpoint:
+        (tmp_path / checkpoint).touch()
     monkeypatch.setattr(tool.launch, "train", interrupted)
-    assert tool.main([str(repo / "configs/sce/sce_r3d18_folder.py")]) == 130
-    assert "train: interrupted; --resume continues" in capsys.readouterr().err
+    recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
+    assert tool.main([recipe, "--work-dir", str(tmp_path)]) == 130
+    message = capsys.readouterr().err
+    if checkpoint:
+        assert "interrupted; --resume continues from the last checkpoint" in message
+        assert checkpoint in message
+    else:
+        assert message == "train: interrupted; there is no checkpoint yet to resume from\n"
 
 
 def outlives(loader) -> bool:

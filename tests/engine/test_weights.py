@@ -5,7 +5,12 @@ import torch
 from helpers.evaluation_fakes import TinyEncoder
 from torch import nn
 
-from sce_video.engine.weights import check_backbone_weights, check_classifier_weights, load_backbone
+from sce_video.engine.weights import (
+    check_backbone_weights,
+    check_classifier_weights,
+    check_weights,
+    load_backbone,
+)
 
 
 def state(channels=8, extra=()):
@@ -79,3 +84,15 @@ def test_a_deeper_network_without_prefix_is_not_taken_for_a_shallow_one():
     assert check_backbone_weights(network(2), {**weights, "fc.weight": torch.ones(1)}, "f") == 4
     with pytest.raises(ValueError, match=r"2 too many, first \['layer1\.2"):
         check_backbone_weights(network(2), network(3).state_dict(), "f")
+
+
+def test_weights_of_another_shape_or_network_are_a_short_message():
+    model = TinyEncoder()
+    check_weights(model, model.state_dict(), "f", strict=True)
+    some = {"backbone.0.weight": model.state_dict()["backbone.0.weight"], "other": torch.ones(1)}
+    check_weights(model, some, "f", strict=False)
+    with pytest.raises(ValueError, match=r"f is of another network than TinyEncoder .*6 missing"):
+        check_weights(model, some, "f", strict=True)
+    for wrong in (torch.ones(3, 1), "text"):
+        with pytest.raises(ValueError, match=r"1 of another shape, first \['backbone\.0\.weight"):
+            check_weights(model, {"backbone.0.weight": wrong}, "f", strict=False)

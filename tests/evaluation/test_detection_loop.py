@@ -84,16 +84,16 @@ def test_a_pretrained_backbone_is_loaded_completely_or_refused(root, trained, tm
     backbone = {k: v for k, v in weights.items() if k.startswith("backbone.")}
     torch.save({"state_dict": backbone, "meta": {}}, tmp_path / "pre.pth")
 
-    def start(**changes):
+    def start(folder, **changes):
         cfg = launch.training_config(
-            RECIPE, work_dir=tmp_path, pretrained=str(tmp_path / "pre.pth"), amp="float32",
+            RECIPE, work_dir=tmp_path / folder, pretrained=str(tmp_path / "pre.pth"), amp="float32",
             cfg_options=options(root, train_cfg__max_epochs=1, **changes),
         )  # fmt: skip
         return launch.train(cfg)
 
-    assert start().iter == 2
+    assert start("fits").iter == 2
     with pytest.raises(ValueError, match="another backbone than the model"):
-        start(model__backbone__depth=34)
+        start("deeper", model__backbone__depth=34)
     with pytest.raises(ValueError, match=r"pre\.pth has no classifier \(no roi_head\."):
         run_test(root, tmp_path / "pre.pth", tmp_path)
 

@@ -240,12 +240,12 @@ def test_films_count_in_ava_not_key_frames():
     [
         ("sce/sce_r3d18_8xb64-8x224-200e_k400", 8, 224),
         ("sce/sce_r3d18_8xb64-16x112-200e_k400", 16, 112),
-        ("sce/sce_r3d18_8xb64-8x224-200e_k200", 8, 224),
+        ("sce/sce_r3d18_8xb128-8x224-200e_k200", 8, 224),
         ("sce/sce_r3d18_8xb64-8x224-200e_k200_baseline", 8, 224),
         ("sce/sce_r3d50_8xb64-8x224-200e_k400", 8, 224),
         ("sce/sce_r3d50_16xb32-16x224-200e_k400", 16, 224),
         ("byol/byol_r3d18_8xb64-8x224-200e_k400", 8, 224),
-        ("downstream/supervised/r3d18_8xb64-8x224-200e_k200", 8, 224),
+        ("downstream/supervised/r3d18_8xb128-8x224-200e_k200", 8, 224),
     ],
 )
 def test_the_recipes_of_the_paper_confirm_their_claims(repo, recipe, frames, size):

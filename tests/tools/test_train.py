@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+import torch
 
 from sce_video.apis.launch import training_config
 
@@ -21,7 +22,9 @@ def tool(repo):
 def configured(tool, repo):
     def configure(*arguments):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-        return training_config(**vars(tool.parse_args([recipe, *arguments])))
+        options = vars(tool.parse_args([recipe, *arguments]))
+        assert options.pop("overwrite") is ("--overwrite" in arguments)
+        return training_config(**options)
 
     return configure
 
@@ -46,11 +49,22 @@ def test_arguments(configured):
     assert configured("--amp", "float16").optim_wrapper.dtype == "float16"
 
 
-def test_resume_with_and_without_a_path(configured):
-    latest = configured("--resume")
+def test_resume_with_and_without_a_path(configured, tmp_path):
+    latest = configured("--resume", "--work-dir", str(tmp_path))
     assert latest.resume is True and latest.load_from is None
-    chosen = configured("--resume", "epoch_3.pth")
-    assert chosen.resume is True and chosen.load_from == "epoch_3.pth"
+    path = str(tmp_path / "epoch_3.pth")
+    torch.save({"state_dict": {}}, path)
+    chosen = configured("--resume", path)
+    assert chosen.resume is True and chosen.load_from == path
+    assert "adopted" not in chosen
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint at .*epoch_4"):
+        configured("--resume", str(tmp_path / "epoch_4.pth"))
+
+
+def test_resume_and_overwrite_exclude_each_other(tool, capsys):
+    with pytest.raises(SystemExit):
+        tool.parse_args(["config.py", "--resume", "--overwrite"])
+    assert "not allowed with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,16 @@ def test_a_resumed_run_continues_the_curve(tmp_path):
     ]
 
 
+def test_steps_that_a_crash_has_lost_are_not_drawn(tmp_path):
+    """The second start resumed at 10, the third began from scratch."""
+    log(tmp_path, "20260101_000000", [row(i, 4.0) for i in (10, 20, 30, 40)])
+    log(tmp_path, "20260102_000000", [row(20, 3.0)])
+    assert [(r["iter"], r["loss"]) for r in read_scalars(tmp_path)] == [(10, 4.0), (20, 3.0)]
+    log(tmp_path, "20260103_000000", [])  # a start that failed
+    log(tmp_path, "20260104_000000", [row(10, 9.0)])
+    assert [(r["iter"], r["loss"]) for r in read_scalars(tmp_path)] == [(10, 9.0)]
+
+
 def test_nothing_logged(tmp_path):
     with pytest.raises(FileNotFoundError, match=str(tmp_path)):
         read_scalars(tmp_path)

@@ -1,0 +1,142 @@
+"""The work folder of a training: one run per folder, and one training at a time."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import lock_descriptor
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+
+from sce_video.engine.checkpoint import find_checkpoints
+
+LOCK = "training.lock"
+#: Log folders of mmengine are named by the time of the start.
+_LOG_FOLDERS = "[0-9]*_[0-9]*"
+_SCALARS = "vis_data/scalars.json"
+#: What mmengine's CheckpointHook and our hooks write besides.
+_OTHERS = ("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl")
+_descriptors: set[int] = set()
+
+
+def _close_in_child() -> None:
+    # A loader worker that outlives a killed training must not keep its lock.
+    for descriptor in _descriptors:
+        os.close(descriptor)
+    _descriptors.clear()
+
+
+os.register_at_fork(after_in_child=_close_in_child)
+
+
+@contextmanager
+def locked_folder(folder: str | Path) -> Iterator[None]:
+    """Hold a work folder for one training; released by the system if the process crashes.
+
+    The lock file names host and process of the holder. A file system without locks admits every
+    training.
+
+    Raises:
+        ValueError: another training holds the folder.
+        OSError: the folder cannot be written.
+    """
+    Path(folder).mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(Path(folder, LOCK), os.O_RDWR | os.O_CREAT, 0o666)
+    _descriptors.add(descriptor)
+    try:
+        try:
+            locked = lock_descriptor(descriptor, blocking=False)
+        except OSError:
+            locked = True
+        if not locked:
+            raise ValueError(
+                f"another training is running in {folder}{_holder(os.read(descriptor, 1000))}: "
+                "wait for it, stop it, or give another --work-dir"
+            )
+        holder = {"host": socket.gethostname(), "pid": os.getpid()}
+        holder["since"] = time.strftime("%Y-%m-%d %H:%M:%S")
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, json.dumps(holder).encode())
+        yield
+    finally:
+        if descriptor in _descriptors:  # not in a forked child, which has closed it
+            _descriptors.remove(descriptor)
+            os.close(descriptor)
+
+
+def _holder(text: bytes) -> str:
+    try:
+        holder = json.loads(text)
+        return f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
+    except (ValueError, KeyError, TypeError):
+        return ""
+
+
+def check_unused(folder: str | Path) -> None:
+    """Raise if a folder holds checkpoints or logged steps of an earlier training.
+
+    What a start that failed before its first step leaves does not count.
+
+    Raises:
+        ValueError: the message names what is there.
+    """
+    checkpoints, logs = find_checkpoints(folder), _logs_with_steps(Path(folder))
+    if not checkpoints and not logs:
+        return
+    found = []
+    advice = ""
+    if checkpoints:
+        found.append(f"{_count(checkpoints, 'checkpoint')}, the newest {checkpoints[0].name}")
+        advice = "--resume continues it, "
+    if logs:
+        found.append(f"the log of {_count(logs, 'start')}, the last {logs[-1].name}")
+    raise ValueError(
+        f"{folder} holds an earlier training ({'; '.join(found)}): {advice}--overwrite removes it "
+        "and starts from scratch, or give another --work-dir"
+    )
+
+
+def _count(things: list, name: str) -> str:
+    return f"{len(things)} {name}{'s' * (len(things) != 1)}"
+
+
+def _logs_with_steps(folder: Path) -> list[Path]:
+    """Log folders of trainings that have logged a step, oldest first."""
+    found = []
+    for path in sorted(folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")):
+        with open(path, encoding="utf-8", errors="replace") as file:
+            if any('"loss"' in line for line in file):
+                found.append(path.parents[1])
+    return found
+
+
+class OverwriteHook(Hook):
+    """Removes an earlier training from the work folder before the first step of a new one.
+
+    Only then, so that a start that fails has removed nothing. Removed are checkpoints, the logs of
+    starts with steps, and the lists that the hooks of a training write; other files stay.
+    """
+
+    priority = "HIGHEST"
+
+    def before_train(self, runner) -> None:
+        if not is_main_process():
+            return
+        folder = Path(runner.work_dir)
+        logs = [path for path in _logs_with_steps(folder) if path != Path(runner._log_dir)]
+        checkpoints = find_checkpoints(folder)
+        for log in logs:
+            shutil.rmtree(log)
+        for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
+            path.unlink()
+        runner.logger.info(
+            f"removed the earlier training in {folder} (--overwrite): "
+            f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"
+        )

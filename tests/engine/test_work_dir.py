@@ -1,0 +1,177 @@
+"""One run per work folder: the lock, the refusal of a used folder, overwriting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+
+import pytest
+from helpers.training import make_videos, small_config, train
+
+from sce_video.apis import launch
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.work_dir import LOCK, check_unused, locked_folder
+from sce_video.visualization.curves import read_scalars
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), 4)
+
+
+@pytest.fixture(autouse=True)
+def unformatted_configs(monkeypatch):
+    """mmengine formats the config several times per run, which takes longer than the training."""
+    monkeypatch.setattr("mmengine.config.config.FormatCode", lambda text, **options: (text, False))
+
+
+def config(videos, work_dir, **changes):
+    changes = {"train_cfg__max_epochs": 2, "default_hooks__checkpoint__by_epoch": True, **changes}
+    cfg = small_config(videos, work_dir, **changes)
+    cfg.visualizer = dict(type="Visualizer", vis_backends=[dict(type="LocalVisBackend")])
+    cfg.experiment_name = f"work_dir_{time.monotonic_ns()}"
+    return cfg
+
+
+def names(folder, pattern="*.pth"):
+    return sorted(path.name for path in folder.glob(pattern))
+
+
+def test_a_second_training_is_refused_and_names_the_holder(tmp_path):
+    with locked_folder(tmp_path):
+        holder = rf"host {os.uname().nodename}, process {os.getpid()}, since \d{{4}}-"
+        with pytest.raises(ValueError, match=rf"another training is running in .*{holder}"):
+            with locked_folder(tmp_path):
+                pass
+        assert json.loads((tmp_path / LOCK).read_text())["pid"] == os.getpid()  # not emptied
+    with locked_folder(tmp_path):
+        pass
+
+
+def test_a_lock_file_that_cannot_be_read_still_locks(tmp_path):
+    with locked_folder(tmp_path):
+        (tmp_path / LOCK).write_text("[]")
+        with pytest.raises(ValueError, match="another training is running in [^(]*: wait for it"):
+            with locked_folder(tmp_path):
+                pass
+
+
+def test_a_killed_training_leaves_no_lock_even_if_its_workers_live(tmp_path):
+    ready, write = os.pipe()
+    holder = os.fork()
+    if holder == 0:
+        with locked_folder(tmp_path / "run"):
+            worker = os.fork()  # as a loader worker
+            if worker == 0:
+                time.sleep(60)
+            else:
+                os.write(write, str(worker).encode())
+                time.sleep(60)
+        os._exit(0)
+    worker = int(os.read(ready, 20))
+    try:
+        with pytest.raises(ValueError, match=f"process {holder}"):
+            with locked_folder(tmp_path / "run"):
+                pass
+        os.kill(holder, signal.SIGKILL)
+        os.waitpid(holder, 0)
+        with locked_folder(tmp_path / "run"):
+            pass
+    finally:
+        os.kill(worker, signal.SIGKILL)
+
+
+def test_a_file_system_without_locks_admits_every_training(tmp_path, monkeypatch):
+    def fail(descriptor, blocking):
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("sce_video.engine.work_dir.lock_descriptor", fail)
+    with locked_folder(tmp_path), locked_folder(tmp_path):
+        pass
+
+
+def test_a_used_folder_is_refused_before_anything_is_written(videos, tmp_path):
+    launch.train(config(videos, tmp_path))
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(
+        ValueError,
+        match=r"holds an earlier training \(2 checkpoints, the newest epoch_2\.pth; the log of 1 "
+        r"start, the last \d+_\d+\): --resume continues it, --overwrite removes it",
+    ):
+        launch.train(config(videos, tmp_path))
+    assert sorted(tmp_path.rglob("*")) == before
+    # A checkpoint of another folder begins a run here, too.
+    other = config(videos, tmp_path / "other", resume=True, load_from=str(tmp_path / "epoch_1.pth"))
+    launch.train(other)
+    assert names(tmp_path / "other") == ["epoch_2.pth"]
+    back = config(videos, tmp_path, resume=True, load_from=str(tmp_path / "other/epoch_2.pth"))
+    with pytest.raises(ValueError, match="holds an earlier training"):
+        launch.train(back)
+
+
+def test_resuming_continues_in_the_folder(videos, tmp_path):
+    launch.train(config(videos, tmp_path, train_cfg__max_epochs=1))
+    launch.train(config(videos, tmp_path, resume=True))
+    assert names(tmp_path) == ["epoch_1.pth", "epoch_2.pth"]
+
+
+def test_overwriting_removes_the_earlier_training(videos, tmp_path):
+    launch.train(config(videos, tmp_path, train_cfg__max_epochs=3))
+    (log,) = (path.parents[1] for path in tmp_path.glob("*/vis_data/scalars.json"))
+    earlier = tmp_path / "20200101_000000"  # the time stamps of this test may be equal
+    log.rename(earlier)
+    kept = [tmp_path / "results.json", tmp_path / "notes" / "epoch_1.pth"]
+    gone = [tmp_path / "best_top1_epoch_2.pth", tmp_path / "online_evaluation.jsonl"]
+    for path in kept + gone:
+        path.parent.mkdir(exist_ok=True)
+        path.touch()
+    with pytest.raises(ValueError, match="do not fill one step"):  # a start that fails
+        launch.train(config(videos, tmp_path, train_dataloader__batch_size=50), overwrite=True)
+    assert earlier.exists() and (tmp_path / "epoch_3.pth").exists()
+    launch.train(config(videos, tmp_path, train_cfg__max_epochs=1), overwrite=True)
+    assert names(tmp_path) == ["epoch_1.pth"] and not earlier.exists()
+    assert load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]["epoch"] == 1
+    assert [row["iter"] for row in read_scalars(tmp_path)] == [1]
+    assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
+
+
+def test_a_start_that_failed_is_no_earlier_training(videos, tmp_path):
+    with pytest.raises(ValueError):
+        launch.train(config(videos, tmp_path, train_dataloader__batch_size=50))
+    assert list(tmp_path.glob("*/*.log"))
+    check_unused(tmp_path)
+    launch.train(config(videos, tmp_path))
+
+
+def test_steps_without_a_checkpoint_are_an_earlier_training(videos, tmp_path):
+    train(config(videos, tmp_path), stop_after=2)
+    for path in tmp_path.glob("*.pth"):
+        path.unlink()
+    with pytest.raises(ValueError, match=r"holds an earlier training \(the log of 1") as raised:
+        check_unused(tmp_path)
+    assert "--resume" not in str(raised.value)
+
+
+def test_a_test_or_a_failed_start_leaves_the_config_of_the_training(videos, tmp_path):
+    cfg = config(videos, tmp_path)
+    launch.train(cfg)
+    copy = tmp_path / "sce_r3d18_folder.py"
+    trained = copy.read_text()
+    assert "max_epochs=2" in trained
+    with pytest.raises(ValueError, match="another network"):
+        launch.train(config(videos, tmp_path, resume=True, model__backbone__base_channels=8))
+    assert copy.read_text() == trained
+    data = {"data_root": str(videos), "num_workers": 0}
+    options = [
+        f"{part}.{'dataset.' * (key == 'data_root')}{key}={value}"
+        for part in ("test_dataloader", "test_cfg.gallery_dataloader")
+        for key, value in data.items()
+    ]
+    test = launch.testing_config(
+        cfg.filename, str(tmp_path / "epoch_2.pth"), work_dir=tmp_path, cfg_options=options
+    )
+    launch.test(test)
+    assert (tmp_path / "results.json").is_file()
+    assert copy.read_text() == trained
