@@ -63,7 +63,7 @@ def filled(parser: argparse.ArgumentParser, value: str) -> list[str]:
     words: list[str] = []
     for action in parser._actions:
         needed = action.required or action in chosen
-        if not needed and action.nargs not in ("+",) or not needed and action.option_strings:
+        if (not needed and action.nargs not in ("+",)) or (not needed and action.option_strings):
             continue
         given = str(action.choices[0]) if action.choices else value
         count = 2 if action.nargs == "+" else 1
