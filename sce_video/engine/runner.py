@@ -35,6 +35,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.weights import load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -85,6 +86,12 @@ class VideoRunner(Runner):
             if not dataloader.get("num_workers"):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **options):
+        """Build mmengine's logger; environment, config and hook table go to its file only."""
+        logger = super().build_logger(log_level, log_file, **options)
+        keep_details_off_the_screen(logger)
+        return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model as mmengine does; scores of a classifier become float32.
@@ -220,10 +227,15 @@ class VideoRunner(Runner):
                 f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
             )
         missing, unexpected = model.load_state_dict(weights, strict=strict)
-        if missing or unexpected:
+        if missing:
             self.logger.warning(
-                f"{filename}: {len(missing)} weights of the model are not in the file "
-                f"{missing[:5]}, {len(unexpected)} of the file not in the model {unexpected[:5]}"
+                f"{filename}: {len(missing)} weights of the model are not in the file {missing[:5]}"
+            )
+        if unexpected:  # the heads of a pretraining, where only its backbone is used
+            parts = sorted({name.split(".")[0] for name in unexpected})
+            self.logger.info(
+                f"{filename}: {len(unexpected)} of its weights are not part of "
+                f"{type(model).__name__} and are left out ({', '.join(parts)})"
             )
         return checkpoint
 
