@@ -55,8 +55,8 @@ class ChanceLevelHook(Hook):
         loss = float(runner.message_hub.get_scalar("train/loss").mean(self.window))
         if loss > (1 - self.margin) * chance:
             runner.logger.warning(
-                f"after {done} of {runner.train_loop.max_iters} iterations the loss, {loss:.3f}, is "
-                f"not below chance level, {chance:.3f}: the network does not tell samples apart "
-                "yet. If it stays there: more iterations (train_cfg.max_epochs, a smaller batch), "
-                "another learning rate; docs/results.md has settings for few videos"
+                f"after {done} of {runner.train_loop.max_iters} iterations the loss is {loss:.3f}, "
+                f"not below chance level {chance:.3f}: the network does not tell samples apart "
+                "yet. If it stays there: more iterations (train_cfg.max_epochs, a smaller batch) "
+                "or another learning rate; docs/results.md has settings for few videos"
             )
