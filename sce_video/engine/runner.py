@@ -19,6 +19,7 @@ from mmengine.dist import (
     is_distributed,
     is_main_process,
 )
+from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import Runner
 from mmengine.runner.checkpoint import weights_to_cpu
@@ -87,9 +88,9 @@ class VideoRunner(Runner):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
-    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None, **options):
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only."""
-        logger = super().build_logger(log_level, log_file, **options)
+        logger = super().build_logger(log_level, log_file)
         keep_details_off_the_screen(logger)
         return logger
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import tempfile
+from pathlib import Path
 
 import pytest
 import torch
@@ -24,9 +26,9 @@ def tried(videos, tmp_path):
 
     def run(**changes):
         changes = {"train_cfg__max_epochs": 1, "default_hooks__checkpoint": None, **changes}
-        cfg = small_config(videos, tmp_path / "run", **changes)
-        runner, _ = train(cfg)
-        return runner, next((tmp_path / "run").rglob("*.log")).read_text()
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        runner, _ = train(small_config(videos, folder, **changes))
+        return runner, next(folder.rglob("*.log")).read_text()
 
     return run
 
@@ -90,7 +92,7 @@ def test_the_log_begins_with_data_device_and_steps(tried, capsys, videos):
     assert f"12 videos of 2 classes in {videos}" in shown[0]
     assert "CPU, 1 process; 1 epochs of 3 steps, 4 videos each; all details in" in shown[1]
     text = "\n".join(shown)
-    for detail in ("System environment", "optim_wrapper = dict", "Hooks will be executed"):
+    for detail in ("System environment", "optim_wrapper = ", "Hooks will be executed"):
         assert detail in log and detail not in text
     assert "Exp name" not in text and "FileClient" not in text
     assert len(shown) < 15 and "Epoch(train) [1][3/3]" in text
@@ -146,14 +148,14 @@ def test_the_hook_refuses_wrong_numbers(wrong):
 
 def test_weights_that_are_not_used_are_no_warning(tried, tmp_path):
     runner, _ = tried()
-    path = tmp_path / "more.pth"
+    path, log_file = tmp_path / "more.pth", Path(runner.logger.log_file)
     weights = runner.model.state_dict()
     torch.save({"state_dict": {**weights, "head.weight": torch.zeros(1)}}, path)
     runner.load_checkpoint(str(path))
-    log = next((tmp_path / "run").rglob("*.log")).read_text().splitlines()[-1]
+    log = log_file.read_text().splitlines()[-1]
     assert "INFO" in log and "1 of its weights are not part of SCE and are left out (head)" in log
     weights.popitem()
     torch.save({"state_dict": weights}, path)
     runner.load_checkpoint(str(path))
-    log = next((tmp_path / "run").rglob("*.log")).read_text().splitlines()[-1]
+    log = log_file.read_text().splitlines()[-1]
     assert "WARNING" in log and "1 weights of the model are not in the file" in log
