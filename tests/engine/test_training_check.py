@@ -92,7 +92,7 @@ def test_the_log_begins_with_data_device_and_steps(tried, capsys, videos):
     assert f"12 videos of 2 classes in {videos}" in shown[0]
     assert "CPU, 1 process; 1 epochs of 3 steps, 4 videos each; all details in" in shown[1]
     text = "\n".join(shown)
-    for detail in ("System environment", "optim_wrapper = ", "Hooks will be executed"):
+    for detail in ("System environment", "optim_wrapper", "Hooks will be executed"):
         assert detail in log and detail not in text
     assert "Exp name" not in text and "FileClient" not in text
     assert len(shown) < 15 and "Epoch(train) [1][3/3]" in text
