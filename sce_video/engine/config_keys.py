@@ -14,6 +14,7 @@ from mmengine.registry import Registry
 from mmengine.runner import Runner
 from mmengine.runner.utils import set_random_seed
 from mmengine.utils.dl_utils import set_multi_processing
+from torch import nn
 from torch.utils.data import DataLoader
 
 import sce_video.registry as own_registry
@@ -63,7 +64,7 @@ def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     special = _runner_dicts().get(".".join(path))
     if path and path[-1] in ("gallery", "gallery_dataloader"):
         special = _loader_keys()
-    if "type" not in node:
+    if "type" not in node or path == ("optim_wrapper", "clip_grad"):
         return None if special is None else KnownKeys(special, False, ".".join(path))
     found = registered(node["type"])
     if not found:
@@ -92,9 +93,15 @@ def _runner_dicts() -> dict[str, set[str]]:
         "env_cfg": {"cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"},
         "env_cfg.mp_cfg": _names(set_multi_processing) - {"distributed"},
         "env_cfg.dist_cfg": (_names(init_dist) | {"timeout", "port"}) - {"launcher"},
+        "optim_wrapper.clip_grad": _clipping_keys(),
         "compile": _names(torch.compile) - {"model"},
         "auto_scale_lr": {"enable", "base_batch_size"},
     }
+
+
+def _clipping_keys() -> set[str]:
+    known = _names(nn.utils.clip_grad_norm_) | _names(nn.utils.clip_grad_value_) | {"type"}
+    return known - {"parameters"}
 
 
 def _loader_keys() -> set[str]:

@@ -76,6 +76,14 @@ def test_a_variable_without_effect_is_warned_of(checked):
     assert "'train_pipeline' has no effect" in checked("train_pipeline = []")
 
 
+def test_the_arguments_of_gradient_clipping_are_checked():
+    good, bad = ("optim_wrapper.clip_grad.max_norm=1", "optim_wrapper.clip_grad.max_norms=1")
+    check_config(load_config(RECIPE, [good]))
+    check_config(load_config(RECIPE, [good, "optim_wrapper.clip_grad.type=norm"]))
+    with pytest.raises(ValueError, match=r"max_norms.*did you mean .*max_norm"):
+        check_config(load_config(RECIPE, [bad]))
+
+
 @pytest.mark.parametrize(
     ("key", "near"), [("batchsize", "batch_size"), ("num_worker", "num_workers")]
 )
