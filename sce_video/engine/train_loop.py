@@ -25,7 +25,7 @@ _STOP_CHECKPOINT = "stop_checkpoint"
 
 
 class TrainingStepError(RuntimeError):
-    """A ValueError or OSError inside a training step; ``__cause__`` is that error.
+    """A ValueError, OSError or the like inside a training step; ``__cause__`` is that error.
 
     Before training these types mean a wrong setting or file, and their message suffices. Inside a
     step they may mean a bug, and the traceback matters.
@@ -143,11 +143,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Run one iteration.
 
         Raises:
-            TrainingStepError: from a ValueError or OSError; other exceptions pass unchanged.
+            TrainingStepError: from an error of a type that may mean a wrong setting before
+                training (ValueError, OSError, AssertionError, KeyError).
         """
         try:
             super().run_iter(idx, data_batch)
-        except (ValueError, OSError) as error:
+        except (ValueError, OSError, AssertionError, KeyError) as error:
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
             ) from error

@@ -48,13 +48,13 @@ def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
 
 
-@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
+@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, AssertionError, KeyError])
 def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
     def fail(model, views):
         raise kind("from within")
 
     monkeypatch.setattr(SCE, "loss", fail)
-    with pytest.raises(TrainingStepError, match="iteration 0 failed: .*: from within") as raised:
+    with pytest.raises(TrainingStepError, match="iteration 0 failed: .*from within") as raised:
         train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
     assert explain(raised.value) is None
     assert type(raised.value.__cause__) is kind
