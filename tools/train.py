@@ -20,6 +20,7 @@ from mmengine.config import Config
 from sce_video.apis import launch
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.runner import leave_process_group
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -79,11 +80,12 @@ def _what_is_left(cfg: Config | None) -> str:
     return f"--resume continues from the last checkpoint, {checkpoints[0]}"
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     warning = launch.warn_of_slow_amp(args.amp)
     if warning:
-        print(f"train: {warning}", file=sys.stderr)
+        print(f"train.py: {warning}", file=sys.stderr)
     options = vars(args)
     overwrite = options.pop("overwrite")
     cfg = None
@@ -91,14 +93,8 @@ def main(argv: list[str] | None = None) -> int:
         cfg = launch.training_config(**options)
         runner = launch.train(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
-        print(f"train: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
+        print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
         return 130
-    except Exception as error:
-        message = launch.explain(error)
-        if message is None:
-            raise
-        print(f"train: {message}", file=sys.stderr)
-        return 2
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
     status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
     leave_process_group(status)

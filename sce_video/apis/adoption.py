@@ -112,8 +112,8 @@ def adopted_config(
             _differences(_at(cfg, path_of), _at(stored, path_of), _BACKBONE_NAMES, path_of)
         )
         if use == "finetune" and cfg.get("benchmark") is None:
-            part = ("train_dataloader",)
-            found |= dict(_differences(_at(cfg, part), _at(stored, part), [*_VIEW], part))
+            loader = ("train_dataloader",)
+            found |= dict(_differences(_at(cfg, loader), _at(stored, loader), [*_VIEW], loader))
             found |= _test_views(cfg, load_config(path), stored)
     return _Adoption(path, options, cfg, checkpoint, _widths(content)).adopt(found)
 

@@ -17,15 +17,13 @@ from mmengine.logging import print_log
 from sce_video.apis.adoption import adopted_config
 from sce_video.apis.classifier import complete_classifier
 from sce_video.apis.fit import fit_queue
-from sce_video.datasets import TooManyBadFilesError, VideoDecodeError, WorkerCrashError
 from sce_video.datasets.labels import check_same_classes
-from sce_video.datasets.loading.shared_batch import SharedMemoryError
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, parse_options, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
-from sce_video.utils.distributed import OtherRankError, run_on_main_rank, unwrap_model
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
@@ -37,20 +35,6 @@ _TRAINING_ONLY = (
     "val_dataloader",
     "val_cfg",
     "val_evaluator",
-)
-#: Errors caused by settings, files or the system: their message says what to do.
-_USER_ERRORS = (
-    ValueError,
-    FileNotFoundError,
-    FileExistsError,
-    NotADirectoryError,
-    IsADirectoryError,
-    PermissionError,
-    VideoDecodeError,
-    WorkerCrashError,
-    SharedMemoryError,
-    TooManyBadFilesError,
-    OtherRankError,
 )
 #: Parts of a config's data that can be embedded.
 _PARTS = ("test", "bank", "train")
@@ -371,16 +355,6 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
     if amp not in (None, "float32") and not torch.cuda.is_available():
         return "--amp without a GPU is usually slower, often many times"
     return None
-
-
-def explain(error: Exception) -> str | None:
-    """The message to show for an error that a user can mend; None where the traceback matters.
-
-    The type decides: wrong values, missing or unreadable files, full shared memory, a crashed
-    worker. The training loop raises what happens inside a step as another type
-    (:class:`~sce_video.engine.TrainingStepError`).
-    """
-    return str(error) if isinstance(error, _USER_ERRORS) else None
 
 
 def join_processes(launcher: str, env_cfg: dict | None = None) -> None:

@@ -2,6 +2,7 @@
 
 from sce_video.engine.hooks import (
     BadFileHook,
+    ChanceLevelHook,
     LogReductionHook,
     OptimizerStepHook,
     ProgressHook,
@@ -16,6 +17,7 @@ from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 __all__ = [
     "LARS",
     "BadFileHook",
+    "ChanceLevelHook",
     "LogReductionHook",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",

@@ -96,9 +96,15 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
     Raises:
         FileNotFoundError: no such file.
+        IsADirectoryError: a folder; the message lists its checkpoints.
         ValueError: the file is damaged, or holds other objects than plain data.
     """
     path = Path(path)
+    if path.is_dir():
+        found = ", ".join(sorted(file.name for file in path.glob("*.pth"))) or "none"
+        raise IsADirectoryError(
+            f"{path} is a folder; give a checkpoint in it (.pth files: {found})"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     with open(path, "rb") as file:

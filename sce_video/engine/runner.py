@@ -20,6 +20,7 @@ from mmengine.dist import (
     is_distributed,
     is_main_process,
 )
+from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import BaseLoop, Runner
 from mmengine.runner.checkpoint import weights_to_cpu
@@ -37,6 +38,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.training_record import record_selection, record_training
 from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
@@ -90,6 +92,12 @@ class VideoRunner(Runner):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
+        """Build mmengine's logger; environment, config and hook table go to its file only."""
+        logger = super().build_logger(log_level, log_file)
+        keep_details_off_the_screen(logger)
+        return logger
+
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model as mmengine does; scores of a classifier become float32.
 
@@ -126,15 +134,27 @@ class VideoRunner(Runner):
         return MMDistributedDataParallel(module=model, broadcast_buffers=False)
 
     def _maybe_compile(self, target: str) -> None:
-        """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments."""
+        """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
+
+        Raises:
+            ValueError: another value, or arguments that torch.compile refuses.
+        """
         options = self.cfg.get("compile")
         if not options:
             return
+        if options is not True and not isinstance(options, dict):
+            raise ValueError(
+                "compile is True, False or a dict of torch.compile's arguments, e.g. "
+                f"compile.mode=max-autotune; got {options!r}"
+            )
         options = {} if options is True else dict(options)
         model = unwrap_model(self.model)
         backbones = [module for name, module in model.named_modules() if _is_backbone(name)]
         for backbone in backbones:
-            backbone.compile(**options)
+            try:
+                backbone.compile(**options)
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(f"compile={options}: {error}") from error
         self.logger.info(f"compiled {len(backbones)} backbones; the first iterations are slow")
 
     def save_checkpoint(
@@ -218,10 +238,15 @@ class VideoRunner(Runner):
             )
         check_weights(model, weights, str(filename), strict)
         missing, unexpected = model.load_state_dict(weights, strict=False)
-        if missing or unexpected:
+        if missing:
             self.logger.warning(
-                f"{filename}: {len(missing)} weights of the model are not in the file "
-                f"{missing[:5]}, {len(unexpected)} of the file not in the model {unexpected[:5]}"
+                f"{filename}: {len(missing)} weights of the model are not in the file {missing[:5]}"
+            )
+        if unexpected:  # the heads of a pretraining, where only its backbone is used
+            parts = sorted({name.split(".")[0] for name in unexpected})
+            self.logger.info(
+                f"{filename}: {len(unexpected)} of its weights are not part of "
+                f"{type(model).__name__} and are left out ({', '.join(parts)})"
             )
         return checkpoint
 

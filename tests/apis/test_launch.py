@@ -8,7 +8,6 @@ import pytest
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
-from sce_video.apis.launch import explain
 from sce_video.datasets import (
     TooManyBadFilesError,
     VideoDataset,
@@ -20,6 +19,7 @@ from sce_video.datasets.loading.shared_batch import SharedMemoryError
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.models import SCE
+from sce_video.utils.command import explain
 from sce_video.utils.distributed import OtherRankError
 
 
@@ -48,13 +48,13 @@ def test_other_errors_keep_their_traceback(error):
     assert explain(error) is None
 
 
-@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError])
+@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, AssertionError, KeyError])
 def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
     def fail(model, views):
         raise kind("from within")
 
     monkeypatch.setattr(SCE, "loss", fail)
-    with pytest.raises(TrainingStepError, match="iteration 0 failed: .*: from within") as raised:
+    with pytest.raises(TrainingStepError, match="iteration 0 failed: .*from within") as raised:
         train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
     assert explain(raised.value) is None
     assert type(raised.value.__cause__) is kind

@@ -289,7 +289,7 @@ def test_an_interrupt_promises_only_checkpoints_that_exist(
         assert "interrupted; --resume continues from the last checkpoint" in message
         assert checkpoint in message
     else:
-        assert message == "train: interrupted; there is no checkpoint yet to resume from\n"
+        assert message == "train.py: interrupted; there is no checkpoint yet to resume from\n"
 
 
 def outlives(loader) -> bool:

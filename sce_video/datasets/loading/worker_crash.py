@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from sce_video.utils.errors import UserError
+
 _ROWS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
 _PID = 8  # bytes of a process id
 _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
@@ -19,7 +21,7 @@ _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
-class WorkerCrashError(RuntimeError):
+class WorkerCrashError(UserError, RuntimeError):
     """A loader worker ended without a Python error: killed, or crashed inside a decoder."""
 
 
