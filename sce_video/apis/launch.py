@@ -36,11 +36,7 @@ _TRAINING_ONLY = (
 #: Errors caused by settings, files or the system: their message says what to do.
 _USER_ERRORS = (
     ValueError,
-    FileNotFoundError,
-    FileExistsError,
-    NotADirectoryError,
-    IsADirectoryError,
-    PermissionError,
+    OSError,
     VideoDecodeError,
     WorkerCrashError,
     SharedMemoryError,
@@ -302,7 +298,7 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
 def explain(error: Exception) -> str | None:
     """The message to show for an error that a user can mend; None where the traceback matters.
 
-    The type decides: wrong values, missing or unreadable files, full shared memory, a crashed
+    The type decides: wrong values, missing or unreadable files, a full disk, full shared memory, a crashed
     worker. The training loop raises what happens inside a step as another type
     (:class:`~sce_video.engine.TrainingStepError`).
     """

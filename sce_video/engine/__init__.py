@@ -2,12 +2,14 @@
 
 from sce_video.engine.hooks import (
     BadFileHook,
+    CheckpointHook,
     LogReductionHook,
     OptimizerStepHook,
     ProgressHook,
     ScheduleHook,
 )
 from sce_video.engine.log_processor import MeanLogProcessor
+from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS
 from sce_video.engine.runner import VideoRunner
@@ -16,6 +18,8 @@ from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 __all__ = [
     "LARS",
     "BadFileHook",
+    "CheckpointHook",
+    "LocalVisBackend",
     "LogReductionHook",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
@@ -23,6 +27,8 @@ __all__ = [
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",
+    "TensorboardVisBackend",
     "TrainingStepError",
     "VideoRunner",
+    "Visualizer",
 ]

@@ -18,6 +18,7 @@ from sce_video.datasets.labels import check_labels
 from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.registry import LOOPS
+from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
@@ -146,10 +147,13 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Run one iteration.
 
         Raises:
+            WriteError: a checkpoint cannot be written.
             TrainingStepError: from a ValueError or OSError; other exceptions pass unchanged.
         """
         try:
             super().run_iter(idx, data_batch)
+        except WriteError:  # its message suffices
+            raise
         except (ValueError, OSError) as error:
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"
