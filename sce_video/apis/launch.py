@@ -298,8 +298,8 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
 def explain(error: Exception) -> str | None:
     """The message to show for an error that a user can mend; None where the traceback matters.
 
-    The type decides: wrong values, missing or unreadable files, a full disk, full shared memory, a crashed
-    worker. The training loop raises what happens inside a step as another type
+    The type decides: wrong values, missing or unreadable files, a full disk, full shared memory, a
+    crashed worker. The training loop raises what happens inside a step as another type
     (:class:`~sce_video.engine.TrainingStepError`).
     """
     return str(error) if isinstance(error, _USER_ERRORS) else None

@@ -47,7 +47,9 @@ class _Reporter:
         elif not self._reported:
             self._reported = True
             with suppress(OSError):  # stderr may be on the same disk
-                print(f"warning: {write_error(self._name, error)}; the run goes on", file=sys.stderr)
+                print(
+                    f"warning: {write_error(self._name, error)}; the run goes on", file=sys.stderr
+                )
 
 
 @VISBACKENDS.register_module()
@@ -65,7 +67,7 @@ class LocalVisBackend(mmengine.visualization.LocalVisBackend):
 
 @VISBACKENDS.register_module()
 class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
-    """mmengine's event files; a failed write is raised by the next call, without a traceback before.
+    """mmengine's event files; a failed write is raised by the next call and not printed before.
 
     TensorBoard writes in a thread, whose exception Python would print in full.
     """
@@ -116,6 +118,4 @@ class Visualizer(mmengine.visualization.Visualizer):
                 call(backend)
             except OSError as error:
                 del self._vis_backends[name]
-                print_log(
-                    f"{name} writes no more in this run: {error}", "current", logging.WARNING
-                )
+                print_log(f"{name} writes no more in this run: {error}", "current", logging.WARNING)

@@ -110,5 +110,6 @@ def append_all_or_nothing(descriptor: int, text: str, path: str | Path) -> None:
         while left:
             left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
     except OSError as error:
-        os.ftruncate(descriptor, before)
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
         raise write_error(path, error) from error

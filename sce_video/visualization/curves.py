@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from sce_video.visualization.figures import save_figure
 
 # Panels: title and curves (logged name, label). Only logged curves are drawn.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -31,8 +34,7 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
     for file in files:  # folders are named by start time
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for row in _read_rows(file):
             if "loss" in row and "iter" in row:
                 rows[row["iter"]] = row
     return [rows[i] for i in sorted(rows)]
@@ -43,7 +45,16 @@ def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return _read_rows(file)
+
+
+def _read_rows(file: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file's lines; a line that a kill has cut off is left out."""
+    rows = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def draw_run(
@@ -86,5 +97,4 @@ def draw_run(
         axis.grid(alpha=0.25)
     if title:
         figure.suptitle(title, fontsize=10)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)

@@ -33,7 +33,9 @@ class CurrentFiles:
     """
 
     def __init__(self) -> None:
-        self._table = shared_tensor((_ROWS, _PID + _WIDTH), torch.uint8, "the names of open files").zero_()
+        self._table = shared_tensor(
+            (_ROWS, _PID + _WIDTH), torch.uint8, "the names of open files"
+        ).zero_()
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:

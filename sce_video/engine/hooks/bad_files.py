@@ -68,7 +68,7 @@ class BadFileHook(Hook):
             )
 
     def _add(self, runner, failures: list[tuple[str, str]]) -> None:
-        """Count failures; a report that cannot be written is warned of once and tried again later."""
+        """Count failures; that the report cannot be written is said once, and it is tried again."""
         try:
             self.report.add(failures)
         except WriteError as error:

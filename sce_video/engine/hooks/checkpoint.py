@@ -45,7 +45,7 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         self.file_backend = _RemovesLater()
 
     def _save_checkpoint_with_step(self, runner, step: int, meta: dict) -> None:
-        """Write a checkpoint, then its name to ``last_checkpoint``, then remove the outdated one."""
+        """Write a checkpoint and its name to ``last_checkpoint``; then remove the outdated one."""
         if self.max_keep_ckpts > 0 and list(self.keep_ckpt_ids)[-1:] != [step]:
             if len(self.keep_ckpt_ids) == self.max_keep_ckpts:
                 self.file_backend.remove(self._path(self.keep_ckpt_ids[0]))
