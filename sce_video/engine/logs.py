@@ -84,9 +84,11 @@ class TensorboardVisBackend(mmengine.visualization.TensorboardVisBackend):
 
     def close(self) -> None:
         """Close the event file."""
-        super().close()
-        if threading.excepthook == self._excepthook:
-            threading.excepthook = self._other_hook
+        try:
+            super().close()
+        finally:
+            if threading.excepthook == self._excepthook:
+                threading.excepthook = self._other_hook
 
 
 @VISUALIZERS.register_module()
@@ -118,4 +120,6 @@ class Visualizer(mmengine.visualization.Visualizer):
                 call(backend)
             except OSError as error:
                 del self._vis_backends[name]
+                with suppress(OSError):
+                    backend.close()
                 print_log(f"{name} writes no more in this run: {error}", "current", logging.WARNING)
