@@ -16,6 +16,7 @@ import sys
 
 from sce_video.apis import launch
 from sce_video.engine.runner import RANDOM, leave_process_group
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -51,17 +52,11 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@command(interrupted="interrupted; the same command resumes from here")
 def main(argv: list[str] | None = None) -> int:
     """Embed; returns the exit status."""
     args = parse_args(argv)
-    try:
-        launch.test(launch.extraction_config(**vars(args)))
-    except Exception as error:
-        message = launch.explain(error)
-        if message is None:
-            raise
-        print(f"extract_features: {message}", file=sys.stderr)
-        return 1
+    launch.test(launch.extraction_config(**vars(args)))
     leave_process_group()
     return 0
 

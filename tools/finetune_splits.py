@@ -21,6 +21,7 @@ from mmengine.dist import is_main_process
 from sce_video.apis import launch
 from sce_video.apis.splits import SUMMARY, StoppedError, format_splits, run_splits
 from sce_video.engine.runner import leave_process_group
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -68,6 +69,7 @@ def prepare_test(args: argparse.Namespace, checkpoint: str, folder: Path) -> Con
     )
 
 
+@command(interrupted="interrupted; the same command resumes from here")
 def main(argv: list[str] | None = None) -> int:
     """Run all splits; returns the exit status."""
     args = parse_args(argv)
@@ -86,19 +88,10 @@ def main(argv: list[str] | None = None) -> int:
         launch.join_processes(args.launcher)
         summary = run_splits(training, partial(prepare_test, args), args.splits)
     except StoppedError as stop:
-        print(f"finetune_splits: {stop}", file=sys.stderr)
+        print(f"finetune_splits.py: {stop}", file=sys.stderr)
         status = 128 + stop.by
         leave_process_group(status)
         return status
-    except KeyboardInterrupt:
-        print("finetune_splits: stopped; the same command resumes from here", file=sys.stderr)
-        return 130
-    except Exception as error:
-        message = launch.explain(error)
-        if message is None:
-            raise
-        print(f"finetune_splits: {message}", file=sys.stderr)
-        return 2
     if is_main_process():
         print(f"\n{format_splits(summary)}\nwritten to {Path(work_dir) / SUMMARY}")
     leave_process_group()

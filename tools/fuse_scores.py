@@ -25,6 +25,7 @@ from sce_video.evaluation import (
     save_scores,
 )
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.command import command
 
 #: Columns of the table and the metric of each.
 _COLUMNS = {
@@ -102,32 +103,29 @@ def format_rows(rows: list[tuple[str, dict[str, float]]]) -> str:
     return "\n".join(lines)
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Fuse the scores, print and write the results; returns the exit status."""
     args = parse_args(argv)
-    try:
-        for out in (args.json, args.out):
-            inputs = [os.path.realpath(path) for path in args.scores]
-            if out is not None and os.path.realpath(out) in inputs:
-                raise ValueError(f"{out} is an input and would be overwritten")
-        loaded = [load_scores(path) for path in args.scores]
-        sets = [scores for scores, _ in loaded]
-        fused = fuse_scores(sets, args.weights)
-        accuracies = [TopKAccuracy(), MeanClassAccuracy()]
-        single = [compute_metrics(accuracies, scores) for scores in sets]
-        metrics = compute_metrics(accuracies, fused)
-        print(f"{len(fused)} videos, {fused.num_classes} classes")
-        print(format_rows([*zip(args.scores, single, strict=True), ("fused", metrics)]))
-        provenance = fused_provenance(args, fused, [p for _, p in loaded], single)
-        if args.out is not None:
-            save_scores(args.out, fused, provenance)
-        if args.json is not None:
-            failures = [list(pair) for pair in fused.failures]
-            content = {"metrics": metrics, "protocol": provenance, "failures": failures}
-            write_json(Path(args.json), content)
-    except (ValueError, OSError) as error:
-        print(f"fuse_scores: {error}", file=sys.stderr)
-        return 1
+    for out in (args.json, args.out):
+        inputs = [os.path.realpath(path) for path in args.scores]
+        if out is not None and os.path.realpath(out) in inputs:
+            raise ValueError(f"{out} is an input and would be overwritten")
+    loaded = [load_scores(path) for path in args.scores]
+    sets = [scores for scores, _ in loaded]
+    fused = fuse_scores(sets, args.weights)
+    accuracies = [TopKAccuracy(), MeanClassAccuracy()]
+    single = [compute_metrics(accuracies, scores) for scores in sets]
+    metrics = compute_metrics(accuracies, fused)
+    print(f"{len(fused)} videos, {fused.num_classes} classes")
+    print(format_rows([*zip(args.scores, single, strict=True), ("fused", metrics)]))
+    provenance = fused_provenance(args, fused, [p for _, p in loaded], single)
+    if args.out is not None:
+        save_scores(args.out, fused, provenance)
+    if args.json is not None:
+        failures = [list(pair) for pair in fused.failures]
+        content = {"metrics": metrics, "protocol": provenance, "failures": failures}
+        write_json(Path(args.json), content)
     return 0
 
 

@@ -12,7 +12,6 @@ features.
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +29,7 @@ from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
 from sce_video.evaluation.metrics.base import metric_settings
 from sce_video.evaluation.tables import format_table
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.command import command
 
 _METRICS: dict[str, type[RowMetric]] = {
     "knn": KNN,
@@ -94,36 +94,33 @@ def check_apart(pair: FeaturePair) -> None:
         )
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Compute the metrics, print and write them; returns the exit status."""
     args = parse_args(argv)
-    try:
-        chosen = chosen_metrics(args)
-        pair = load_feature_pair(args.test, args.train, "probing")
-        provenance = {
-            **pair.provenance,
-            "protocol_name": "probe",
-            "protocols": metric_settings(chosen),
-        }
-        queries = pair.queries
-        if pair.gallery is None:
-            groups, names = group_ids(queries.paths, args.group_pattern)
-            queries = replace(queries, groups=groups)
-            provenance |= {"group_pattern": args.group_pattern, "groups": names}
-            against = f"leaving out one of {len(names)} groups"
-        else:
-            check_apart(pair)
-            against = f"against {len(pair.gallery)} of {args.train}"
-        metrics = compute_metrics(chosen, queries, pair.gallery)
-        print(format_table(metrics, f"{len(queries)} videos of {args.test}, {against}"))
-        for note in pair.notes:
-            print(f"  note: {note}")
-        if args.json is not None:
-            content = {"metrics": metrics, "protocol": provenance, "failures": pair.failures}
-            write_json(Path(args.json), content)
-    except (ValueError, OSError, re.error) as error:
-        print(f"probe: {error}", file=sys.stderr)
-        return 1
+    chosen = chosen_metrics(args)
+    pair = load_feature_pair(args.test, args.train, "probing")
+    provenance = {
+        **pair.provenance,
+        "protocol_name": "probe",
+        "protocols": metric_settings(chosen),
+    }
+    queries = pair.queries
+    if pair.gallery is None:
+        groups, names = group_ids(queries.paths, args.group_pattern)
+        queries = replace(queries, groups=groups)
+        provenance |= {"group_pattern": args.group_pattern, "groups": names}
+        against = f"leaving out one of {len(names)} groups"
+    else:
+        check_apart(pair)
+        against = f"against {len(pair.gallery)} of {args.train}"
+    metrics = compute_metrics(chosen, queries, pair.gallery)
+    print(format_table(metrics, f"{len(queries)} videos of {args.test}, {against}"))
+    for note in pair.notes:
+        print(f"  note: {note}")
+    if args.json is not None:
+        content = {"metrics": metrics, "protocol": provenance, "failures": pair.failures}
+        write_json(Path(args.json), content)
     return 0
 
 

@@ -23,6 +23,8 @@ from typing import NamedTuple
 from sce_video.data_tools.toy_actions import generate_toy_actions
 from sce_video.engine.config import load_config
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.command import command
+from sce_video.utils.errors import UserError
 
 REPO = Path(__file__).resolve().parents[1]
 CONFIG = "configs/quickstart/sce_toy_actions.py"
@@ -135,17 +137,14 @@ def quickstart(
     return results
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     work_dir = args.work_dir or REPO / "work_dirs" / f"quickstart{'_smoke' * args.smoke}"
     try:
         quickstart(SMOKE if args.smoke else FULL, work_dir.resolve(), args.part, args.seed)
-    except ValueError as error:
-        print(f"quickstart: {error}", file=sys.stderr)
-        return 1
     except subprocess.CalledProcessError as error:
-        print(f"quickstart: {shlex.join(error.cmd[1:3])} failed, see above", file=sys.stderr)
-        return 1
+        raise UserError(f"{shlex.join(error.cmd[1:3])} failed, see above") from error
     return 0
 
 

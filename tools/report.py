@@ -21,6 +21,7 @@ from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html, write_page
 from sce_video.reporting.report import Report, build_report
 from sce_video.reporting.result_files import collect_results
+from sce_video.utils.command import command
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -74,18 +75,15 @@ def summarize(report: Report) -> str:
     return "\n".join(lines)
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and write; returns the exit status."""
     args = parse_args(argv)
-    try:
-        markdown, page = output_paths(args)
-        report = build_report(collect_results(args.sources))
-        write_page(markdown, render_markdown(report))
-        if page is not None:
-            write_page(page, render_html(report))
-    except (ValueError, OSError) as error:
-        print(f"report: {error}", file=sys.stderr)
-        return 2
+    markdown, page = output_paths(args)
+    report = build_report(collect_results(args.sources))
+    write_page(markdown, render_markdown(report))
+    if page is not None:
+        write_page(page, render_html(report))
     print(summarize(report))
     print(f"written: {markdown}" + (f" {page}" if page is not None else ""))
     return 0

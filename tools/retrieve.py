@@ -24,6 +24,7 @@ from sce_video.evaluation.functional.neighbours import ROW_BLOCK
 from sce_video.evaluation.metrics.retrieval import RetrievalResult
 from sce_video.evaluation.npz_files import write_npz
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -127,37 +128,34 @@ def check_outputs(args: argparse.Namespace) -> None:
         raise ValueError(f"--neighbours writes a .npz file, got {args.neighbours}")
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Run the search, print and write the results; returns the exit status."""
     args = parse_args(argv)
-    try:
-        check_outputs(args)
-        pair = load_feature_pair(args.query, args.bank, "retrieval")
-        assert pair.gallery is not None
-        outcome = retrieve(
-            pair.queries,
-            pair.gallery,
-            ks=sorted(set(args.ks)),
-            backend=args.backend,
-            faiss_index=args.faiss_index,
-            block=args.block,
-            gallery_block=args.bank_block,
-        )
-        print(
-            f"retrieval: {len(pair.queries)} queries of {args.query} in {len(pair.gallery)} videos "
-            f"of {args.bank}, {pair.queries.features.shape[1]} dimensions, cosine, {args.backend}"
-        )
-        print(format_recall(outcome))
-        for note in notes(pair, outcome, args.bank):
-            print(f"  note: {note}")
-        content = report(args, pair, outcome)
-        if args.neighbours is not None:
-            save_neighbours(args.neighbours, pair, outcome, content["protocol"])
-        if args.json is not None:
-            write_json(Path(args.json), content)
-    except (ValueError, OSError, ImportError) as error:
-        print(f"retrieve: {error}", file=sys.stderr)
-        return 1
+    check_outputs(args)
+    pair = load_feature_pair(args.query, args.bank, "retrieval")
+    assert pair.gallery is not None
+    outcome = retrieve(
+        pair.queries,
+        pair.gallery,
+        ks=sorted(set(args.ks)),
+        backend=args.backend,
+        faiss_index=args.faiss_index,
+        block=args.block,
+        gallery_block=args.bank_block,
+    )
+    print(
+        f"retrieval: {len(pair.queries)} queries of {args.query} in {len(pair.gallery)} videos "
+        f"of {args.bank}, {pair.queries.features.shape[1]} dimensions, cosine, {args.backend}"
+    )
+    print(format_recall(outcome))
+    for note in notes(pair, outcome, args.bank):
+        print(f"  note: {note}")
+    content = report(args, pair, outcome)
+    if args.neighbours is not None:
+        save_neighbours(args.neighbours, pair, outcome, content["protocol"])
+    if args.json is not None:
+        write_json(Path(args.json), content)
     return 0
 
 

@@ -24,8 +24,8 @@ from sce_video.apis.search import (
     query_index,
     rows_of_file,
 )
-from sce_video.datasets import VideoDecodeError
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
 from sce_video.visualization.figures import save_figure
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
@@ -85,8 +85,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     query.add_argument("--no-html", action="store_true", help="write no gallery")
     query.add_argument("--png", help="also write the gallery as an image")
     query.add_argument("--json", help="also write the results as JSON")
-    for command in (index, query):
-        command.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    for part in (index, query):
+        part.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
     return parser.parse_args(argv)
 
 
@@ -223,20 +223,11 @@ def _printable(text: str) -> str:
     return text.encode(encoding, "replace").decode(encoding)
 
 
+@command(interrupted="interrupted; finished videos are saved, the same command resumes from here")
 def main(argv: list[str] | None = None) -> int:
     """Run `index` or `query`; returns the exit status."""
     args = parse_args(argv)
-    try:
-        run_index(args) if args.command == "index" else run_query(args)
-    except (ValueError, FileNotFoundError, NotADirectoryError, VideoDecodeError) as error:
-        print(f"search: {_printable(str(error))}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(
-            "\nsearch: interrupted; finished videos are saved, run it again to resume",
-            file=sys.stderr,
-        )
-        return 130
+    run_index(args) if args.command == "index" else run_query(args)
     return 0
 
 

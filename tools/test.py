@@ -15,6 +15,7 @@ import sys
 
 from sce_video.apis import launch
 from sce_video.engine.runner import RANDOM, leave_process_group
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -55,19 +56,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     args = parse_args(argv)
     options = vars(args)
     options.pop("local_rank")
-    try:
-        launch.test(launch.testing_config(**options))
-    except Exception as error:
-        message = launch.explain(error)
-        if message is None:
-            raise
-        print(f"error: {message}", file=sys.stderr)
-        return 1
+    launch.test(launch.testing_config(**options))
     leave_process_group()
     return 0
 

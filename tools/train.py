@@ -16,6 +16,7 @@ import sys
 
 from sce_video.apis import launch
 from sce_video.engine.runner import leave_process_group
+from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -60,22 +61,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@command(interrupted="interrupted; --resume continues from the last checkpoint, if there is one")
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     warning = launch.warn_of_slow_amp(args.amp)
     if warning:
-        print(f"train: {warning}", file=sys.stderr)
-    try:
-        runner = launch.train(launch.training_config(**vars(args)))
-    except KeyboardInterrupt:  # before the training started, or the second one
-        print("train: interrupted; --resume continues from the last checkpoint", file=sys.stderr)
-        return 130
-    except Exception as error:
-        message = launch.explain(error)
-        if message is None:
-            raise
-        print(f"train: {message}", file=sys.stderr)
-        return 2
+        print(f"train.py: {warning}", file=sys.stderr)
+    runner = launch.train(launch.training_config(**vars(args)))
     stopped_by = getattr(runner.train_loop, "stopped_by", None)
     status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
     leave_process_group(status)

@@ -13,14 +13,12 @@ from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
 from mmengine.logging import print_log
 
-from sce_video.datasets import TooManyBadFilesError, VideoDecodeError, WorkerCrashError
 from sce_video.datasets.labels import check_same_classes
-from sce_video.datasets.loading.shared_batch import SharedMemoryError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
-from sce_video.utils.distributed import OtherRankError, unwrap_model
+from sce_video.utils.distributed import unwrap_model
 
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
@@ -32,16 +30,6 @@ _TRAINING_ONLY = (
     "val_dataloader",
     "val_cfg",
     "val_evaluator",
-)
-#: Errors caused by settings, files or the system: their message says what to do.
-_USER_ERRORS = (
-    ValueError,
-    OSError,
-    VideoDecodeError,
-    WorkerCrashError,
-    SharedMemoryError,
-    TooManyBadFilesError,
-    OtherRankError,
 )
 #: Parts of a config's data that can be embedded.
 _PARTS = ("test", "bank", "train")
@@ -293,16 +281,6 @@ def warn_of_slow_amp(amp: str | None) -> str | None:
     if amp not in (None, "float32") and not torch.cuda.is_available():
         return "--amp without a GPU is usually slower, often many times"
     return None
-
-
-def explain(error: Exception) -> str | None:
-    """The message to show for an error that a user can mend; None where the traceback matters.
-
-    The type decides: wrong values, missing or unreadable files, a full disk, full shared memory, a
-    crashed worker. The training loop raises what happens inside a step as another type
-    (:class:`~sce_video.engine.TrainingStepError`).
-    """
-    return str(error) if isinstance(error, _USER_ERRORS) else None
 
 
 def join_processes(launcher: str) -> None:

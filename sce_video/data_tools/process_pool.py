@@ -21,11 +21,17 @@ from typing import Any, TypeVar
 
 from pebble import ProcessExpired, ProcessPool
 
+from sce_video.utils.errors import UserError
+
 Key = TypeVar("Key")
 
 _GRACE = 2.0  # seconds for a function that watches the time itself to return before it is killed
 _AHEAD = 2  # items scheduled per worker: the one in progress and the next
 _MOST_BREAKS = 3  # pools that break, one after the other, without completing an item
+
+
+class WorkersEndedError(UserError, RuntimeError):
+    """The worker processes cannot be started."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def process_items(
 
     Raises:
         ValueError: ``workers`` or ``timeout`` is not positive; raised by the call itself.
-        RuntimeError: The workers cannot be started; raised while iterating.
+        WorkersEndedError: The workers cannot be started; raised while iterating.
     """
     if workers < 1:
         raise ValueError(f"workers must be at least 1, got {workers}")
@@ -107,7 +113,7 @@ def _run(
                 # pebble gives up when a worker ends that holds no item: a new pool takes over.
                 breaks += 1
                 if breaks == _MOST_BREAKS:
-                    raise RuntimeError("the worker processes end before they process an item")
+                    raise WorkersEndedError("the worker processes end before they process an item")
                 _stop(pool)
                 pool, completed = open_pool(), SimpleQueue()
                 items, pending = chain(list(pending.values()), items), {}

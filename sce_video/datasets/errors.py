@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from sce_video.utils.errors import UserError
+
 
 def message_from_worker(text: str, kind: type[Exception]) -> str:
     """The message of an exception that a loader worker has raised.
@@ -22,7 +24,7 @@ def message_from_worker(text: str, kind: type[Exception]) -> str:
     return text.rpartition(f"{kind.__name__}: ")[2].strip()
 
 
-class VideoDecodeError(RuntimeError):
+class VideoDecodeError(UserError, RuntimeError):
     """A file from which no usable frame can be decoded.
 
     Args:
@@ -69,7 +71,7 @@ class FrameCountError(RuntimeError):
         self.correction = correction
 
 
-class TooManyBadFilesError(RuntimeError):
+class TooManyBadFilesError(UserError, RuntimeError):
     """More files cannot be decoded than allowed, in all or in place of one sample."""
 
     def __init__(self, message: str) -> None:

@@ -90,6 +90,8 @@ class VideoDataset(Dataset):
             raise ValueError(f"on_error must be one of {', '.join(_ON_ERROR)}, got {on_error!r}")
         if timeout is not None and timeout <= 0:
             raise ValueError(f"timeout must be positive seconds or None, got {timeout}")
+        if max_tries < 0:
+            raise ValueError(f"max_tries must not be negative, got {max_tries}")
         self.data_root = os.path.expanduser(data_root)
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.videos = self._list_videos(extensions)
@@ -140,6 +142,15 @@ class VideoDataset(Dataset):
     def metainfo(self) -> dict[str, Any]:
         """``classes``: names of the labels if they come from sub-folders, else empty."""
         return {"classes": self.videos.classes}
+
+    @property
+    def num_views(self) -> int | None:
+        """V, the views of a sample, as a step of the pipeline states it; None if none does."""
+        for name in ("num_views", "num_clips"):
+            stated = [getattr(step, name) for step in self.pipeline if hasattr(step, name)]
+            if stated:
+                return int(stated[-1])
+        return None
 
     def path(self, index: int) -> str:
         """The path of a video, with ``data_root``."""

@@ -2,30 +2,34 @@
 
 mmengine adds an unknown ``--cfg-options`` key to the config without a warning. Here a key has to
 exist in the config, or be an argument of the class that the dict around it names by ``type``, or be
-a setting that the runner reads. :func:`check_config` checks the config file itself by this rule.
+a setting that the runner reads. :func:`~sce_video.engine.config_check.check_config` checks the
+config file itself by this rule.
 """
 
 from __future__ import annotations
 
 import difflib
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+import traceback
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import torch
 from mmengine.config import Config, ConfigDict, DictAction
-from mmengine.dist import init_dist
-from mmengine.registry import Registry
-from mmengine.runner import Runner
-from mmengine.runner.utils import set_random_seed
-from mmengine.utils.dl_utils import set_multi_processing
-from torch.utils.data import DataLoader
 
-import sce_video.registry as own_registry
 from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
+from sce_video.engine.config_check import check_config
+from sce_video.engine.config_keys import (
+    DEFAULT_HOOKS,
+    KnownKeys,
+    explain_unknown,
+    known_keys,
+    registered,
+    top_level_keys,
+    walk_dicts,
+)
 from sce_video.engine.config_steps import (
+    StepError,
     child,
     named_path,
     numbered_path,
@@ -33,33 +37,7 @@ from sce_video.engine.config_steps import (
     step_index,
 )
 
-_PARTS = (
-    "RUNNERS LOOPS HOOKS OPTIMIZERS OPTIM_WRAPPERS DATASETS DATA_SAMPLERS TRANSFORMS FUNCTIONS "
-    "MODELS METRICS MODEL_WRAPPERS WEIGHT_INITIALIZERS OPTIM_WRAPPER_CONSTRUCTORS "
-    "PARAM_SCHEDULERS EVALUATOR TASK_UTILS VISUALIZERS VISBACKENDS LOG_PROCESSORS"
-).split()
-# Keys that the builders take out of a dict before its class sees the rest.
-_BUILDER_KEYS = {"type", "_scope_", "_delete_", "init_cfg"}
-_BUILDER_KEYS_OF: dict[tuple[str, ...], set[str]] = {
-    ("optim_wrapper",): {"constructor", "paramwise_cfg"},
-    ("param_scheduler",): {"convert_to_iter_based"},
-    ("custom_hooks",): {"priority"},
-    ("default_hooks",): {"priority"},
-}
-# Read by Runner from the whole config, in addition to the arguments of its constructor.
-_RUNNER_KEYS = {
-    "activation_checkpointing",
-    "compile",
-    "custom_imports",
-    "efficient_conv_bn_eval",
-    "find_unused_parameters",
-    "model_wrapper_cfg",
-    "pretrained",
-    "runner_type",
-    "sync_bn",
-}
-_DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
-_NEAR = 0.6
+__all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
 
 def load_config(
@@ -80,13 +58,13 @@ def load_config(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: an option without "=", an unknown key (the message suggests the near ones), a
-            name or number that a list does not have, a name that several of its entries have, a
-            plain value where the config has a dict.
+        ValueError: a file that cannot be read, an option without "=", an unknown key (the message
+            suggests the near ones), a name or number that a list does not have, a name that several
+            of its entries have, a plain value where the config has a dict.
     """
     if not Path(path).is_file():
         raise FileNotFoundError(f"no config file at {path}")
-    cfg = read_config(path)
+    cfg = _read(path)
     if cfg_options is not None and not isinstance(cfg_options, dict):
         cfg_options = parse_options(cfg_options)
     options = [
@@ -100,6 +78,23 @@ def load_config(
     for parts, key, value in options:
         editor.set(parts, key, value)
     return cfg
+
+
+def _read(path: str | Path) -> Config:
+    """The config of a file; whatever fails in it is a ValueError with file and line."""
+    try:
+        return read_config(path)
+    except (StepError, FileNotFoundError):
+        raise
+    except Exception as error:  # the file is code: it may raise anything
+        frames = traceback.extract_tb(error.__traceback__)
+        lines = [f"{f.filename}, line {f.lineno}" for f in frames if f.name == "<module>"]
+        where = lines[-1] if lines else str(path)
+        raise ValueError(f"cannot read the config {where}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
 def parse_options(options: Sequence[str]) -> dict[str, Any]:
@@ -134,7 +129,7 @@ def set_backend(cfg: Config, backend: str) -> None:
         check_backend(backend)
     except ImportError as error:
         raise ValueError(str(error)) from error
-    openers = [node for _, node in _dicts(cfg._cfg_dict, ()) if _opens_videos(node)]
+    openers = [node for _, node in walk_dicts(cfg._cfg_dict, ()) if _opens_videos(node)]
     if not openers:
         raise ValueError(f"the config opens no video files: the backend {backend!r} has no effect")
     for node in openers:
@@ -144,144 +139,6 @@ def set_backend(cfg: Config, backend: str) -> None:
 def _opens_videos(node: dict) -> bool:
     kind = node.get("type")
     return kind is OpenVideo or (isinstance(kind, str) and kind.split(".")[-1] == "OpenVideo")
-
-
-def check_config(cfg: Config) -> None:
-    """Refuse keys that the class or function named by the ``type`` beside them does not take.
-
-    Not checked: dicts without ``type``, except the runner's (data loaders, ``randomness``,
-    ``env_cfg``, ``compile``); types that no registry has; classes with ``**kwargs``, which take
-    any key; dicts called ``*_cfg`` inside a model (``norm_cfg``), whose builders take further keys.
-
-    Raises:
-        ValueError: lists every unknown key with its path and the near ones.
-    """
-    faults = []
-    for path, node in _dicts(cfg._cfg_dict, ()):
-        known = _known_keys(node, path)
-        if known is None and node and all(map(_is_step_change, node.keys(), node.values())):
-            faults.append(
-                f"{'.'.join(path)}: a dict of changes to steps ({', '.join(node)}), but no base "
-                "config has a list there"
-            )
-        if known is None or known.any_key:
-            continue
-        for key in node:
-            if key not in known.keys:
-                name = named_path(cfg, (*path, str(key)))
-                faults.append(f"{name}: {_explain(known, key, path, cfg)}")
-    if faults:
-        raise ValueError("unknown keys in the config:\n  " + "\n  ".join(faults))
-
-
-def _is_step_change(key: Any, value: Any) -> bool:
-    """Whether an entry of a dict looks like ``RandomClips=dict(num_frames=16)``."""
-    is_change = isinstance(value, dict) and "type" not in value
-    return is_change and str(key)[:1].isupper() and bool(_find(key))
-
-
-class _Known(NamedTuple):
-    """The keys that a dict of the config may have."""
-
-    keys: set[str]
-    any_key: bool  # the class takes **kwargs: ``keys`` are its named arguments only
-    owner: str  # the class or setting that the dict belongs to, for messages
-
-
-def _known_keys(node: dict, path: tuple[str, ...]) -> _Known | None:
-    """The keys that the dict at ``path`` may have; None if they are not known."""
-    special = _runner_dicts().get(".".join(path))
-    if "type" not in node:
-        return None if special is None else _Known(special, False, ".".join(path))
-    found = _find(node["type"])
-    if not found:
-        return None
-    setting = tuple(part for part in path if not part.isdecimal())
-    if setting[:1] == ("default_hooks",) and len(setting) == 2:
-        setting = setting[:1]
-    signatures = [_parameters(part) for part in found]
-    keys = set().union(*(names for names, _ in signatures)) | _BUILDER_KEYS
-    # The builders of norm_cfg, act_cfg etc. take keys that the class does not.
-    free_form = len(path) > 1 and path[-1].endswith("_cfg")
-    return _Known(
-        keys | _BUILDER_KEYS_OF.get(setting, set()),
-        free_form or any(any_key for _, any_key in signatures),
-        node["type"] if isinstance(node["type"], str) else found[0].__name__,
-    )
-
-
-def _runner_dicts() -> dict[str, set[str]]:
-    """Dicts without a ``type`` whose keys the runner reads: path to keys."""
-    loader = _names(DataLoader) | {"num_batch_per_epoch"}
-    return {
-        "train_dataloader": loader,
-        "val_dataloader": loader,
-        "test_dataloader": loader,
-        "randomness": _names(set_random_seed),
-        "env_cfg": {"cudnn_benchmark", "mp_cfg", "dist_cfg", "resource_limit"},
-        "env_cfg.mp_cfg": _names(set_multi_processing) - {"distributed"},
-        "env_cfg.dist_cfg": (_names(init_dist) | {"timeout", "port"}) - {"launcher"},
-        "compile": _names(torch.compile) - {"model"},
-        "auto_scale_lr": {"enable", "base_batch_size"},
-    }
-
-
-def _names(function: Callable) -> set[str]:
-    return set(inspect.signature(function).parameters) - {"kwargs"}
-
-
-def _top_level_keys() -> set[str]:
-    return (_names(Runner) | _RUNNER_KEYS) - {"cfg"}
-
-
-def _find(kind: Any) -> list[Any]:
-    """The classes and functions that a ``type`` may refer to, of all registries; each once."""
-    if not isinstance(kind, str):
-        return [kind] if callable(kind) else []
-    scope, name = Registry.split_scope_key(kind)
-    found: list[Any] = []
-    for part in _PARTS:
-        for registry in getattr(own_registry, part).chain():
-            match = registry.module_dict.get(name)
-            if match is not None and scope in (None, registry.scope) and match not in found:
-                found.append(match)
-    return found
-
-
-def _parameters(part: Any) -> tuple[set[str], bool]:
-    """Names of the arguments of a class or function, and whether it takes others (``**kwargs``).
-
-    A class with ``**kwargs`` usually passes them to its parent: the parent's arguments are then
-    among the names.
-    """
-    constructors = [part]
-    if inspect.isclass(part):
-        constructors = [vars(c)["__init__"] for c in part.__mro__ if "__init__" in vars(c)]
-    names: set[str] = set()
-    for position, constructor in enumerate(constructors):
-        if constructor is object.__init__:
-            return names, position > 0
-        try:
-            parameters = list(inspect.signature(constructor).parameters.values())
-        except (TypeError, ValueError):  # written in C
-            return names, True
-        if inspect.isclass(part):
-            parameters = parameters[1:]
-        names |= {p.name for p in parameters if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            return names, position > 0
-    return names, True
-
-
-def _dicts(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], dict]]:
-    """All dicts below a node, in order, with their paths."""
-    if isinstance(node, dict):
-        yield path, node
-        for key, value in node.items():
-            yield from _dicts(value, (*path, str(key)))
-    elif isinstance(node, list | tuple):
-        for i, value in enumerate(node):
-            yield from _dicts(value, (*path, str(i)))
 
 
 def _flat(node: Any, options: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
@@ -365,57 +222,24 @@ class _Editor:
         if part in node:
             return
         if not path:
-            known: _Known | None = _Known(_top_level_keys(), False, "the config")
+            known: KnownKeys | None = KnownKeys(top_level_keys(), False, "the config")
         elif path == ("default_hooks",):
-            known = _Known(set(_DEFAULT_HOOKS), False, "default_hooks")
+            known = KnownKeys(set(DEFAULT_HOOKS), False, "default_hooks")
         else:
-            known = _known_keys(node, path)
+            known = known_keys(node, path)
         if known is None and path in self.begun:
             # A number or the name of a class: what the user takes for a list does not exist.
-            if part.isdecimal() or (part[:1].isupper() and _find(part)):
+            if part.isdecimal() or (part[:1].isupper() and registered(part)):
                 raise ValueError(f"{full_key}: options cannot begin the list {'.'.join(path)}")
             return
-        known = known or _Known(set(), False, named_path(self.cfg, path))
+        known = known or KnownKeys(set(), False, named_path(self.cfg, path))
         near = difflib.get_close_matches(part, known.keys, 1, 0.8)
         if part in known.keys or (known.any_key and not near):
             return
         raise ValueError(
             f"unknown key {full_key!r} in the config options: "
-            f"{_explain(known, part, path, self.cfg, rest)}"
+            f"{explain_unknown(known, part, path, self.cfg, rest)}"
         )
-
-
-def _explain(
-    known: _Known, part: str, path: tuple[str, ...], cfg: Config, rest: Sequence[str] = ()
-) -> str:
-    """Which class does not take the key, and near keys, or the same key elsewhere."""
-    node: Any = cfg
-    for step in path:
-        node = child(node, step)
-    present = {str(key) for key in node} if isinstance(node, dict) else set()
-    keys = (known.keys | present) - {part, "_scope_", "_delete_"}
-    candidates = []
-    for near in difflib.get_close_matches(part, sorted(keys), 3, _NEAR):
-        whole = (*path, near, *rest)
-        candidates.append(named_path(cfg, whole if _exists(cfg, whole) else (*path, near)))
-    leaf = rest[-1] if rest else part
-    if not candidates:
-        candidates = [
-            named_path(cfg, (*other, leaf))
-            for other, there in _dicts(cfg._cfg_dict, ())
-            if leaf in there and other != path
-        ][:3]
-    text = f"{known.owner} has no {part!r}; "
-    if candidates:
-        return f"{text}did you mean {' or '.join(candidates)}?"
-    return f"{text}there are {', '.join(sorted(keys))}"
-
-
-def _exists(cfg: Config, path: Sequence[str]) -> bool:
-    node: Any = cfg
-    for part in path:
-        node = child(node, part)
-    return node is not None
 
 
 def _check_kind(old: Any, new: Any, full_key: str) -> None:

@@ -98,14 +98,27 @@ def read_config(path: str | Path) -> Config:
     ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
 
     Raises:
-        ValueError: an unknown or ambiguous name, or a step that is no dict; names the file.
+        StepError: an unknown or ambiguous name, or a step that is no dict; names the file.
     """
     with _steps_in_child_configs():
         return Config.fromfile(str(path))
 
 
+def config_files(path: str | Path) -> list[str]:
+    """A config file and all files that it is based on, each once."""
+    files = [str(path)]
+    for base in Config._get_base_files(str(path)):
+        base_path, _ = Config._get_cfg_path(base, str(path))
+        files += [file for file in config_files(base_path) if file not in files]
+    return files
+
+
+class StepError(ValueError):
+    """A wrong step in a child config; the message begins with the file."""
+
+
 class _StepError(ValueError):
-    """A wrong step in a child config, before the name of the file is known."""
+    """The same, before the name of the file is known."""
 
 
 @contextmanager
@@ -134,7 +147,7 @@ def _steps_in_child_configs() -> Iterator[None]:
                 filename, use_predefined_variables, use_environment_variables, lazy_import
             )
         except _StepError as error:
-            raise ValueError(f"{filename}: {error}") from None
+            raise StepError(f"{filename}: {error}") from None
 
     with _PATCH_LOCK:
         try:

@@ -31,6 +31,8 @@ class MeanLogProcessor(LogProcessor):
         num_digits: int = 4,
         custom_cfg: list[dict] | None = None,
     ) -> None:
+        if window_size < 1:
+            raise ValueError(f"window_size must be at least 1, got {window_size}")
         super().__init__(window_size, by_epoch, custom_cfg, num_digits)
         self._set_values = {"lr", "base_lr", "memory"}
 

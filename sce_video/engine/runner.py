@@ -142,15 +142,27 @@ class VideoRunner(Runner):
         return MMDistributedDataParallel(module=model, broadcast_buffers=False)
 
     def _maybe_compile(self, target: str) -> None:
-        """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments."""
+        """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
+
+        Raises:
+            ValueError: another value, or arguments that torch.compile refuses.
+        """
         options = self.cfg.get("compile")
         if not options:
             return
+        if options is not True and not isinstance(options, dict):
+            raise ValueError(
+                "compile is True, False or a dict of torch.compile's arguments, e.g. "
+                f"compile.mode=max-autotune; got {options!r}"
+            )
         options = {} if options is True else dict(options)
         model = unwrap_model(self.model)
         backbones = [module for name, module in model.named_modules() if _is_backbone(name)]
         for backbone in backbones:
-            backbone.compile(**options)
+            try:
+                backbone.compile(**options)
+            except (RuntimeError, TypeError) as error:
+                raise ValueError(f"compile={options}: {error}") from error
         self.logger.info(f"compiled {len(backbones)} backbones; the first iterations are slow")
 
     def save_checkpoint(

@@ -95,6 +95,9 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
         raise ValueError(f"unknown schedule {name!r} in {dict(spec)}; known: {sorted(SCHEDULES)}")
+    for key in ("warmup_epochs", "warmup_steps"):
+        if arguments.get(key, 0) < 0:
+            raise ValueError(f"{key} must not be negative in {dict(spec)}")
     if "warmup_epochs" in arguments:
         arguments["warmup_steps"] = round(arguments.pop("warmup_epochs") * steps_per_epoch)
     if "milestone_epochs" in arguments:

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import torch
 from mmengine.dist import all_reduce, get_world_size, is_main_process
-from mmengine.hooks import CheckpointHook
-from mmengine.runner import EpochBasedTrainLoop
+from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
-from sce_video.datasets.labels import check_labels
 from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.signals import StopSignals, outliving_workers
+from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
@@ -55,6 +54,20 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     stopped_by: signal.Signals | None = None
     """The signal that ended the last :meth:`run`, None if it ran to its end."""
 
+    def __init__(
+        self,
+        runner: Runner,
+        dataloader: DataLoader | dict,
+        max_epochs: int,
+        val_begin: int = 1,
+        val_interval: int = 1,
+        dynamic_intervals: list[tuple[int, int]] | None = None,
+    ) -> None:
+        for name, value in (("max_epochs", max_epochs), ("val_interval", val_interval)):
+            if value < 1 or int(value) != value:
+                raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
+        super().__init__(runner, dataloader, max_epochs, val_begin, val_interval, dynamic_intervals)
+
     @property
     def iters_per_epoch(self) -> int:
         """Iterations (micro-batches) per epoch."""
@@ -80,7 +93,11 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             ValueError: settings that could not be resumed or would never complete a step.
             TrainingStepError: a ValueError or OSError inside a step.
         """
-        self._check()
+        check_training(self)
+        for line in describe_training(self):
+            self.runner.logger.info(line)
+        for warning in training_warnings(self):
+            self.runner.logger.warning(warning)
         self.stopped_by = None
         try:
             with StopSignals() as self._signals, outliving_workers(*self._loaders()):
@@ -96,26 +113,6 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             with suppress(RuntimeError):  # torch may report a crashed worker here again
                 self.dataloader._iterator = None
         return self.runner.model
-
-    def _check(self) -> None:
-        if self.iters_per_epoch == 0:
-            raise ValueError(
-                f"{len(self.dataloader.dataset)} training samples do not fill one step of batch "
-                f"size {self.dataloader.batch_size} per process: lower "
-                "train_dataloader.batch_size or optim_wrapper.accumulative_counts"
-            )
-        head = getattr(unwrap_model(self.runner.model), "cls_head", None)
-        if head is not None:
-            check_labels(self.dataloader.dataset, head.num_classes)
-        accumulation = self.runner.optim_wrapper._accumulative_counts
-        for hook in self.runner.hooks:
-            if isinstance(hook, CheckpointHook) and not hook.by_epoch:
-                if hook.interval > 0 and hook.interval % accumulation:
-                    raise ValueError(
-                        f"checkpoint interval {hook.interval} (iterations) must be a multiple of "
-                        f"accumulative_counts={accumulation}: a checkpoint in the middle of a "
-                        "step cannot be resumed"
-                    )
 
     def run_epoch(self) -> None:
         """Iterate over the rest of the epoch."""

@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.errors import UserError
 
-class WriteError(OSError):
+
+class WriteError(UserError, OSError):
     """A file cannot be written: full disk, file-size limit, read-only folder; says which and why.
 
     What was there before is unchanged.

@@ -10,6 +10,8 @@ from mmengine.dist import all_gather_object, broadcast_object_list, is_main_proc
 from mmengine.model import is_model_wrapper
 from torch import nn
 
+from sce_video.utils.errors import UserError
+
 _Result = TypeVar("_Result")
 
 
@@ -38,7 +40,7 @@ def run_on_main_rank(function: Callable[[], _Result]) -> _Result:
     return answer[0]
 
 
-class OtherRankError(RuntimeError):
+class OtherRankError(UserError, RuntimeError):
     """Another rank failed; the message contains its error."""
 
 

@@ -8,7 +8,6 @@ import pytest
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
-from sce_video.apis.launch import explain
 from sce_video.datasets import (
     TooManyBadFilesError,
     VideoDataset,
@@ -20,6 +19,7 @@ from sce_video.datasets.loading.shared_batch import SharedMemoryError
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.models import SCE
+from sce_video.utils.command import explain
 from sce_video.utils.distributed import OtherRankError
 
 

@@ -15,10 +15,10 @@ from helpers.disk_faults import contents, file_size_limit
 from helpers.training import Recorder, make_videos, small_config, train
 from mmengine.hooks import Hook
 
-from sce_video.apis.launch import explain
 from sce_video.engine import CheckpointHook
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file, save_checkpoint_file
 from sce_video.utils.atomic_file import WriteError
+from sce_video.utils.command import explain
 
 LIMIT = 400_000  # bytes; more than the shared memory of a loader, less than a checkpoint
 

@@ -278,7 +278,7 @@ def test_an_interrupt_before_the_training_prints_no_traceback(repo, monkeypatch,
 
     monkeypatch.setattr(tool.launch, "train", interrupted)
     assert tool.main([str(repo / "configs/sce/sce_r3d18_folder.py")]) == 130
-    assert "train: interrupted; --resume continues" in capsys.readouterr().err
+    assert "train.py: interrupted; --resume continues" in capsys.readouterr().err
 
 
 def outlives(loader) -> bool:

@@ -19,6 +19,7 @@ from sce_video.evaluation.scores import load_scores
 from sce_video.evaluation.tables import format_metrics
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS
+from sce_video.utils.command import explain
 
 
 @pytest.fixture(scope="module")
@@ -282,12 +283,12 @@ def test_resuming_keeps_the_trained_backbone(videos, finetuned, tmp_path):
 
 def test_errors_are_explained_to_the_user():
     bad = VideoDecodeError("a.mp4", "cannot be opened")
-    assert launch.explain(bad) == "a.mp4: cannot be opened"
+    assert explain(bad) == "a.mp4: cannot be opened"
     worker = f"Caught VideoDecodeError in worker 0.\nTraceback\nx.VideoDecodeError: {bad}\n"
-    assert launch.explain(VideoDecodeError(worker)) == "a.mp4: cannot be opened"
-    assert launch.explain(ValueError("label 7")) == "label 7"
-    assert launch.explain(RuntimeError("out of memory")) is None
-    assert launch.explain(TrainingStepError("in the midst of training")) is None
+    assert explain(VideoDecodeError(worker)) == "a.mp4: cannot be opened"
+    assert explain(ValueError("label 7")) == "label 7"
+    assert explain(RuntimeError("out of memory")) is None
+    assert explain(TrainingStepError("in the midst of training")) is None
 
 
 def test_results_name_the_real_pretraining_of_the_backbone(videos, finetuned, tmp_path):

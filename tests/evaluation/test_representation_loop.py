@@ -284,7 +284,7 @@ def test_tool_reports_errors(tool, tmp_path, capsys):
         (("random", "--cfg-options", "test_cfg.group_patern=a"), "group_pattern"),
     ):
         status, _ = tool(*arguments)
-        assert status == 1
+        assert status == 2
         assert message in capsys.readouterr().err
 
 

@@ -306,7 +306,7 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
     torch.save(weights, tmp_path / "src.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"extra": _Unsafe()}, protocol=2))
     for name in ("src.pth", "plain.pkl"):
-        assert tool.main([name, "dst.pth"]) == 1
+        assert tool.main([name, "dst.pth"]) == 2
         assert f"error: {name}" in capsys.readouterr().err
     assert not (tmp_path / "harmful").exists()
     assert not (tmp_path / "dst.pth").exists()
@@ -316,11 +316,11 @@ def test_a_failed_conversion_keeps_the_old_file(tool, tmp_path, capsys):
     dst = tmp_path / "dst.pth"
     dst.write_text("old")
     torch.save(_without(_network(18).state_dict(), "blocks.0.norm.bias"), tmp_path / "src.pth")
-    assert tool.main([str(tmp_path / "src.pth"), str(dst)]) == 1
+    assert tool.main([str(tmp_path / "src.pth"), str(dst)]) == 2
     assert "missing: bn1.bias" in capsys.readouterr().err
-    assert tool.main([str(tmp_path / "none.pth"), str(dst)]) == 1
+    assert tool.main([str(tmp_path / "none.pth"), str(dst)]) == 2
     assert "none.pth" in capsys.readouterr().err
-    assert tool.main([str(tmp_path / "src.pth"), str(tmp_path / "src.pth")]) == 1
+    assert tool.main([str(tmp_path / "src.pth"), str(tmp_path / "src.pth")]) == 2
     assert "the source itself" in capsys.readouterr().err
     assert dst.read_text() == "old"
     assert {p.name for p in tmp_path.iterdir()} == {"dst.pth", "src.pth"}

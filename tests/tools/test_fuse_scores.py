@@ -123,9 +123,9 @@ def test_without_one_view_scores(tool, files, tmp_path, capsys):
 )
 def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, messages):
     bad = write(tmp_path / "bad.npz", 5, **changes)
-    assert tool.main([files[0], bad, "--out", str(tmp_path / "o.npz")]) == 1
+    assert tool.main([files[0], bad, "--out", str(tmp_path / "o.npz")]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("fuse_scores: ")
+    assert error.startswith("fuse_scores.py: error: ")
     assert len(error.splitlines()) == 1
     assert all(message in error for message in messages), error
     assert not (tmp_path / "o.npz").exists()

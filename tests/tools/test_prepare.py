@@ -207,7 +207,7 @@ def test_a_list_that_differs_is_kept_unless_forced(run, roots):
     right = _texts(root)
     (root / "val.txt").write_text("mine 0\n")
     status, _, err = run("ssv2")
-    assert status == 1
+    assert status == 2
     assert f"differ from the new result: {root / 'val.txt'}. Nothing was written; --force" in err
     assert (root / "val.txt").read_text() == "mine 0\n"
     status, out, _ = run("ssv2", "--force")
@@ -219,7 +219,7 @@ def test_a_list_that_differs_is_kept_unless_forced(run, roots):
 @pytest.mark.parametrize("name", NAMES)
 def test_strict(name, run, roots):
     status, out, err = run(name, "--strict")
-    assert status == 1
+    assert status == 2
     assert f"{name}: counts differ from the published ones, see the table\n" in err
     assert "differs" in out
     assert (roots / name / LISTS[name][0]).is_file()  # the lists are written nevertheless
@@ -236,7 +236,7 @@ def test_strict_with_the_published_counts(run, roots, monkeypatch):
     assert "differ" not in out + err
     (roots / "ssv2/20bn-something-something-v2/78687.webm").unlink()
     status, out, _ = run("ssv2", "--strict", "--force")
-    assert status == 1
+    assert status == 2
     assert _cells(out, "train") == ["16", "15", "1", "0", "16", "differs"]
     assert _cells(out, "val") == ["8", "8", "0", "0", "8", "ok"]
 
@@ -255,7 +255,7 @@ def test_a_missing_file_is_reported_and_left_out(name, run, roots):
     content = full.read_bytes()
     full.unlink()
     status, out, err = run(name)
-    assert status == 1 and "differ from the new result" in err  # never silently
+    assert status == 2 and "differ from the new result" in err  # never silently
     status, out, _ = run(name, "--force")
     assert status == 0
     report = root / f"missing_{REPORT[name]}.txt"
@@ -358,13 +358,13 @@ def test_k200_by_ids(run, roots, tmp_path):
 def test_k200_errors(run, tmp_path, tools, capsys):
     (tmp_path / "k200.txt").write_text("zumba\nmassaging persons head\n")
     status, _, err = run("kinetics", "--k200-classes", tmp_path / "k200.txt")
-    assert status == 1
+    assert status == 2
     assert f"{tmp_path / 'k200.txt'}, line 2: 'massaging persons head' is not a class" in err
     assert '''the nearest known name is "massaging person's head"''' in err
     status, _, err = run("kinetics", "--k200-classes", tmp_path / "gone.txt")
-    assert status == 1 and "no class list" in err
+    assert status == 2 and "no class list" in err
     status, _, err = run("kinetics", "--k200")  # four classes only
-    assert status == 1 and "--k200-classes FILE" in err
+    assert status == 2 and "--k200-classes FILE" in err
     with pytest.raises(SystemExit) as exit_info:
         tools["kinetics"].parse_args(["x", "--k200-ids", "a", "b"])
     assert exit_info.value.code == 2
@@ -380,7 +380,7 @@ def test_an_empty_root_shows_the_official_layout(name, exists, tools, tmp_path, 
     root = tmp_path / "empty"
     if exists:
         root.mkdir()
-    assert tools[name].main([str(root)]) == 1
+    assert tools[name].main([str(root)]) == 2
     err = capsys.readouterr().err
     assert err.startswith(f"{name}: no ")
     assert "must hold the unpacked official downloads" in err
@@ -406,10 +406,10 @@ def test_no_videos(name, run, roots):
     for folder in VIDEO_FOLDERS[name]:
         shutil.rmtree(roots / name / folder)
     status, _, err = run(name)
-    assert status == 1 and "no folder of" in err
+    assert status == 2 and "no folder of" in err
     (roots / name / VIDEO_FOLDERS[name][0]).mkdir()
     status, _, err = run(name)
-    assert status == 1
+    assert status == 2
     assert f"videos of {LISTS[name][0]} is on disk and readable; nothing was written" in err
     assert not list((roots / name).glob("*.txt"))
 
@@ -505,7 +505,7 @@ def test_bad_input_names_file_and_place(case, run, roots):
     name, spoil, message = BAD[case]
     spoil(roots / name)
     status, _, err = run(name)
-    assert status == 1
+    assert status == 2
     assert err.splitlines()[-1].startswith(f"{name}: ")
     assert message in err
     assert not list((roots / name).glob("*.txt"))
@@ -520,7 +520,7 @@ def test_bad_input_names_file_and_place(case, run, roots):
 )
 def test_bad_options(run, options, message):
     status, _, err = run("ucf101", *options)
-    assert status == 1
+    assert status == 2
     assert message in err
 
 

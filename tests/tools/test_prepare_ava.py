@@ -209,7 +209,7 @@ def test_detections_of_any_score(run, root):
     assert run("--min-score", "0.51", "--force")[0] == 0
     assert {len(entry["detections"]) for entry in lines_of(root, "val")} == {3}
     status, _, err = run("--min-score", "90")
-    assert status == 1 and "min_score must be from 0 to 1, got 90.0" in err
+    assert status == 2 and "min_score must be from 0 to 1, got 90.0" in err
 
 
 def test_the_split_of_a_file_of_detections_need_not_be_given(run, root):
@@ -257,7 +257,7 @@ def test_without_the_full_list_of_actions(run, root):
 
 def test_counts_are_compared_with_the_published_ones(run, root, monkeypatch):
     status, out, err = run("--strict")
-    assert status == 1 and err.rstrip().endswith("see the table")
+    assert status == 2 and err.rstrip().endswith("see the table")
     assert cells(out, "actions") == ["10", "80", "differs"]
     assert cells(out, "scored actions") == ["9", "60", "differs"]
     assert cells(out, "ava_train, videos") == ["4", "4", "0", "0", "235", "differs"]
@@ -275,7 +275,7 @@ def test_counts_are_compared_with_the_published_ones(run, root, monkeypatch):
     assert status == 0 and "differs" not in out + err
     (root / f"videos/{VAL[0]}.mp4").unlink()
     status, out, _ = run("--strict", "--force")
-    assert status == 1 and cells(out, "ava_val, videos")[-1] == "differs"
+    assert status == 2 and cells(out, "ava_val, videos")[-1] == "differs"
 
 
 def test_published_numbers():
@@ -310,12 +310,12 @@ def test_no_video_at_all(run, root):
     for path in (root / "videos").iterdir():
         path.unlink()
     status, _, err = run()
-    assert status == 1 and "no key frame of" in err and "nothing was written" in err
+    assert status == 2 and "no key frame of" in err and "nothing was written" in err
     assert not texts(root)
     shutil.rmtree(root / "videos")
     shutil.rmtree(root / "frames")
     status, _, err = run()
-    assert status == 1 and "no folder of videos or frames" in err and "rawframes" in err
+    assert status == 2 and "no folder of videos or frames" in err and "rawframes" in err
 
 
 def test_unreadable_videos_are_named_and_left_out(run, root):
@@ -341,7 +341,7 @@ def test_a_time_stamp_without_frames(run, root, original):
     line = 1 + next(i for i, row in enumerate(text) if row.startswith(f"{video},0906"))
     frames = ("--frames", root / "frames")
     status, _, err = run(*frames)
-    assert status == 1 and not texts(root)
+    assert status == 2 and not texts(root)
     assert f"{VAL_CSV}, line {line}: second 906 of video {video!r} has no frames in" in err
     assert "frame 181 does not exist. This concerns 1 key frames of 1 videos" in err
     status, out, _ = run("--skip-frameless", *frames)
@@ -359,7 +359,7 @@ def test_a_video_that_ends_too_soon(run, root):
     status, _, err = run()
     text = (root / VAL_CSV).read_text().splitlines()
     line = 1 + next(i for i, row in enumerate(text) if row.startswith(f"{VAL[0]},0907"))
-    assert status == 1 and f"line {line}: second 907 of video {VAL[0]!r} has no frames" in err
+    assert status == 2 and f"line {line}: second 907 of video {VAL[0]!r} has no frames" in err
     assert "the file holds seconds 900 to 907 of the film. This concerns 3 key frames" in err
     status, out, _ = run("--skip-frameless")
     assert status == 0 and cells(out, "ava_val, key frames") == ["14", "11", "3"]
@@ -381,7 +381,7 @@ def test_full_films(run, root, tmp_path):
     paths[TRAIN[0]].unlink()
     (root / f"videos/{TRAIN[0]}.mp4").symlink_to(film)
     status, _, err = run()
-    assert status == 1 and f"both full films ({TRAIN[0]}.mp4) and 15-minute cuts" in err
+    assert status == 2 and f"both full films ({TRAIN[0]}.mp4) and 15-minute cuts" in err
     for path in paths.values():
         path.unlink(missing_ok=True)
     for video in NUMBERS:
@@ -393,7 +393,7 @@ def test_full_films(run, root, tmp_path):
     path = root / VAL_CSV
     path.write_text(path.read_text() + f"{VAL[0]},1100,0,0,1,1,14,0\n")
     status, _, err = run()
-    assert status == 1 and "second 1100 of video" in err and "holds seconds 0 to 1100" in err
+    assert status == 2 and "second 1100 of video" in err and "holds seconds 0 to 1100" in err
 
 
 # -- bad input --------------------------------------------------------------------------------
@@ -424,24 +424,28 @@ def test_bad_rows_are_named_and_nothing_is_written(run, root, file, cell, text, 
     values[cell] = text
     change(root / file, 10, rows[9], ",".join(values))
     status, _, err = run()
-    assert status == 1 and err.startswith(f"ava: {root / file}, line 10: ") and message in err
+    assert (
+        status == 2
+        and err.startswith(f"ava.py: error: {root / file}, line 10: ")
+        and message in err
+    )
     assert len(err.splitlines()) == 1 and not texts(root)
 
 
 def test_files_of_the_wrong_kind(run, root):
     proposals = root / VAL_PKL
     status, _, err = run("--detections", root / VAL_CSV)
-    assert status == 1 and "ava_val_v2.2.csv, line " in err and "person_id" in err
+    assert status == 2 and "ava_val_v2.2.csv, line " in err and "person_id" in err
     proposals.write_bytes(pickle.dumps({"film,0902": os.getcwd}))
     status, _, err = run("--detections", proposals)
-    assert status == 1 and f"ava: {proposals} is no pickle of plain data: it names" in err
+    assert status == 2 and f"ava: {proposals} is no pickle of plain data: it names" in err
     assert "getcwd" in err
     proposals.write_bytes(pickle.dumps([1, 2]))
     status, _, err = run("--detections", proposals)
-    assert status == 1 and "holds a list, not a dict of proposals" in err
+    assert status == 2 and "holds a list, not a dict of proposals" in err
     proposals.write_bytes((root / VAL_CSV).read_bytes())
     status, _, err = run("--detections", proposals)
-    assert status == 1 and "is no pickle of plain data" in err
+    assert status == 2 and "is no pickle of plain data" in err
     assert not texts(root)
 
 
@@ -449,7 +453,7 @@ def test_missing_files_are_named(run, root):
     (root / VAL_BOXES).unlink()
     (root / VAL_PKL).unlink()
     status, _, err = run()
-    assert status == 1 and "no file of person detections of val" in err
+    assert status == 2 and "no file of person detections of val" in err
     assert "--no-detections" in err
     status, out, _ = run("--no-detections")
     assert status == 0 and "no person detections, which testing needs" in out
@@ -457,7 +461,7 @@ def test_missing_files_are_named(run, root):
     assert run("--detections", root / "none.csv")[0] == 1
     (root / "annotations/ava_val_excluded_timestamps_v2.2.csv").unlink()
     status, _, err = run("--no-detections")
-    assert status == 1 and "no ava_val_excluded_timestamps_v2.2.csv: looked for" in err
+    assert status == 2 and "no ava_val_excluded_timestamps_v2.2.csv: looked for" in err
 
 
 def test_a_video_in_both_splits(run, root):
@@ -465,20 +469,20 @@ def test_a_video_in_both_splits(run, root):
     path.write_text(path.read_text() + f"{TRAIN[1]},0902,0,0,1,1,12,0\n")
     line = len(path.read_text().splitlines())
     status, _, err = run()
-    assert status == 1 and f"line {line}: video {TRAIN[1]!r} is in ava_train_v2.2.csv too" in err
+    assert status == 2 and f"line {line}: video {TRAIN[1]!r} is in ava_train_v2.2.csv too" in err
 
 
 def test_two_files_of_one_video(run, root):
     (root / f"videos/{VAL[0]}.webm").write_bytes(b"")
     status, _, err = run()
-    assert status == 1 and f"{VAL[0]}.mp4 and {VAL[0]}.webm are the same video" in err
+    assert status == 2 and f"{VAL[0]}.mp4 and {VAL[0]}.webm are the same video" in err
 
 
 def test_existing_lists_are_replaced_on_demand_only(run, root):
     run()
     (root / "ava_val.jsonl").write_text("mine\n")
     status, _, err = run()
-    assert status == 1 and "ava_val.jsonl" in err and "--force" in err
+    assert status == 2 and "ava_val.jsonl" in err and "--force" in err
     assert (root / "ava_val.jsonl").read_text() == "mine\n"
     assert run("--force")[0] == 0 and len(lines_of(root, "val")) == 14
 

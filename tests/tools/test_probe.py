@@ -128,20 +128,20 @@ def test_option_aliases_and_the_seed(tool, files):
 )
 def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, messages):
     bad = write(tmp_path / "bad.npz", 2, 20, "bad", **changes)
-    assert tool.main(["--test", files[0], "--train", bad]) == 1
+    assert tool.main(["--test", files[0], "--train", bad]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("probe: ")
+    assert error.startswith("probe.py: error: ")
     assert all(message in error for message in messages), error
 
 
 def test_training_on_test_videos_is_refused(tool, files, tmp_path, capsys):
-    assert tool.main(["--test", files[0], "--train", files[0]]) == 1
+    assert tool.main(["--test", files[0], "--train", files[0]]) == 2
     error = capsys.readouterr().err
     assert "24 of 24 test videos" in error
     assert "--group-pattern" in error
     paths = np.array([*np.load(files[1])["paths"][:-1], "test/person1_7.mp4"])
     leaking = write(tmp_path / "leak.npz", 1, 48, "train", paths=paths)
-    assert tool.main(["--test", files[0], "--train", leaking]) == 1
+    assert tool.main(["--test", files[0], "--train", leaking]) == 2
     assert "1 of 24 test videos" in (error := capsys.readouterr().err)
     assert "test/person1_7.mp4" in error
 
@@ -157,12 +157,12 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
         assert stopped.value.code == 2
         assert message in capsys.readouterr().err
     for arguments, message in (
-        (["--test", files[0], "--group-pattern", "("], "probe: "),
+        (["--test", files[0], "--group-pattern", "("], "probe.py: error: "),
         (["--test", files[0], "--group-pattern", "person"], "must have one group"),
         (["--test", str(tmp_path / "none.npz"), "--train", files[1]], "none.npz"),
         (["--test", files[0], "--train", files[1], "--k", "0"], "k must be at least 1, got 0"),
     ):
-        assert tool.main(arguments) == 1
+        assert tool.main(arguments) == 2
         assert message in capsys.readouterr().err
 
 

@@ -531,7 +531,7 @@ def test_an_output_cannot_have_the_name_of_a_folder(tool, tmp_path, capsys):
 def test_wrong_usage(tool, data, tmp_path, capsys, options, words):
     assert tool.main([str(data), str(tmp_path / "out"), *options]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("repack: ") and words in err and "Traceback" not in err
+    assert err.startswith("repack.py: error: ") and words in err and "Traceback" not in err
     assert not (tmp_path / "out").exists()
 
 
@@ -545,7 +545,7 @@ def test_wrong_paths(tool, data, tmp_path, capsys):
         (data / "no.txt", tmp_path / "out"),
     ):
         assert tool.main([str(source), str(destination), *FAST]) == 2
-        assert capsys.readouterr().err.startswith("repack: ")
+        assert capsys.readouterr().err.startswith("repack.py: error: ")
     (data / "outside.txt").write_text("../elsewhere.mp4 0\nOne/c.avi 0\n")
     assert tool.main([str(data / "outside.txt"), str(tmp_path / "out"), *FAST]) == 2
     assert "outside" in capsys.readouterr().err

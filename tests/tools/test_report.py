@@ -88,7 +88,7 @@ def test_wrong_usage(tool, runs, capsys, arguments, words):
     (runs / "mine.md").write_text("mine")
     assert tool.main(arguments) == 2
     err = capsys.readouterr().err
-    assert err.startswith("report: ") and words in err
+    assert err.startswith("report.py: error: ") and words in err
     assert (runs / "mine.md").read_text() == "mine"
     assert not (runs / "report.md").exists()
 

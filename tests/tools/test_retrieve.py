@@ -198,9 +198,9 @@ def test_notes_on_classes_and_checkpoints(tool, files, tmp_path, capsys):
 )
 def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, changes, message):
     bad = write(tmp_path / "bad.npz", 5, 20, start=100, **changes)
-    assert tool.main(["--query", files[0], "--bank", bad]) == 1
+    assert tool.main(["--query", files[0], "--bank", bad]) == 2
     error = capsys.readouterr().err
-    assert error.startswith("retrieve: ")
+    assert error.startswith("retrieve.py: error: ")
     assert len(error.splitlines()) == 1
     assert re.search(message, error), error
 
@@ -217,12 +217,12 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys, monkeypat
         ([*pair, "--neighbours", gallery], "b.npz is an input"),
         ([*pair, "--neighbours", "n.npy"], "writes a .npz file, got n.npy"),
     ):
-        assert tool.main(arguments) == 1, arguments
+        assert tool.main(arguments) == 2, arguments
         error = capsys.readouterr().err
-        assert error.startswith("retrieve: ")
+        assert error.startswith("retrieve.py: error: ")
         assert message in error
     monkeypatch.setitem(sys.modules, "faiss", None)
-    assert tool.main([*pair, "--backend", "faiss"]) == 1
+    assert tool.main([*pair, "--backend", "faiss"]) == 2
     assert "pip install faiss-cpu" in capsys.readouterr().err
 
 

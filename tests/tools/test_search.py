@@ -157,9 +157,9 @@ def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
 
 
 def fails(tool, capsys, arguments):
-    assert tool.main(arguments) == 1
+    assert tool.main(arguments) == 2
     printed = capsys.readouterr()
-    assert printed.err.splitlines()[-1].startswith("search: ")
+    assert printed.err.splitlines()[-1].startswith("search.py: error: ")
     assert "Traceback" not in printed.err
     return printed.err
 

@@ -87,7 +87,7 @@ def test_scores_do_not_depend_on_the_start_second_of_the_file(root, trained):
 )
 def test_errors_name_the_cause(tool, root, trained, capsys, changes, message):
     changes = [str(root / "videos/aa.mp4") if word == "FILM" else word for word in changes]
-    assert tool.main([str(RECIPE), trained, *changes, "--cfg-options", *options(root)]) == 1
+    assert tool.main([str(RECIPE), trained, *changes, "--cfg-options", *options(root)]) == 2
     error = capsys.readouterr().err
     assert message in error and "Traceback" not in error
 

@@ -115,7 +115,7 @@ def test_a_folder_and_a_table_elsewhere(verify, data, tmp_path, capsys):
 def test_wrong_usage(verify, data, capsys, options, words):
     assert verify.main([str(data / "list.txt"), *options]) == 2
     err = capsys.readouterr().err
-    assert err.startswith("verify: ") and words in err
+    assert err.startswith("verify.py: error: ") and words in err
     assert sorted(os.listdir(data)) == ["One", "Two", "classes.txt", "list.txt"]
 
 

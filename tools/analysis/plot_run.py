@@ -6,8 +6,10 @@ python tools/analysis/plot_run.py WORK_DIR [--out run.png] [--title TEXT]
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
+from sce_video.utils.command import command
 from sce_video.visualization.curves import draw_run, read_online_evaluations, read_scalars
 
 
@@ -19,13 +21,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: list[str] | None = None) -> None:
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Draw; returns the exit status."""
     args = parse_args(argv)
     out = args.out or args.work_dir / "run.png"
     scalars, evaluations = read_scalars(args.work_dir), read_online_evaluations(args.work_dir)
     draw_run(scalars, evaluations, out, args.title)
     print(f"wrote {out}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

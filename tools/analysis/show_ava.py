@@ -19,11 +19,12 @@ from typing import NamedTuple
 import numpy as np
 
 from sce_video.apis.actions import load_action_model, read_moment, score_boxes
-from sce_video.datasets import VideoDecodeError, read_key_frames
+from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava_actions import Action, read_actions
 from sce_video.datasets.ava_dataset import box_iou
 from sce_video.engine.config import load_config
 from sce_video.registry import DATASETS
+from sce_video.utils.command import command
 from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip, write_image
 
 
@@ -117,14 +118,11 @@ def show(args: argparse.Namespace) -> str:
     return "\n".join([*lines, f"drawn: {args.out}"])
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Draw; returns the exit status."""
     args = parse_args(argv)
-    try:
-        print(show(args))
-    except (ValueError, OSError, VideoDecodeError) as error:
-        print(f"show_ava: {error}", file=sys.stderr)
-        return 1
+    print(show(args))
     return 0
 
 

@@ -10,6 +10,7 @@ in training, and writes a sheet: a row per view, a column per frame, titled with
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.engine.config import load_config
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
+from sce_video.utils.command import command
 from sce_video.visualization.figures import save_figure
 from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
 
@@ -77,13 +79,16 @@ def name_video(dataset: Any, index: int, label: int) -> str:
     return "/".join(path.parts[-2:]) + (f"   label {label}" if label >= 0 else "")
 
 
-def main(argv: list[str] | None = None) -> None:
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Draw; returns the exit status."""
     args = parse_args(argv)
     cfg = load_config(args.config, args.cfg_options)
     figure = draw_view_sheet(load_rows(cfg, args.num, args.seed), max_frames=args.frames)
     save_figure(figure, args.out)
     print(f"wrote {args.out}")
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

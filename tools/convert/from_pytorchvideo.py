@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.models.checkpoint_conversion import Conversion, from_pytorchvideo
+from sce_video.utils.command import command
 from sce_video.version import __version__
 
 
@@ -63,14 +64,11 @@ def convert(src: Path, dst: Path, prefix: str | None = None, add_prefix: str = "
     return conversion
 
 
+@command
 def main(argv: list[str] | None = None) -> int:
     """Convert and print a summary; returns the exit status."""
     args = parse_args(argv)
-    try:
-        conversion = convert(args.src, args.dst, args.prefix, args.add_prefix)
-    except (ValueError, FileNotFoundError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        return 1
+    conversion = convert(args.src, args.dst, args.prefix, args.add_prefix)
     print(
         f"ResNet3dSlowPath(depth={conversion.depth}, base_channels={conversion.base_channels}, "
         f"in_channels={conversion.in_channels}): {len(conversion.state_dict)} tensors "

@@ -17,6 +17,7 @@ from pathlib import Path
 
 from sce_video.data_tools.preparation.ava import prepare_ava
 from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
+from sce_video.utils.command import command
 from sce_video.data_tools.preparation.command import add_common_options
 
 
@@ -63,38 +64,32 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prepare and return the exit status: 1 after an error or, with --strict, a difference."""
+    """Prepare and return the exit status: 1 if, with --strict, a count differs."""
     args = parse_args(argv)
-    try:
-        agrees = prepare_ava(
-            AvaOptions(
-                root=args.root,
-                annotations=args.annotations,
-                detections=tuple(args.detections),
-                without_detections=args.no_detections,
-                min_score=args.min_score,
-                videos=args.videos,
-                frames=args.frames,
-                out=args.out,
-                workers=args.workers,
-                time_limit=args.time_limit,
-                check=not args.no_check,
-                keep_missing=args.keep_missing,
-                skip_frameless=args.skip_frameless,
-                unannotated=args.unannotated,
-                force=args.force,
-            )
+    agrees = prepare_ava(
+        AvaOptions(
+            root=args.root,
+            annotations=args.annotations,
+            detections=tuple(args.detections),
+            without_detections=args.no_detections,
+            min_score=args.min_score,
+            videos=args.videos,
+            frames=args.frames,
+            out=args.out,
+            workers=args.workers,
+            time_limit=args.time_limit,
+            check=not args.no_check,
+            keep_missing=args.keep_missing,
+            skip_frameless=args.skip_frameless,
+            unannotated=args.unannotated,
+            force=args.force,
         )
-    except (ValueError, OSError) as error:
-        print(f"ava: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print("ava: interrupted", file=sys.stderr)
-        return 130
+    )
     if not agrees:
         print(
-            "ava: counts differ from the published ones, see the table"
+            "ava.py: counts differ from the published ones, see the table"
             + ("" if args.strict else " (an error with --strict only)"),
             file=sys.stderr,
         )

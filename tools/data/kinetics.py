@@ -28,6 +28,7 @@ from sce_video.data_tools.preparation.kinetics import (
     read_class_list,
     read_kinetics400,
 )
+from sce_video.utils.command import command
 from sce_video.data_tools.preparation.official import OfficialLists
 
 
@@ -64,6 +65,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return args
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare and return the exit status."""
     args = parse_args(argv)

@@ -16,6 +16,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from sce_video.utils.command import command
 from sce_video.data_tools.toy_actions import CLASSES, generate_toy_actions
 
 
@@ -36,28 +37,28 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def main(argv: Sequence[str] | None = None) -> None:
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Generate; returns the exit status."""
     args = parse_args(argv)
     parts = {"train": args.train, "val": args.val, "test": args.test}
     start = time.monotonic()
-    try:
-        generate_toy_actions(
-            args.root,
-            {part: count for part, count in parts.items() if count != 0},
-            args.seed,
-            size=args.size,
-            num_frames=args.num_frames,
-            fps=args.fps,
-            workers=args.workers,
-            overwrite=args.overwrite,
-        )
-    except ValueError as error:
-        sys.exit(f"make_toy_actions: {error}")
+    generate_toy_actions(
+        args.root,
+        {part: count for part, count in parts.items() if count != 0},
+        args.seed,
+        size=args.size,
+        num_frames=args.num_frames,
+        fps=args.fps,
+        workers=args.workers,
+        overwrite=args.overwrite,
+    )
     print(
         f"{args.root}: {sum(parts.values())} videos of {len(CLASSES)} classes "
         f"({time.monotonic() - start:.0f} s)"
     )
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

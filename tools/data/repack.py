@@ -43,6 +43,7 @@ from sce_video.data_tools.repack.report import summarize
 from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS
 from sce_video.data_tools.verification import read_videos
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
 
 _SETTINGS, _OPTIONS = Settings(), Options()
@@ -210,38 +211,32 @@ def print_text(text: str) -> None:
     print(text.encode(encoding, "replace").decode(encoding))
 
 
+@command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Repack and return the exit status."""
     args = parse_args(argv)
-    try:
-        settings = read_settings(args)
-        options = Options(
-            workers=args.workers,
-            threads=args.threads,
-            timeout=args.timeout,
-            min_psnr=args.min_psnr,
-            shard=Shard.parse(args.shard),
-            force=args.force,
-        )
-        plan = read_plan(args)
-        if args.merge:
-            result = merge(plan, args.destination, settings, options)
-            if not result.complete:
-                raise ValueError(
-                    f"{result.missing} of {len(plan.items)} files are neither done nor failed "
-                    "with these options: run all shards first, with the same options"
-                )
-        else:
+    settings = read_settings(args)
+    options = Options(
+        workers=args.workers,
+        threads=args.threads,
+        timeout=args.timeout,
+        min_psnr=args.min_psnr,
+        shard=Shard.parse(args.shard),
+        force=args.force,
+    )
+    plan = read_plan(args)
+    if args.merge:
+        result = merge(plan, args.destination, settings, options)
+        if not result.complete:
+            raise ValueError(
+                f"{result.missing} of {len(plan.items)} files are neither done nor failed "
+                "with these options: run all shards first, with the same options"
+            )
+    else:
+        try:
             result = repack(plan, args.destination, settings, options, on_progress=ProgressBar())
-    except StorageError as error:
-        print(f"\nrepack: {error}; the same command resumes from here", file=sys.stderr)
-        return 2
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"repack: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nrepack: interrupted; the same command resumes from here", file=sys.stderr)
-        return 130
+        except StorageError as error:
+            raise StorageError(f"{error}; the same command resumes from here") from error
     print_text(summarize(result.report))
     if not result.complete:
         print_text(f"{result.missing} files of other shards are still to do")

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from sce_video.data_tools.preparation.command import add_common_options, run_command
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
+from sce_video.utils.command import command
 from sce_video.data_tools.preparation.ssv2 import LAYOUT, locate_ssv2, read_ssv2
 
 
@@ -27,6 +28,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
+@command
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare and return the exit status."""
     args = parse_args(argv)

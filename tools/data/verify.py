@@ -37,6 +37,7 @@ from sce_video.data_tools.verification import (
     verify_videos,
     write_table,
 )
+from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
 
 _LIMITS = Limits()
@@ -136,33 +137,27 @@ def check_args(args: argparse.Namespace) -> None:
         raise ValueError(f"--out must end in .tsv or .md, got {str(args.out)!r}")
 
 
+@command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Verify and return the exit status."""
     args = parse_args(argv)
-    try:
-        check_args(args)
-        num_classes = count_classes(args.classes)
-        videos, root, lines = read_videos(args.list, args.data_root)
-        table = args.out or default_table(args.list)
-        paths = [videos.path(index) for index in range(len(videos))]
-        with open_journal(table.with_suffix(".jsonl"), restart=args.restart) as journal:
-            facts = verify_videos(
-                paths,
-                root,
-                journal,
-                workers=args.workers,
-                timeout=args.timeout,
-                on_progress=ProgressBar(),
-            )
-        limits = Limits(args.min_frames, args.min_duration)
-        problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
-        write_table(table, problems)
-    except (ValueError, OSError, RuntimeError) as error:
-        print(f"verify: {error}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        print("\nverify: interrupted; the same command resumes from here", file=sys.stderr)
-        return 130
+    check_args(args)
+    num_classes = count_classes(args.classes)
+    videos, root, lines = read_videos(args.list, args.data_root)
+    table = args.out or default_table(args.list)
+    paths = [videos.path(index) for index in range(len(videos))]
+    with open_journal(table.with_suffix(".jsonl"), restart=args.restart) as journal:
+        facts = verify_videos(
+            paths,
+            root,
+            journal,
+            workers=args.workers,
+            timeout=args.timeout,
+            on_progress=ProgressBar(),
+        )
+    limits = Limits(args.min_frames, args.min_duration)
+    problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
+    write_table(table, problems)
     print(summarize(problems, len(videos)))
     print(f"table: {table}")
     return 1 if problems else 0

@@ -62,7 +62,7 @@ def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
 
 
 def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
-    """Read, prepare, and print errors in the input as messages.
+    """Read and prepare.
 
     Args:
         tool: Name of the command, for messages.
@@ -70,33 +70,25 @@ def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
         read: Returns the official lists and the locations of the videos.
 
     Returns:
-        The exit status: 0; 1 after an error or, with ``--strict``, if a count differs; 130 after
-        an interrupt.
+        The exit status: 1 if, with ``--strict``, a count differs, else 0.
     """
-    try:
-        official, located = read()
-        agrees = prepare(
-            official,
-            located,
-            Options(
-                root=args.root,
-                out=args.out,
-                workers=args.workers,
-                time_limit=args.time_limit,
-                check=not args.no_check,
-                keep_missing=args.keep_missing,
-                force=args.force,
-            ),
-        )
-    except (ValueError, OSError) as error:
-        print(f"{tool}: {error}", file=sys.stderr)
-        return 1
-    except KeyboardInterrupt:
-        print(f"{tool}: interrupted", file=sys.stderr)
-        return 130
+    official, located = read()
+    agrees = prepare(
+        official,
+        located,
+        Options(
+            root=args.root,
+            out=args.out,
+            workers=args.workers,
+            time_limit=args.time_limit,
+            check=not args.no_check,
+            keep_missing=args.keep_missing,
+            force=args.force,
+        ),
+    )
     if not agrees:
         print(
-            f"{tool}: counts differ from the published ones, see the table"
+            f"{tool}.py: counts differ from the published ones, see the table"
             + ("" if args.strict else " (an error with --strict only)"),
             file=sys.stderr,
         )

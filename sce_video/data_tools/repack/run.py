@@ -27,13 +27,14 @@ from sce_video.data_tools.repack.report import build_report, write_results
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.temporaries import new_token, remove_temporaries, temporary_path
 from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.utils.errors import UserError
 
 PARTS = ".repack"  # folder of the journals, locks, and reports of shards
 _MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _Progress = Callable[[int, int, bool], None]
 
 
-class StorageError(RuntimeError):
+class StorageError(UserError, RuntimeError):
     """Outputs cannot be written, because of the disk and not because of a video."""
 
 

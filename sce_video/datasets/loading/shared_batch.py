@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.utils.data import get_worker_info
 
 from sce_video.datasets.errors import message_from_worker
+from sce_video.utils.errors import UserError
 
 Shapes = tuple[tuple[int, ...], ...]
 
 
-class SharedMemoryError(RuntimeError):
+class SharedMemoryError(UserError, RuntimeError):
     """The system has no shared memory left for a batch."""
 
     def __init__(self, message: str) -> None:

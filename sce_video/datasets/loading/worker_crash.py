@@ -13,6 +13,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets.loading.shared_batch import shared_tensor
+from sce_video.utils.errors import UserError
 
 _ROWS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
 _PID = 8  # bytes of a process id
@@ -21,7 +22,7 @@ _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
-class WorkerCrashError(RuntimeError):
+class WorkerCrashError(UserError, RuntimeError):
     """A loader worker ended without a Python error: killed, or crashed inside a decoder."""
 
 

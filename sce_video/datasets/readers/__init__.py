@@ -17,6 +17,7 @@ from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.backend_choice import choose_backend, remembered_choice
 from sce_video.datasets.readers.base import VideoReader
 from sce_video.registry import READERS
+from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.imports import import_submodules
 
 import_submodules(__name__, __path__)
@@ -37,7 +38,7 @@ def check_backend(backend: str) -> None:
         raise ValueError(f"unknown backend {backend!r}: choose auto, {', '.join(known)}")
     if not backend_importable(backend):
         hint = known[backend].import_hint
-        raise ImportError(
+        raise MissingPackageError(
             f"backend {backend!r} cannot be imported here: install it, or choose 'av'"
             + (f"; {hint}" if hint else "")
         )

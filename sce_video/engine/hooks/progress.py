@@ -9,6 +9,11 @@ from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 
 from sce_video.registry import HOOKS
+from sce_video.utils.errors import UserError
+
+
+class NonFiniteLossError(UserError, FloatingPointError):
+    """The loss is infinite or NaN."""
 
 
 @HOOKS.register_module()
@@ -32,7 +37,7 @@ class LogReductionHook(Hook):
         self._nonfinite = 0
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Raise FloatingPointError after too many losses that are not finite."""
+        """Raise NonFiniteLossError after too many losses that are not finite."""
         if not outputs:
             return
         names = [name for name, value in outputs.items() if isinstance(value, torch.Tensor)]
@@ -44,7 +49,7 @@ class LogReductionHook(Hook):
         loss = outputs.get("loss", 0.0)
         self._nonfinite = 0 if math.isfinite(loss) else self._nonfinite + 1
         if self._nonfinite > self.max_nonfinite:
-            raise FloatingPointError(
+            raise NonFiniteLossError(
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
                 f"{runner.iter + 1}: lower the learning rate or train without float16"
             )

@@ -61,7 +61,8 @@ class ScheduleHook(Hook):
         """Build the schedules, whose durations may be in epochs, and log the scaled rate.
 
         Raises:
-            ValueError: the model has no such number, or a schedule is malformed.
+            ValueError: the model has no such number or refuses its values, or a schedule is
+                malformed.
         """
         accumulation = accumulative_counts(runner)
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
@@ -87,6 +88,17 @@ class ScheduleHook(Hook):
         self._model_schedules = {
             name: build_schedule(spec, steps_per_epoch) for name, spec in self.model.items()
         }
+        self._check_values(model)
+
+    def _check_values(self, model) -> None:
+        """Let the method check the first, middle and last value of each schedule."""
+        check = getattr(model, "check_settings", lambda: None)
+        for name, schedule in self._model_schedules.items():
+            before = getattr(model, name)
+            for step in (0, self._total // 2, self._total - 1):
+                setattr(model, name, schedule(step, self._total))
+                check()
+            setattr(model, name, before)
 
     def _build_lr(self, rate: float, steps_per_epoch: int):
         if self.lr is None:

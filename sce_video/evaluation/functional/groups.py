@@ -23,7 +23,10 @@ def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
         ValueError: the pattern does not have exactly one group, a path does not match, or there are
             fewer than two groups.
     """
-    compiled = re.compile(pattern)
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"group_pattern {pattern!r} is no regular expression: {error}") from None
     if compiled.groups != 1:
         raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
     found = [compiled.search(path) for path in paths]

@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from sce_video.utils.errors import MissingPackageError
+
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
 #: Rows used to train a faiss index that needs training.
@@ -217,7 +219,7 @@ def faiss_neighbours(
 
     Raises:
         ValueError: as :func:`nearest_neighbours`, or an index that faiss does not know.
-        ImportError: faiss is not installed.
+        MissingPackageError: faiss is not installed.
     """
     faiss = _import_faiss()
     _check(queries, gallery, k, query_groups, gallery_groups)
@@ -257,6 +259,6 @@ def _import_faiss() -> Any:
     try:
         return importlib.import_module("faiss")
     except ImportError as error:
-        raise ImportError(
+        raise MissingPackageError(
             f"the faiss backend needs faiss: pip install faiss-cpu ({error})"
         ) from error

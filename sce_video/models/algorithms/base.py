@@ -49,6 +49,29 @@ class SelfSupervisedModel(BaseModel):
             views: V views (N, 3, T, H, W); they may differ in T, H and W.
         """
 
+    def check_settings(self) -> None:
+        """Raise ValueError for a number out of its range.
+
+        Methods call it when they are built; a schedule calls it with the values it will set.
+        """
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warnings about data that do not suit the method; called once before training.
+
+        Args:
+            num_samples: Samples of the training set.
+            batch_size: Samples of an optimiser step, all ranks and micro-batches together.
+            num_views: V, views of a sample; None if not known before the first sample.
+
+        Raises:
+            ValueError: the method cannot be trained with such samples.
+        """
+        return []
+
+    def chance_level(self) -> float | None:
+        """The loss of a network that tells no samples apart; None if the method knows none."""
+        return None
+
     def after_optimizer_step(self) -> None:
         """Change the method's own state; called once after each real optimiser step."""
 

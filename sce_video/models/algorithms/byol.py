@@ -10,9 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.modules import TargetEncoder
+from sce_video.models.modules import TargetEncoder, check_momentum
 from sce_video.models.modules.view_pairs import (
     check_target_views,
+    check_views,
     default_target_views,
     view_pairs,
 )
@@ -41,7 +42,8 @@ class BYOL(SelfSupervisedModel):
         data_preprocessor: Config of the batched augmentation.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views.
+        ValueError: ``target_views`` are not different indices of views, or ``momentum`` is out of
+            its range.
     """
 
     def __init__(
@@ -64,11 +66,21 @@ class BYOL(SelfSupervisedModel):
         self.momentum = momentum
         self.symmetric = symmetric
         self.target_views = target_views
+        self.check_settings()
 
     def init_weights(self) -> None:
         """Initialise the online branch, then make the target its copy."""
         super().init_weights()
         self.target.copy_from(self.backbone, self.projector)
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a ``momentum`` out of its range."""
+        check_momentum(self.momentum)
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """No warnings; ValueError if the views form no pairs."""
+        check_views(num_views, self.target_views, self.symmetric)
+        return []
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """Squared distances of predictions and targets, for any number of views.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,10 +11,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses import SCETerms, sce_terms
-from sce_video.models.modules import KeyQueue, TargetEncoder
+from sce_video.models.losses import SCETerms, check_weights, sce_terms
+from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum
 from sce_video.models.modules.view_pairs import (
     check_target_views,
+    check_views,
     default_target_views,
     view_pairs,
 )
@@ -52,7 +54,8 @@ class SCE(SelfSupervisedModel):
         data_preprocessor: Config of the batched augmentation.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views.
+        ValueError: ``target_views`` are not different indices of views; a ``lambda_``, temperature
+            or ``momentum`` out of its range.
     """
 
     def __init__(
@@ -87,11 +90,32 @@ class SCE(SelfSupervisedModel):
         self.mask_positive = mask_positive
         self.symmetric = symmetric
         self.target_views = target_views
+        self.check_settings()
 
     def init_weights(self) -> None:
         """Initialise the online branch, then make the target its copy."""
         super().init_weights()
         self.target.copy_from(self.backbone, self.projector)
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a ``lambda_``, temperature or ``momentum`` out of its range."""
+        check_weights(self.lambda_, self.tau, self.tau_m)
+        check_momentum(self.momentum)
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warn of a queue that holds every sample; ValueError if the views form no pairs."""
+        check_views(num_views, self.target_views, self.symmetric)
+        size = len(self.queue.keys)
+        if size <= num_samples:
+            return []
+        return [
+            f"the queue holds {size} keys and there are {num_samples} training samples: every "
+            "sample is among its own negatives; set model.queue_size below that number"
+        ]
+
+    def chance_level(self) -> float:
+        """log(K+1): the loss, whatever its target, if query and keys are unrelated."""
+        return math.log(len(self.queue.keys) + 1)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """One step of the pseudo-code (appendix A) up to the loss, for any number of views.

@@ -1,6 +1,6 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
-from sce_video.models.losses.sce import SCETerms, sce_loss, sce_terms
+from sce_video.models.losses.sce import SCETerms, check_weights, sce_loss, sce_terms
 
-__all__ = ["SCETerms", "effective_rank", "feature_std", "sce_loss", "sce_terms"]
+__all__ = ["SCETerms", "check_weights", "effective_rank", "feature_std", "sce_loss", "sce_terms"]

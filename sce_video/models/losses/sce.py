@@ -82,7 +82,8 @@ def sce_terms(
     ``loss = lambda_*infonce + (1-lambda_)*(ressl + ceil)``. With ``False`` they are still those of
     eq. 10, and the sum differs from the loss by the share of the positive in the relations.
     """
-    _check(query, key, queue, lambda_, tau, tau_m)
+    _check_shapes(query, key, queue)
+    check_weights(lambda_, tau, tau_m)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = _full(query), _full(key.detach()), _full(queue.detach())
@@ -129,9 +130,7 @@ def _full(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def _check(
-    query: Tensor, key: Tensor, queue: Tensor, lambda_: float, tau: float, tau_m: float
-) -> None:
+def _check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
     if query.ndim != 2 or query.shape != key.shape:
         raise ValueError(
             "query and key must be (N, D) of the same shape, "
@@ -141,7 +140,11 @@ def _check(
         raise ValueError(
             f"queue must be (K, {query.shape[1]}) with K >= 1, got {tuple(queue.shape)}"
         )
+
+
+def check_weights(lambda_: float, tau: float, tau_m: float) -> None:
+    """Raise ValueError for a lambda_ outside 0..1 or a temperature not above 0."""
     if not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
-    if tau <= 0 or tau_m <= 0:
+    if not (tau > 0 and tau_m > 0):
         raise ValueError(f"temperatures must be above 0, got tau={tau}, tau_m={tau_m}")

@@ -3,6 +3,6 @@
 from sce_video.models.modules.pooling import average_pool, represent
 from sce_video.models.modules.queue import KeyQueue
 from sce_video.models.modules.roi_align import roi_align
-from sce_video.models.modules.target_encoder import TargetEncoder
+from sce_video.models.modules.target_encoder import TargetEncoder, check_momentum
 
-__all__ = ["KeyQueue", "TargetEncoder", "average_pool", "represent", "roi_align"]
+__all__ = ["KeyQueue", "TargetEncoder", "average_pool", "check_momentum", "represent", "roi_align"]

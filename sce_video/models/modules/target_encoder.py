@@ -45,8 +45,13 @@ class TargetEncoder(nn.Module):
         Raises:
             ValueError: ``momentum`` is not from 0 to 1.
         """
-        if not 0.0 <= momentum <= 1.0:
-            raise ValueError(f"momentum must be from 0 to 1, got {momentum}")
+        check_momentum(momentum)
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
         torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel launch for many tensors
+
+
+def check_momentum(momentum: float) -> None:
+    """Raise ValueError unless the momentum of a moving average is from 0 to 1."""
+    if not 0.0 <= momentum <= 1.0:
+        raise ValueError(f"momentum must be from 0 to 1, got {momentum}")

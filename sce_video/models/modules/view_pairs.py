@@ -46,6 +46,22 @@ def view_pairs(
     return [(query, key) for key in target_views for query in queries if query != key]
 
 
+def check_views(
+    num_views: int | None, target_views: Sequence[int] | None, symmetric: bool = True
+) -> None:
+    """Raise ValueError if samples of this many views cannot form pairs.
+
+    Args:
+        num_views: V, None if it is not known before the first sample.
+        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
+        symmetric: As in :func:`view_pairs`.
+    """
+    if num_views is None:
+        return
+    chosen = target_views or (range(num_views) if symmetric else (num_views - 1,))
+    view_pairs(num_views, chosen or (0,), symmetric)
+
+
 def check_target_views(target_views: Sequence[int]) -> None:
     """Raise ValueError unless these are different indices of views, at least one of them."""
     indices = list(target_views)

@@ -9,13 +9,13 @@ import torch
 from helpers.videos import numbered_frames, write_video
 from torch.utils.data import DataLoader
 
-from sce_video.apis.launch import explain
 from sce_video.datasets import SampleRequest, VideoDataset, collate_views
 from sce_video.datasets.loading.shared_batch import (
     SharedBatchBuffer,
     SharedMemoryError,
     stack_slots,
 )
+from sce_video.utils.command import explain
 
 PIPELINE = [
     {"type": "OpenVideo"},

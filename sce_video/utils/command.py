@@ -1,0 +1,94 @@
+"""What all command-line tools share: how errors are shown, and the exit status."""
+
+from __future__ import annotations
+
+import errno
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from functools import wraps
+from pathlib import Path
+
+from sce_video.utils.errors import UserError
+
+#: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
+#: work was done and has found problems in the data, 128 + n that signal n has ended it.
+ERROR = 2
+INTERRUPTED = 130
+
+Main = Callable[..., int]
+
+#: Errors of a path, also those that our functions raise with a message of their own.
+_PATH_ERRORS = (
+    FileNotFoundError,
+    FileExistsError,
+    NotADirectoryError,
+    IsADirectoryError,
+    PermissionError,
+)
+#: Errors of the system that a user can mend, even where they name no file.
+_SYSTEM_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS}
+#: These packages state wrong settings by ``assert`` and their registries by KeyError.
+_ASSERTING = ("mmengine", "mmcv", "mmaction")
+
+
+def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
+    """Decorator of a tool's ``main(argv) -> exit status``: errors become one line and a status.
+
+    The line is ``TOOL.py: error: MESSAGE`` as argparse writes it, on stderr, for errors that a user
+    can mend (:func:`explain`); all others keep their traceback.
+
+    Args:
+        main: Takes the arguments, None for those of the process.
+        interrupted: What to print after Ctrl-C; says how to continue.
+    """
+
+    def decorate(function: Main) -> Main:
+        tool = Path(function.__code__.co_filename).name
+
+        @wraps(function)
+        def run(argv: Sequence[str] | None = None) -> int:
+            try:
+                return function(argv)
+            except KeyboardInterrupt:
+                print(f"\n{tool}: {interrupted}", file=sys.stderr)
+                return INTERRUPTED
+            except Exception as error:
+                message = explain(error)
+                if message is None:
+                    raise
+                print(f"{tool}: error: {message}", file=sys.stderr)
+                return ERROR
+
+        return run
+
+    return decorate if main is None else decorate(main)
+
+
+def explain(error: BaseException) -> str | None:
+    """The message to show for an error that a user can mend; None where the traceback matters.
+
+    The type decides: wrong values, files that are missing or cannot be read or written, a full
+    disk, and every :class:`~sce_video.utils.errors.UserError`. The training loop raises what
+    happens inside a step as another type (:class:`~sce_video.engine.TrainingStepError`).
+    """
+    if isinstance(error, OSError) and not isinstance(error, UserError):
+        mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
+        mendable = mendable or error.errno in _SYSTEM_ERRORS
+        return str(error) if mendable else None
+    if isinstance(error, AssertionError | KeyError):
+        frames = traceback.extract_tb(error.__traceback__)
+        names = Path(frames[-1].filename).parts if frames else ()
+        return str(error.args[0]) if error.args and set(names) & set(_ASSERTING) else None
+    if isinstance(error, ValueError | UserError):
+        return _without_worker(str(error), type(error).__name__)
+    if type(error).__name__ == "OutOfMemoryError":  # of torch, which need not be imported here
+        return f"the GPU's memory is full ({str(error).splitlines()[0]}): lower the batch size"
+    return None
+
+
+def _without_worker(message: str, kind: str) -> str:
+    """The message of an error that torch has raised again from a loader worker's traceback."""
+    if not message.startswith(f"Caught {kind} "):
+        return message
+    return message.rpartition(f"{kind}: ")[2].strip()

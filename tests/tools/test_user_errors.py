@@ -1,0 +1,115 @@
+"""Every tool of tools/: help, and a user's mistakes as one line with one prefix and one status."""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+TOOLS = Path(__file__).resolve().parents[2] / "tools"
+ALL = sorted(str(path.relative_to(TOOLS)) for path in TOOLS.rglob("*.py"))
+#: These do their whole work without an argument.
+RUN_WITHOUT_ARGUMENTS = {"quickstart.py"}
+#: What is no mistake: videos are written to a new folder, and a report of nothing has the paper's.
+ACCEPT = {
+    "data/make_toy_actions.py": ("missing", "folder"),
+    "report.py": ("file", "folder"),
+}
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(Path(name).stem, TOOLS / name)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class _CapturedError(Exception):
+    pass
+
+
+@pytest.fixture
+def parsers(monkeypatch: pytest.MonkeyPatch):
+    """Returns the parsers of a tool, one per sub-command, with the words that lead to each."""
+
+    def capture(module: ModuleType) -> list[tuple[list[str], argparse.ArgumentParser]]:
+        found: list[argparse.ArgumentParser] = []
+
+        def stop(parser: argparse.ArgumentParser, *_: object) -> None:
+            found.append(parser)
+            raise _CapturedError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+            with pytest.raises(_CapturedError):
+                module.parse_args([])
+        (parser,) = found
+        for action in parser._actions:
+            if isinstance(action, argparse._SubParsersAction):
+                return [([name], sub) for name, sub in action.choices.items()]
+        return [([], parser)]
+
+    return capture
+
+
+def filled(parser: argparse.ArgumentParser, value: str) -> list[str]:
+    """A command line with this value for every positional and every required option."""
+    groups = [g._group_actions for g in parser._mutually_exclusive_groups if g.required]
+    chosen = [actions[-1] for actions in groups]
+    words: list[str] = []
+    for action in parser._actions:
+        needed = action.required or action in chosen
+        if (not needed and action.nargs not in ("+",)) or (not needed and action.option_strings):
+            continue
+        given = str(action.choices[0]) if action.choices else value
+        count = 2 if action.nargs == "+" else 1
+        words += [*action.option_strings[-1:], *[given] * count]
+    return words
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_help(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load(name).main(["--help"])
+    assert stop.value.code == 0
+    assert "usage: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - RUN_WITHOUT_ARGUMENTS))
+def test_without_arguments_the_usage_is_shown(name, capsys):
+    with pytest.raises(SystemExit) as stop:
+        load(name).main([])
+    assert stop.value.code == 2
+    assert "usage: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["missing", "file", "folder", "below a file"])
+@pytest.mark.parametrize("name", sorted(set(ALL) - RUN_WITHOUT_ARGUMENTS))
+def test_a_wrong_path_is_one_line(name, kind, parsers, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.argv", [str(TOOLS / name)])
+    (tmp_path / "a_file.txt").write_text("nothing of use\n")
+    (tmp_path / "a_folder").mkdir()
+    value = {
+        "missing": "no_such_path",
+        "file": "a_file.txt",
+        "folder": "a_folder",
+        "below a file": "a_file.txt/out",
+    }[kind]
+    module = load(name)
+    for lead, parser in parsers(module):
+        if kind in ACCEPT.get(name, ()):
+            continue
+        try:
+            status = module.main([*lead, *filled(parser, str(tmp_path / value))])
+        except SystemExit as stop:  # of argparse
+            status = stop.code
+        error = capsys.readouterr().err
+        assert status == 2, error
+        prefix = f"{Path(name).name}: error: "
+        assert sum(line.startswith(prefix) for line in error.splitlines()) == 1, error
+        assert "Traceback" not in error
