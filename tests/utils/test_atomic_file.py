@@ -113,7 +113,10 @@ def test_a_reader_sees_the_old_or_the_new_file(tmp_path):
 def test_appending_all_or_nothing(tmp_path):
     path = tmp_path / "log.jsonl"
     append_text(path, "first\n")
-    with file_size_limit(10), pytest.raises(WriteError, match=rf"^cannot write {path}: File too large$"):
+    with (
+        file_size_limit(10),
+        pytest.raises(WriteError, match=rf"^cannot write {path}: File too large$"),
+    ):
         append_text(path, "second\n")  # four bytes of it still fit
     assert path.read_text() == "first\n"
     append_text(path, "third \u20ac\n")
