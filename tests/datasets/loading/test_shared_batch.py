@@ -203,6 +203,6 @@ def test_too_little_shared_memory_is_reported(folder, monkeypatch):
 def test_a_file_size_limit_applies_to_shared_memory(folder):
     with (
         file_size_limit(1000),
-        pytest.raises(SharedMemoryError, match=r"File too large.*ulimit -f"),
+        pytest.raises(SharedMemoryError, match="File too large.*limit of file"),
     ):
         VideoDataset(str(folder), pipeline=PIPELINE)
