@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader
 
-from sce_video.apis.model import VideoModel
+from sce_video.apis.model import VideoModel, check_model
 from sce_video.datasets import (
     VideoDataset,
     VideoDecodeError,
@@ -123,6 +123,7 @@ def embed(
         FileNotFoundError: a file does not exist.
         VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
     """
+    check_model(model)
     options = EmbedOptions(
         num_clips=num_clips,
         num_crops=num_crops,
@@ -170,6 +171,9 @@ def embed_files(
         ``features`` (M, D), ``paths`` and ``indices`` (positions in ``paths``) of the M files that
         could be decoded, ``labels`` of -1, and ``failures``, (path, reason) of the other N - M.
     """
+    check_model(model)
+    if _is_path(paths):
+        raise TypeError(f"paths is a list of files, got {os.fspath(paths)!r}")  # type: ignore
     options = options or EmbedOptions()
     names = [os.fspath(path) for path in paths]
     rows, indices, failures = [], [], []

@@ -80,10 +80,14 @@ def load_model(
 
     Raises:
         FileNotFoundError: no such checkpoint or config.
+        TypeError: something else than a path.
         ValueError: the checkpoint is damaged, contains no config or one that is not plain data; its
             weights do not fit the backbone (another depth or width, or none); the device is not
             available.
     """
+    for name, given in (("checkpoint", checkpoint), ("config", config)):
+        if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
+            raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)
@@ -95,6 +99,15 @@ def load_model(
         advice = "" if config is not None else "; give the config file (config=)"
         raise ValueError(f"{source}: {error}{advice}") from error
     return build_model(settings, checkpoint, device, stored)
+
+
+def check_model(model: object) -> None:
+    """Raise TypeError, which says what to give, for anything but a :class:`VideoModel`."""
+    if isinstance(model, VideoModel):
+        return
+    if isinstance(model, str | Path):
+        raise TypeError(f"a model is wanted, got a path: load_model({str(model)!r})")
+    raise TypeError(f"a model of load_model() is wanted, got {type(model).__name__}")
 
 
 def build_model(

@@ -14,6 +14,7 @@ import cv2
 import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
+from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.errors import (
     FrameCountError,
     TooManyBadFilesError,
@@ -96,6 +97,8 @@ class VideoDataset(Dataset):
         self.ann_file = None if ann_file is None else self._find_list(ann_file)
         self.videos = self._list_videos(extensions)
         self.pipeline = [TRANSFORMS.build(t) if isinstance(t, dict) else t for t in pipeline]
+        sampling = [i for i, t in enumerate(self.pipeline) if _makes_views(t)]
+        self._sampling = sampling[0] if sampling else None
         self.on_error = on_error
         self.timeout = timeout
         self.max_tries = max_tries
@@ -146,11 +149,8 @@ class VideoDataset(Dataset):
     @property
     def num_views(self) -> int | None:
         """V, the views of a sample, as a step of the pipeline states it; None if none does."""
-        for name in ("num_views", "num_clips"):
-            stated = [getattr(step, name) for step in self.pipeline if hasattr(step, name)]
-            if stated:
-                return int(stated[-1])
-        return None
+        step = self.pipeline[self._sampling] if self._sampling is not None else None
+        return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
     def path(self, index: int) -> str:
         """The path of a video, with ``data_root``."""
@@ -162,6 +162,17 @@ class VideoDataset(Dataset):
         if self.ann_file is None:
             return f"{self.path(index)!r}"
         return f"{self.ann_file}, line {line_number(self.ann_file, index)}: {path!r}"
+
+    def clips(self, request: SampleRequest) -> list[ClipIndices] | None:
+        """The clips that the views of a sample show; None where no step samples clips (images).
+
+        Raises:
+            VideoDecodeError: The file cannot be opened.
+        """
+        if self._sampling is None:
+            return None
+        inputs = {**self._inputs(*request), "path": self.path(request.index)}
+        return run_pipeline(self.pipeline[: self._sampling + 1], inputs).get("clips")
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -288,3 +299,8 @@ class VideoDataset(Dataset):
             cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
             if get_worker_info() is not None:
                 cv2.setNumThreads(0)
+
+
+def _makes_views(step: Transform) -> bool:
+    """Whether a transform decides the number of views: it samples the clips, or loads an image."""
+    return hasattr(step, "num_views") or hasattr(step, "num_clips")

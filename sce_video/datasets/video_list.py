@@ -18,6 +18,9 @@ VIDEO_EXTENSIONS = (
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
 
 
+_MAX_LINE = 8192  # characters of a line; more are no path
+
+
 @dataclass(frozen=True)
 class VideoList:
     """Paths and labels in three flat arrays.
@@ -70,9 +73,14 @@ def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
         kind: What is listed, ``video`` or ``image``, for the message.
 
     Raises:
-        ValueError: No such file, no line in it, a negative label, or lines with and without a
-            label mixed; the message names file and line.
+        ValueError: No such file, no line in it, another format, a negative label, or lines with and
+            without a label mixed; the message names file and line.
     """
+    if os.path.isdir(ann_file):
+        raise ValueError(
+            f"the annotation file {ann_file!r} is a folder: give it as data_root, and "
+            f"ann_file=None, to use the {kind}s below it"
+        )
     if not os.path.isfile(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
     paths: list[str] = []
@@ -81,6 +89,8 @@ def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
+            if not paths:
+                _check_format(line, f"{ann_file}, line {number}", kind)
             path, label = _parse_line(line.strip(), f"{ann_file}, line {number}")
             if labels and (label < 0) != (labels[0] < 0):
                 raise ValueError(f"{ann_file}, line {number}: {_mixed(line.strip(), label)}")
@@ -89,6 +99,22 @@ def read_annotation_list(ann_file: str, kind: str = "video") -> VideoList:
     if not paths:
         raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
     return VideoList.from_paths(paths, labels)
+
+
+def _check_format(line: str, where: str, kind: str) -> None:
+    """Raise ValueError if a line is not ``path label``, but of a table with commas or no text."""
+    if "\0" in line or len(line) > _MAX_LINE:
+        raise ValueError(f"{where}: this is no text file; a list has 'path label' on every line")
+    fields = [field.strip() for field in line.split(",")]
+    last = fields[-1]
+    # "a.mp4,3", "a.mp4, 3", or a table as Kinetics' label,youtube_id,time_start,time_end,split.
+    if len(fields) > 1 and (last.isdecimal() or (len(fields) > 2 and "." not in last)):
+        raise ValueError(
+            f"{where}: {line.strip()!r} is a line of a table with commas; a list has 'path label' "
+            f"on every line, with a space or a tab between them, where the label is the number of "
+            f"the class from 0, or the path of a {kind} alone (for Kinetics' own tables: "
+            "tools/data/kinetics.py)"
+        )
 
 
 def _mixed(line: str, label: int) -> str:
@@ -143,6 +169,11 @@ def scan_folder(
     Raises:
         ValueError: No such folder, or no such file in it.
     """
+    if os.path.isfile(root):
+        raise ValueError(
+            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
+            "of 'path label' as ann_file"
+        )
     if not os.path.isdir(root):
         raise ValueError(f"there is no folder {root!r}")
     paths = find_files(root, extensions)

@@ -2,6 +2,7 @@
 
 from sce_video.engine.hooks import (
     BadFileHook,
+    ChanceLevelHook,
     CheckpointHook,
     LogReductionHook,
     OptimizerStepHook,
@@ -18,6 +19,7 @@ from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 __all__ = [
     "LARS",
     "BadFileHook",
+    "ChanceLevelHook",
     "CheckpointHook",
     "LocalVisBackend",
     "LogReductionHook",

@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from sce_video.utils.atomic_file import atomic_file
+from sce_video.utils.atomic_file import WriteError, atomic_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
@@ -102,9 +102,15 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
 
     Raises:
         FileNotFoundError: no such file.
+        IsADirectoryError: a folder; the message lists its checkpoints.
         ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
     """
     path = Path(path)
+    if path.is_dir():
+        found = ", ".join(sorted(file.name for file in path.glob("*.pth"))) or "none"
+        raise IsADirectoryError(
+            f"{path} is a folder; give a checkpoint in it (.pth files: {found})"
+        )
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     try:
@@ -197,6 +203,16 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
     files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
     found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
+
+
+def save_or_name_the_last(checkpoint: dict, path: Path) -> None:
+    """Write a checkpoint; a WriteError names the newest one of the folder."""
+    try:
+        save_checkpoint_file(checkpoint, path)
+    except WriteError as error:
+        found = find_checkpoints(path.parent)
+        last = f"the last checkpoint is {found[0]}" if found else "there is no earlier checkpoint"
+        raise WriteError(f"{error}; {last}") from error
 
 
 def pack_message_hub(state: dict) -> dict:

@@ -16,8 +16,6 @@ _BUILT = {
     "model": "MODELS",
     "backbone": "MODELS",
     "data_preprocessor": "MODELS",
-    "projector": "MODELS",
-    "predictor": "MODELS",
     "cls_head": "MODELS",
     "roi_head": "MODELS",
     "dataset": "DATASETS",
@@ -49,11 +47,15 @@ def unknown_type(node: dict, path: tuple[str, ...]) -> str | None:
     registry = _BUILT.get(names[-1])
     if names[:-1] == ["default_hooks"]:
         registry = "HOOKS"
+    of_a_method = registry is None and len(path) == 2 and path[0] == "model"
+    registry = "MODELS" if of_a_method else registry
     if registry is None or not isinstance(kind, str) or registered(kind):
         return None
     near = difflib.get_close_matches(
         kind.split(".")[-1], sorted(registered_names(registry)), 3, NEAR
     )
+    if of_a_method and not near:  # a method may give a type a meaning of its own
+        return None
     hint = f"did you mean {' or '.join(near)}?" if near else "is its file in custom_imports?"
     return f"nothing is registered as {kind!r}; {hint}"
 

@@ -32,14 +32,15 @@ from sce_video.engine.checkpoint import (
     load_checkpoint_file,
     pack_message_hub,
     random_states,
-    save_checkpoint_file,
+    save_or_name_the_last,
     set_random_states,
     unpack_message_hub,
 )
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
+from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.weights import load_backbone
 from sce_video.registry import RUNNERS
-from sce_video.utils.atomic_file import WriteError, write_text
+from sce_video.utils.atomic_file import write_text
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
 #: Names of the default hooks of mmengine's runner.
@@ -89,6 +90,16 @@ class VideoRunner(Runner):
                 dataloader["persistent_workers"] = False
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
+    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
+        """Build mmengine's logger; environment, config and hook table go to its file only.
+
+        Where its file cannot be written it warns once.
+        """
+        logger = super().build_logger(log_level, log_file)
+        keep_details_off_the_screen(logger)
+        warn_once_if_unwritable(logger)
+        return logger
+
     def build_model(self, model: nn.Module | dict) -> nn.Module:
         """Build the model as mmengine does; scores of a classifier become float32.
 
@@ -108,12 +119,6 @@ class VideoRunner(Runner):
             if hook is not None or name in MMENGINE_HOOKS
         }
         super().register_default_hooks(kept)
-
-    def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build the logger; where its file cannot be written it warns once."""
-        logger = super().build_logger(log_level, log_file)
-        warn_once_if_unwritable(logger)
-        return logger
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
         """Build the visualizer; by default ours with local files."""
@@ -215,7 +220,7 @@ class VideoRunner(Runner):
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-            _save_or_name_the_last(checkpoint, Path(out_dir) / filename)
+            save_or_name_the_last(checkpoint, Path(out_dir) / filename)
 
         run_on_main_rank(write)  # a failure ends all ranks
 
@@ -243,10 +248,15 @@ class VideoRunner(Runner):
                 f"{sorted(weights)[:3]}..., the model {sorted(own)[:3]}..."
             )
         missing, unexpected = model.load_state_dict(weights, strict=strict)
-        if missing or unexpected:
+        if missing:
             self.logger.warning(
-                f"{filename}: {len(missing)} weights of the model are not in the file "
-                f"{missing[:5]}, {len(unexpected)} of the file not in the model {unexpected[:5]}"
+                f"{filename}: {len(missing)} weights of the model are not in the file {missing[:5]}"
+            )
+        if unexpected:  # the heads of a pretraining, where only its backbone is used
+            parts = sorted({name.split(".")[0] for name in unexpected})
+            self.logger.info(
+                f"{filename}: {len(unexpected)} of its weights are not part of "
+                f"{type(model).__name__} and are left out ({', '.join(parts)})"
             )
         return checkpoint
 
@@ -398,16 +408,6 @@ def leave_process_group(status: int = 0) -> None:
         sys.stderr.flush()
         os._exit(status)
     torch.distributed.destroy_process_group()
-
-
-def _save_or_name_the_last(checkpoint: dict, path: Path) -> None:
-    """Write a checkpoint; a WriteError names the newest one of the folder."""
-    try:
-        save_checkpoint_file(checkpoint, path)
-    except WriteError as error:
-        found = find_checkpoints(path.parent)
-        last = f"the last checkpoint is {found[0]}" if found else "there is no earlier checkpoint"
-        raise WriteError(f"{error}; {last}") from error
 
 
 def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:

@@ -116,11 +116,14 @@ def describe_training(loop: Any) -> list[str]:
     kind = getattr(dataset, "kind", "sample")
     source = getattr(dataset, "ann_file", None) or getattr(dataset, "data_root", "")
     processes = get_world_size()
+    accumulation = loop.runner.optim_wrapper._accumulative_counts
+    batch = loader.batch_size * processes * accumulation
+    steps = loop.iters_per_epoch // accumulation
     return [
         f"{len(dataset)} {kind}s{_classes(dataset)}{f' in {source}' if source else ''}",
         f"{_device(next(unwrap_model(loop.runner.model).parameters()).device)}, "
-        f"{processes} process{'es' * (processes > 1)}; {loop.iters_per_epoch} iterations of "
-        f"{loader.batch_size} {kind}s per epoch and process, {loop.max_epochs} epochs",
+        f"{processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of {steps} steps, "
+        f"{batch} {kind}s each; all details in {loop.runner.logger.log_file}",
     ]
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
+from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.models.augmentation import ViewParameters, plan
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 
@@ -39,7 +40,7 @@ class ViewRow(NamedTuple):
 def describe_parameters(parameters: ViewParameters, sample: int) -> str:
     """Transforms applied to one sample, in order of application.
 
-    For example ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``.
+    For example ``hue +0.12, brightness x0.64, grey, blur 1.32 px, flip``; empty if there are none.
     """
     column = {"brightness": 0, "contrast": 1, "saturation": 2}
     words = []
@@ -54,7 +55,7 @@ def describe_parameters(parameters: ViewParameters, sample: int) -> str:
             words.append(f"blur {parameters.sigma[sample]:.2f} px")
         else:
             words.append(name)
-    return ", ".join(words) if words else "nothing"
+    return ", ".join(words)
 
 
 def denormalise(view: Tensor, mean: Tensor, std: Tensor) -> np.ndarray:
@@ -66,8 +67,17 @@ def denormalise(view: Tensor, mean: Tensor, std: Tensor) -> np.ndarray:
     return frames.permute(1, 2, 3, 0).cpu().numpy()
 
 
+def describe_clip(clip: ClipIndices) -> str:
+    """What the network sees instead of the frames in their order; empty for just these."""
+    words = ["RGB differences"] * (clip.partners is not None) + ["backwards"] * clip.reversed
+    return ", ".join(words)
+
+
 def view_rows(
-    preprocessor: VideoDataPreprocessor, batch: dict[str, Any], names: Sequence[str] = ()
+    preprocessor: VideoDataPreprocessor,
+    batch: dict[str, Any],
+    names: Sequence[str] = (),
+    clips: Sequence[Sequence[ClipIndices]] = (),
 ) -> list[ViewRow]:
     """Run a training batch through the preprocessor: one row per view of every sample.
 
@@ -75,6 +85,8 @@ def view_rows(
         preprocessor: Augments the views; the parameters it draws become the titles.
         batch: A collated batch with ``seed``.
         names: Heading of each sample, for example the file name.
+        clips: The clip of each view of each sample: RGB differences and clips that play backwards
+            are named in the titles.
 
     Raises:
         ValueError: The batch has no seeds, or the number of names is not that of the samples.
@@ -84,14 +96,16 @@ def view_rows(
     N, V = len(batch["seed"]), len(batch["inputs"])
     if names and len(names) != N:
         raise ValueError(f"{len(names)} names for {N} samples")
-    views = preprocessor(batch, training=True)["inputs"]
+    views = preprocessor.prepare_views(batch, training=True)
     parameters = preprocessor.draw(N, V, batch["seed"]) if preprocessor.views else None
     rows = []
     for i in range(N):
         for v in range(V):
-            applied = describe_parameters(parameters[v], i) if parameters else "nothing"
+            done = [describe_clip(clips[i][v]) if clips else ""]
+            done.append(describe_parameters(parameters[v], i) if parameters else "")
             frames = denormalise(views[v][i], preprocessor.mean, preprocessor.std)
             heading = names[i] if names and v == 0 else ""
+            applied = ", ".join(filter(None, done)) or "nothing"
             rows.append(ViewRow(frames, f"view {v}: {applied}", heading))
     return rows
 

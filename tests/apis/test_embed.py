@@ -152,6 +152,19 @@ def test_segment_sampling_covers_the_whole_video(segment_model, videos):
     assert embed_files(segment_model, paths).num_views == 1
 
 
+@pytest.mark.parametrize("function", [embed, embed_files])
+def test_a_path_where_a_model_is_wanted_is_told_what_to_give(function):
+    with pytest.raises(TypeError, match=r"a model is wanted, got a path: load_model\('a\.pth'\)"):
+        function("a.pth", ["a.mp4"])
+    with pytest.raises(TypeError, match=r"a model of load_model\(\) is wanted, got Linear"):
+        function(torch.nn.Linear(1, 1), ["a.mp4"])
+
+
+def test_one_path_where_a_list_is_wanted(model):
+    with pytest.raises(TypeError, match=r"paths is a list of files, got 'a\.mp4'"):
+        embed_files(model, "a.mp4")
+
+
 def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
     together = embed(model, paths)

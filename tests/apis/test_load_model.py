@@ -125,6 +125,16 @@ def test_missing_and_damaged_files(tmp_path):
         load_model(save_tiny(tmp_path / "tiny.pth"), tmp_path / "no.py")
 
 
+def test_what_is_no_checkpoint_path_is_told_what_to_give(tmp_path):
+    save_tiny(tmp_path / "tiny.pth")
+    with pytest.raises(IsADirectoryError, match=r"is a folder; .*tiny\.pth"):
+        load_model(tmp_path)
+    with pytest.raises(TypeError, match="checkpoint is the path of a file, got int"):
+        load_model(5)
+    with pytest.raises(TypeError, match="config is the path of a file, got dict"):
+        load_model(tmp_path / "tiny.pth", {})
+
+
 def test_an_unavailable_device(tmp_path):
     path = save_tiny(tmp_path / "tiny.pth")
     for device in ("nonsense", "cuda:99"):

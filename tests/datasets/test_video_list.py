@@ -118,3 +118,40 @@ def test_paths_and_labels_are_stored_as_arrays():
     )
     assert videos.blob.nbytes == sum(map(len, paths))
     assert [videos.path(i) for i in (0, 1, 999)] == [paths[0], paths[1], paths[999]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a.mp4,3\nb.mp4,4\n",
+        "a.mp4, 3\n",
+        "label,youtube_id,time_start,time_end,split\nabseiling,0347ZoDXyP0,95,105,val\n",
+        "abseiling,0347ZoDXyP0,95,105,val\n",
+    ],
+)
+def test_a_table_with_commas_is_refused_with_what_to_give(tmp_path, text):
+    path = tmp_path / "train.csv"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"train\.csv, line 1: .* table with commas") as error:
+        read_annotation_list(str(path))
+    assert "'path label'" in str(error.value) and "tools/data/kinetics.py" in str(error.value)
+
+
+def test_paths_with_commas_are_read(tmp_path):
+    path = tmp_path / "train.txt"
+    path.write_text("one, two/a.mp4 3\nb,1.mp4 4\n")
+    videos = read_annotation_list(str(path))
+    assert [videos.path(i) for i in range(2)] == ["one, two/a.mp4", "b,1.mp4"]
+    path.write_text("one, two, three.mp4\n")
+    assert read_annotation_list(str(path)).path(0) == "one, two, three.mp4"
+
+
+def test_a_binary_file_a_folder_and_a_file_in_the_wrong_place(tmp_path):
+    video = tmp_path / "clip.mp4"
+    video.write_bytes(b"\0\0\0\x20ftypisom" * 10)
+    with pytest.raises(ValueError, match=r"clip\.mp4, line 1: this is no text file"):
+        read_annotation_list(str(video))
+    with pytest.raises(ValueError, match="is a folder: give it as data_root, and ann_file=None"):
+        read_annotation_list(str(tmp_path))
+    with pytest.raises(ValueError, match="is a folder of videos, got the file .* as ann_file"):
+        scan_folder(str(video))

@@ -95,6 +95,7 @@ def test_the_loaders_of_galleries_are_checked_too(checked, key, near):
         ("train_dataloader.dataset.type=VideoDatset", "did you mean VideoDataset"),
         ("train_dataloader.dataset.pipeline.RandomClips.type=RandmClips", "did you mean RandomC"),
         ("default_hooks.logger.type=LogerHook", "default_hooks.logger.type: .*LoggerHook"),
+        ("model.projector.type=MLPP", "model.projector.type: .* did you mean MLP"),
         ("train_cfg.type=Qqqq", "train_cfg.type: .* is its file in custom_imports"),
         ("model.queue_size=1.5", "model.queue_size: give a whole number, got 1.5"),
         ("model.queue_size=[1]", r"model.queue_size: give a whole number, got \[1\]"),

@@ -149,5 +149,5 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
     ):
         status = tool.main(arguments)
         error = capsys.readouterr().err
-        assert status == (1 if message else 0)
+        assert status == (2 if message else 0)
         assert (message or "") in error

@@ -219,8 +219,8 @@ def test_a_list_that_differs_is_kept_unless_forced(run, roots):
 @pytest.mark.parametrize("name", NAMES)
 def test_strict(name, run, roots):
     status, out, err = run(name, "--strict")
-    assert status == 2
-    assert f"{name}: counts differ from the published ones, see the table\n" in err
+    assert status == 1
+    assert f"{name}.py: counts differ from the published ones, see the table\n" in err
     assert "differs" in out
     assert (roots / name / LISTS[name][0]).is_file()  # the lists are written nevertheless
 
@@ -236,7 +236,7 @@ def test_strict_with_the_published_counts(run, roots, monkeypatch):
     assert "differ" not in out + err
     (roots / "ssv2/20bn-something-something-v2/78687.webm").unlink()
     status, out, _ = run("ssv2", "--strict", "--force")
-    assert status == 2
+    assert status == 1
     assert _cells(out, "train") == ["16", "15", "1", "0", "16", "differs"]
     assert _cells(out, "val") == ["8", "8", "0", "0", "8", "ok"]
 
@@ -382,7 +382,7 @@ def test_an_empty_root_shows_the_official_layout(name, exists, tools, tmp_path, 
         root.mkdir()
     assert tools[name].main([str(root)]) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"{name}: no ")
+    assert err.startswith(f"{name}.py: error: no ")
     assert "must hold the unpacked official downloads" in err
     assert {
         "ucf101": "UCF-101/ApplyEyeMakeup/v_",
@@ -506,7 +506,7 @@ def test_bad_input_names_file_and_place(case, run, roots):
     spoil(roots / name)
     status, _, err = run(name)
     assert status == 2
-    assert err.splitlines()[-1].startswith(f"{name}: ")
+    assert err.splitlines()[-1].startswith(f"{name}.py: error: ")
     assert message in err
     assert not list((roots / name).glob("*.txt"))
 

@@ -36,10 +36,11 @@ def test_the_description_lists_the_transforms_in_order() -> None:
     parameters = draw_parameters(named_view("strong-gamma", 1.0), range(200), view=0)
     names = ("brightness", "contrast", "saturation", "hue")
     for i in range(200):
-        words = [part.split()[0] for part in describe_parameters(parameters, i).split(", ")]
+        parts = describe_parameters(parameters, i).split(", ")
+        words = [part.split()[0] for part in parts if part]
         want = [names[part] for part in parameters.order[i]] if parameters.jitter[i] else []
         want += [n for n in ("grey", "blur", "solarise", "flip") if getattr(parameters, n)[i]]
-        assert words == (want or ["nothing"])
+        assert words == want
 
 
 def test_the_description_has_the_values() -> None:

@@ -87,6 +87,19 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
             ValueError: A view is not a uint8 tensor (N, T, H, W, 3), or in training the batch has
                 another number of views than ``views``.
         """
+        views = self.prepare_views(data, training)
+        samples = {key: data[key] for key in ("label", "index") if key in data}
+        return dict(inputs=views, data_samples=self.cast_data(samples))
+
+    @torch.no_grad()
+    def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:
+        """The views alone, in the same format for every sub-class.
+
+        Args and errors: as of :meth:`forward`.
+
+        Returns:
+            V float32 tensors (N, 3, T, H, W).
+        """
         clips = data["inputs"]
         for number, clip in enumerate(clips):
             if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
@@ -98,9 +111,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         if training and self.views and clips:  # a batch of skipped samples has no view at all
             parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
         with torch.autocast(self.device.type, enabled=False):
-            views = [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
-        samples = {key: data[key] for key in ("label", "index") if key in data}
-        return dict(inputs=views, data_samples=self.cast_data(samples))
+            return [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
 
     @torch.no_grad()
     def normalise(self, clip: Tensor) -> Tensor:

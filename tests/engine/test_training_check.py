@@ -1,0 +1,161 @@
+"""Before the first step: what is refused, what is warned of, what is said first."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from pathlib import Path
+
+import pytest
+import torch
+from helpers.training import make_videos, small_config, train
+
+from sce_video.engine import ChanceLevelHook
+from sce_video.models.algorithms import BYOL, SCE
+from sce_video.registry import LOOPS, MODELS
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), 12)
+
+
+@pytest.fixture
+def tried(videos, tmp_path):
+    """Trains one epoch with changes of the small config; returns the runner and the log's file."""
+
+    def run(**changes):
+        changes = {"train_cfg__max_epochs": 1, "default_hooks__checkpoint": None, **changes}
+        folder = Path(tempfile.mkdtemp(dir=tmp_path))
+        runner, _ = train(small_config(videos, folder, **changes))
+        return runner, next(folder.rglob("*.log")).read_text()
+
+    return run
+
+
+STEP = "train_dataloader__dataset__pipeline__1"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"model__lambda_": 2}, "lambda_ must be from 0 to 1, got 2"),
+        ({"model__tau": 0}, "temperatures must be above 0, got tau=0"),
+        ({"model__tau_m": math.nan}, "temperatures must be above 0"),
+        ({"model__momentum": 1.5}, "momentum must be from 0 to 1, got 1.5"),
+        ({"model__target_views": [0, 5]}, r"target_views \[0, 5\] must be below the number of"),
+        ({f"{STEP}__num_views": 3}, "makes 3 views of a sample .* augments 2"),
+        (
+            {
+                f"{STEP}__num_views": 1,
+                "model__data_preprocessor": {"type": "VideoDataPreprocessor"},
+            },
+            "pairs need at least two views, got 1",
+        ),
+        ({"train_dataloader__batch_size": 1}, "batch_size=1: BN of the MLP heads"),
+        (
+            {"train_dataloader__batch_size": 11, "train_dataloader__drop_last": False},
+            "last batch of 12 samples in batches of 11 has one sample",
+        ),
+        ({"train_dataloader__batch_size": 13}, "12 training samples do not fill one step"),
+        ({"train_cfg__max_epochs": 0}, "max_epochs must be a whole number of at least 1, got 0"),
+        ({"compile": "yes"}, "compile is True, False or a dict"),
+        ({"compile": {"mode": "fast"}}, "Unrecognized mode=fast"),
+        (
+            {"custom_hooks__0__model__momentum__start": 2},
+            "momentum must be from 0 to 1, got 2",
+        ),
+        ({"custom_hooks__0__lr__warmup_epochs": -1}, "warmup_epochs must not be negative"),
+        ({"log_processor__window_size": 0}, "window_size must be at least 1, got 0"),
+        ({"train_dataloader__dataset__max_tries": -1}, "max_tries must not be negative, got -1"),
+    ],
+)
+def test_a_setting_that_would_fail_in_a_step_is_refused_before(
+    tried, monkeypatch, changes, message
+):
+    monkeypatch.setattr(SCE, "loss", lambda *_: pytest.fail("a step was run"))
+    with pytest.raises(ValueError, match=message):
+        tried(**changes)
+
+
+def test_a_loop_refuses_fractions():
+    with pytest.raises(ValueError, match=r"max_epochs must be a whole number .* got 1\.5"):
+        LOOPS.build(dict(type="ResumableTrainLoop", runner=None, dataloader=None, max_epochs=1.5))
+
+
+# -- what is said and warned of ------------------------------------------------------------------
+
+
+def test_the_log_begins_with_data_device_and_steps(tried, capsys, videos):
+    _, log = tried()
+    shown = capsys.readouterr().out.splitlines()
+    assert f"12 videos of 2 classes in {videos}" in shown[0]
+    assert "CPU, 1 process; 1 epochs of 3 steps, 4 videos each; all details in" in shown[1]
+    text = "\n".join(shown)
+    for detail in ("System environment", "optim_wrapper", "Hooks will be executed"):
+        assert detail in log and detail not in text
+    assert "Exp name" not in text and "FileClient" not in text
+    assert len(shown) < 15 and "Epoch(train) [1][3/3]" in text
+
+
+def test_data_that_do_not_suit_the_method_are_warned_of(tried):
+    _, log = tried(model__queue_size=13, train_dataloader__batch_size=8)
+    first_step = log.index("Epoch(train)")
+    for warning in (
+        "the queue holds 13 keys and there are 12 training samples",
+        "4 of 12 samples are left out of every epoch",
+        "the whole training has 1 optimiser steps",
+    ):
+        assert 0 < log.find(f"WARNING - {warning}") < first_step
+    _, log = tried(model__queue_size=12)
+    assert "the queue holds" not in log and "left out" not in log
+
+
+@pytest.mark.parametrize(("loss", "warned"), [(1.0, True), (0.5, False)])
+def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch, loss, warned):
+    def fixed(self, views):
+        one = sum(p.sum() for p in self.backbone.parameters()) * 0
+        return {"loss": one + loss * self.chance_level()}
+
+    monkeypatch.setattr(SCE, "loss", fixed)
+    _, log = tried(train_cfg__max_epochs=2)
+    for done in (2, 6):  # a quarter of the training, its end
+        assert (
+            f"after {done} of 6 iterations the loss is {math.log(21):.3f}, not" in log
+        ) == warned
+    assert log.count("not below chance level") == 2 * warned
+
+
+def test_methods_state_their_chance_level():
+    small = dict(type="MLP", hidden_channels=8, num_layers=1)
+    parts = dict(
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=2),
+        projector=dict(**small, out_channels=8, norm_output=True),
+    )
+    sce = MODELS.build(dict(type="SCE", **parts, queue_size=50, tau=1e6, tau_m=0.1))
+    assert sce.chance_level() == pytest.approx(math.log(51))
+    views = [torch.randn(4, 3, 2, 16, 16) for _ in range(2)]
+    assert float(sce.loss(views)["loss"].detach()) == pytest.approx(math.log(51), abs=1e-4)
+    byol = MODELS.build(dict(type="BYOL", **parts, predictor=dict(**small, norm_output=False)))
+    assert isinstance(byol, BYOL) and byol.chance_level() is None
+
+
+@pytest.mark.parametrize("wrong", [dict(share=2), dict(margin=-1), dict(window=0)])
+def test_the_hook_refuses_wrong_numbers(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        ChanceLevelHook(**wrong)
+
+
+def test_weights_that_are_not_used_are_no_warning(tried, tmp_path):
+    runner, _ = tried()
+    path, log_file = tmp_path / "more.pth", Path(runner.logger.log_file)
+    weights = runner.model.state_dict()
+    torch.save({"state_dict": {**weights, "head.weight": torch.zeros(1)}}, path)
+    runner.load_checkpoint(str(path))
+    log = log_file.read_text().splitlines()[-1]
+    assert "INFO" in log and "1 of its weights are not part of SCE and are left out (head)" in log
+    weights.popitem()
+    torch.save({"state_dict": weights}, path)
+    runner.load_checkpoint(str(path))
+    log = log_file.read_text().splitlines()[-1]
+    assert "WARNING" in log and "1 weights of the model are not in the file" in log

@@ -1,0 +1,81 @@
+"""Tools: one prefix and one exit status, and which errors keep their traceback."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+import torch
+from mmengine.registry import Registry
+from torch.utils.data import DataLoader, Dataset
+
+from sce_video.utils.command import ERROR, INTERRUPTED, command, explain
+from sce_video.utils.errors import MissingPackageError, UserError
+
+
+def failing(error: BaseException, **options):
+    @command(**options)
+    def main(argv=None):
+        raise error
+
+    return main
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("tau is 0"),
+        FileNotFoundError("no file a"),
+        OSError(errno.EROFS, "Read-only file system"),
+        OSError(errno.EIO, "Input/output error", "a.mp4"),
+        UserError("three of four files"),
+        MissingPackageError("pip install faiss-cpu"),
+    ],
+)
+def test_an_error_of_a_user_is_one_line(error, capsys):
+    assert failing(error)([]) == ERROR == 2
+    assert capsys.readouterr().err == f"test_command.py: error: {error}\n"
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), RuntimeError("a"), ImportError("a"), OSError(5)])
+def test_other_errors_are_raised(error):
+    with pytest.raises(type(error)):
+        failing(error)([])
+
+
+def test_an_interrupt_says_how_to_continue(capsys):
+    assert failing(KeyboardInterrupt(), interrupted="stopped; run it again")([]) == INTERRUPTED
+    assert capsys.readouterr().err == "\ntest_command.py: stopped; run it again\n"
+
+
+def test_a_status_and_arguments_are_passed_through():
+    assert command(lambda argv: len(argv))(["a", "b", "c"]) == 3
+
+
+def test_what_mmengine_refuses_is_explained():
+    with pytest.raises(KeyError) as raised:
+        Registry("thing").build(dict(type="Nothing"))
+    assert "Nothing is not in the" in explain(raised.value)
+    with pytest.raises(AssertionError) as own:
+        raise AssertionError("of our own")
+    assert explain(own.value) is None
+
+
+class _Refusing(Dataset):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, index):
+        raise ValueError("a crop of 9 does not fit")
+
+
+def test_an_error_in_a_loader_worker_is_one_line():
+    with pytest.raises(ValueError) as raised:
+        list(DataLoader(_Refusing(), num_workers=1))
+    assert "Traceback" in str(raised.value)
+    assert explain(raised.value) == "a crop of 9 does not fit"
+
+
+def test_a_full_gpu_is_explained():
+    message = explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore"))
+    assert "CUDA out of memory. Tried to allocate 2 GiB" in message and "batch" in message
