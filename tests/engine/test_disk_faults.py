@@ -8,10 +8,9 @@ import threading
 import zipfile
 
 import mmengine.hooks
-import numpy as np
 import pytest
 import torch
-from helpers.disk_faults import contents, file_size_limit
+from helpers.disk_faults import contents, damage, file_size_limit
 from helpers.training import Recorder, make_videos, small_config, train
 from mmengine.hooks import Hook
 
@@ -179,18 +178,6 @@ def test_the_best_checkpoint_is_kept_until_the_better_one_is_written(tmp_path, s
     with pytest.raises(WriteError):
         hook._save_checkpoint(runner)
     assert files() == kept
-
-
-def damage(path):
-    """Flip one bit in the middle of the largest tensor; returns the record's name."""
-    with zipfile.ZipFile(path) as archive:
-        record = max(archive.infolist(), key=lambda info: info.file_size)
-        header = record.header_offset
-    content = bytearray(path.read_bytes())
-    name_length, extra_length = np.frombuffer(content[header + 26 : header + 30], "<u2").tolist()
-    content[header + 30 + name_length + extra_length + record.file_size // 2] ^= 8
-    path.write_bytes(content)
-    return record.filename
 
 
 @pytest.fixture(scope="module")

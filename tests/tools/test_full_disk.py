@@ -10,7 +10,7 @@ import stat
 import pytest
 import torch
 from helpers import official_trees
-from helpers.disk_faults import contents
+from helpers.disk_faults import contents, damage
 from helpers.recognition import FINETUNE, RETRIEVAL, small_options
 from helpers.results_files import K400, results, write
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
@@ -183,3 +183,24 @@ def test_one_line_and_nothing_half_written(
     left = [path.rpartition("/")[2] for path in contents(tmp_path)]
     assert name not in left and not [file for file in left if file.endswith(".part")]
     assert contents(data) == before
+
+
+def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_path, capsys):
+    damaged = tmp_path / "tiny.pth"
+    damaged.write_bytes((data / "tiny.pth").read_bytes())
+    record = damage(damaged)
+    recipe = ["--cfg-options", *small_options(split_videos)]
+    work_dir = ["--work-dir", tmp_path / "w"]
+    for tool, words in (
+        ("search", ["index", data / "videos", "--checkpoint", damaged, "--out", tmp_path / "i"]),
+        ("test", [FINETUNE, damaged, *work_dir, *recipe]),
+        ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
+        ("extract_features", [RETRIEVAL, damaged, "--out", tmp_path / "f.npz"]),
+        ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
+    ):
+        if tool == "extract_features":
+            words += extraction(split_videos)
+        assert load(tool).main([str(word) for word in words]) == 2, tool
+        last = capsys.readouterr().err.strip().splitlines()[-1]
+        assert f"error: {damaged} is not a readable checkpoint: it is damaged: bits of" in last
+        assert record in last
