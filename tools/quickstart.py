@@ -22,6 +22,7 @@ from typing import NamedTuple
 
 from sce_video.data_tools.toy_actions import generate_toy_actions
 from sce_video.engine.config import load_config
+from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 from sce_video.utils.errors import UserError
 
@@ -131,7 +132,7 @@ def quickstart(
     }
     results["seconds"] = round(time.monotonic() - start, 1)
     out = work_dir / "results.json"
-    out.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+    write_json(out, results)
     title = f"toy actions, {part} part, {size.train} videos, {epochs} epochs (percent)"
     print(f"\n{table(results, title)}\n{results['seconds']:.0f} s; written to {out}")
     return results

@@ -27,6 +27,7 @@ from sce_video.apis.search import (
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
+from sce_video.visualization.figures import save_figure
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
 
 _SHOWN_FAILURES = 20
@@ -212,8 +213,7 @@ def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[
         write_gallery(page, query, results, note)
         print(_printable(f"gallery: {page}"))
     if args.png is not None:
-        Path(args.png).parent.mkdir(parents=True, exist_ok=True)
-        draw_gallery(query, results, note).savefig(args.png)
+        save_figure(draw_gallery(query, results, note), args.png)
         print(_printable(f"image: {args.png}"))
 
 

@@ -11,6 +11,8 @@ from typing import Any, TextIO
 
 from filelock import lock_descriptor
 
+from sce_video.utils.atomic_file import append_all_or_nothing
+
 
 @dataclass(frozen=True)
 class JournalFormat:
@@ -120,7 +122,11 @@ class Journal:
                 self.entries[entry["path"]] = entry
 
     def add(self, entry: dict[str, Any]) -> None:
-        """Append an entry, which has a ``path``, and pass it to the operating system."""
+        """Append an entry, which has a ``path``, and pass it to the operating system.
+
+        Raises:
+            WriteError: nothing was appended.
+        """
         if self.folder is not None:
             entry = {**entry, "time": time.time()}
         self.entries[entry["path"]] = entry
@@ -129,8 +135,7 @@ class Journal:
     def _write(self, entry: dict[str, Any]) -> None:
         if self._file is None:
             raise RuntimeError("this journal was opened to be read")
-        self._file.write(json.dumps(entry) + "\n")
-        self._file.flush()
+        append_all_or_nothing(self._file.fileno(), json.dumps(entry) + "\n", self._file.name)
 
     def close(self) -> None:
         """Release the file and its lock."""

@@ -10,9 +10,9 @@ are muted: with bright random colours a network matches two views by colour alon
 
 from __future__ import annotations
 
+import io
 import json
 import math
-import os
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,6 +20,8 @@ from typing import Any, NamedTuple
 
 import av
 import numpy as np
+
+from sce_video.utils.atomic_file import write_bytes, write_text
 
 WHATS = ("stripes", "checks", "rings")
 HOWS = ("bounce", "circle", "shake", "pulse")
@@ -242,18 +244,17 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 
 def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
     """Encode (T, H, W, 3) to h264 atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_suffix(".part")
+    encoded = io.BytesIO()
     # All frames are key frames: reading four of sixty decodes four. One thread: reproducible bytes.
     options = {"crf": "18", "preset": "ultrafast", "tune": "fastdecode", "g": "1", "threads": "1"}
-    with av.open(str(unfinished), "w", format="mp4") as container:
+    with av.open(encoded, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
-    os.replace(unfinished, path)
+    write_bytes(path, encoded.getvalue())
 
 
 def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
@@ -280,8 +281,7 @@ def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
         raise ValueError(
             f"{root} is not empty and does not hold toy actions: choose another folder"
         )
-    root.mkdir(parents=True, exist_ok=True)
-    manifest.write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+    write_text(manifest, json.dumps(parameters, indent=1) + "\n")
 
 
 def _changes(found: dict[str, Any], parameters: dict[str, Any]) -> list[str]:

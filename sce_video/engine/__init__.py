@@ -3,12 +3,14 @@
 from sce_video.engine.hooks import (
     BadFileHook,
     ChanceLevelHook,
+    CheckpointHook,
     LogReductionHook,
     OptimizerStepHook,
     ProgressHook,
     ScheduleHook,
 )
 from sce_video.engine.log_processor import MeanLogProcessor
+from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
 from sce_video.engine.runner import VideoRunner
@@ -18,6 +20,8 @@ __all__ = [
     "LARS",
     "BadFileHook",
     "ChanceLevelHook",
+    "CheckpointHook",
+    "LocalVisBackend",
     "LogReductionHook",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
@@ -26,6 +30,8 @@ __all__ = [
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",
+    "TensorboardVisBackend",
     "TrainingStepError",
     "VideoRunner",
+    "Visualizer",
 ]

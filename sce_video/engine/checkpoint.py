@@ -14,6 +14,7 @@ import hashlib
 import pickle
 import random
 import re
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,11 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from sce_video.utils.atomic_file import atomic_file
+from sce_video.utils.atomic_file import WriteError, atomic_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 
+#: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
+_FOLDER = 0x10
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
@@ -90,6 +93,9 @@ def _checked_leaf(value: Any) -> Any:
 def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     """The content of a checkpoint, read without running code that it may contain.
 
+    torch does not compare what it reads with the checksums that it has written, so they are
+    compared here first. Files of torch < 1.6 have none: only a truncated one is noticed.
+
     Args:
         path: A local file.
         map_location: As in :func:`torch.load`.
@@ -97,7 +103,7 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     Raises:
         FileNotFoundError: no such file.
         IsADirectoryError: a folder; the message lists its checkpoints.
-        ValueError: the file is damaged, or holds other objects than plain data.
+        ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
     """
     path = Path(path)
     if path.is_dir():
@@ -107,10 +113,8 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         )
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
-    with open(path, "rb") as file:
-        if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or a pickle of torch < 1.6
-            raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
+        _check_records(path)
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
         checkpoint = convert(checkpoint, _checked_leaf)
@@ -123,11 +127,35 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         ) from None
     except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
         raise ValueError(
-            f"{path} is not a readable checkpoint: {error or type(error).__name__}"
+            f"{path} is not a readable checkpoint: {str(error) or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
+
+
+def _check_records(path: Path) -> None:
+    """Raise ValueError if the file is truncated or a record differs from its stored CRC-32.
+
+    It reads the file once more than torch.load does, which for 400 MB in the page cache takes 0.1 s
+    beside torch.load's 0.2 s.
+    """
+    with open(path, "rb") as file:
+        start = file.read(2)
+        if start[:1] == b"\x80":  # a pickle of torch < 1.6, which has no checksums
+            return
+        if start != b"PK":
+            raise ValueError("it is no file of torch.save")
+        if not zipfile.is_zipfile(file):
+            raise ValueError("it is truncated")
+        with zipfile.ZipFile(file) as archive:
+            records = archive.infolist()
+            # torch reads nothing into the memory of a record that is marked as a folder.
+            damaged = next((r.filename for r in records if r.external_attr & _FOLDER), None)
+            if damaged is None and any(r.CRC for r in records):  # torch can be told to store none
+                damaged = archive.testzip()
+    if damaged is not None:
+        raise ValueError(f"it is damaged: bits of its record {damaged} have changed")
 
 
 def file_sha256(path: str | Path) -> str:
@@ -158,16 +186,36 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
 
 
 def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
-    """Write a checkpoint atomically: ``path`` is either the old file or the complete new one."""
+    """Write a checkpoint atomically: ``path`` is either the old file or the complete new one.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
     with atomic_file(path) as unfinished:
         with open(unfinished, "wb") as file:  # given a path, torch stores its name in the file
-            torch.save(checkpoint, file)
+            try:
+                torch.save(checkpoint, file)
+            except RuntimeError as error:  # while torch ends the archive after a failed write
+                if isinstance(error.__context__, OSError):
+                    raise error.__context__ from None
+                raise
 
 
 def find_checkpoints(work_dir: str | Path) -> list[Path]:
     """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
-    found = [p for p in Path(work_dir).glob("*.pth") if _CHECKPOINT_NAME.fullmatch(p.name)]
+    files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
+    found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
+
+
+def save_or_name_the_last(checkpoint: dict, path: Path) -> None:
+    """Write a checkpoint; a WriteError names the newest one of the folder."""
+    try:
+        save_checkpoint_file(checkpoint, path)
+    except WriteError as error:
+        found = find_checkpoints(path.parent)
+        last = f"the last checkpoint is {found[0]}" if found else "there is no earlier checkpoint"
+        raise WriteError(f"{error}; {last}") from error
 
 
 def pack_message_hub(state: dict) -> dict:

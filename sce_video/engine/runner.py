@@ -18,7 +18,7 @@ from mmengine.dist import (
     all_gather_object,
     get_rank,
     is_distributed,
-    is_main_process,
+    master_only,
 )
 from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
@@ -34,14 +34,16 @@ from sce_video.engine.checkpoint import (
     load_checkpoint_file,
     pack_message_hub,
     random_states,
-    save_checkpoint_file,
+    save_or_name_the_last,
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
 from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.training_record import record_selection, record_training
 from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
+from sce_video.utils.atomic_file import write_text
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 
 #: Names of the default hooks of mmengine's runner.
@@ -93,9 +95,13 @@ class VideoRunner(Runner):
         return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
-        """Build mmengine's logger; environment, config and hook table go to its file only."""
+        """Build mmengine's logger; environment, config and hook table go to its file only.
+
+        Where its file cannot be written it warns once.
+        """
         logger = super().build_logger(log_level, log_file)
         keep_details_off_the_screen(logger)
+        warn_once_if_unwritable(logger)
         return logger
 
     def build_model(self, model: nn.Module | dict) -> nn.Module:
@@ -117,6 +123,17 @@ class VideoRunner(Runner):
             if hook is not None or name in MMENGINE_HOOKS
         }
         super().register_default_hooks(kept)
+
+    def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
+        """Build the visualizer; by default ours with local files."""
+        default = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}]}
+        return super().build_visualizer(visualizer or default)
+
+    @master_only
+    def dump_config(self) -> None:
+        """Write the config to the work dir, atomically."""
+        name = Path(self.cfg.filename or f"{self.timestamp}.py").name
+        write_text(Path(self.work_dir) / name, self._cfg_text)
 
     def setup_env(self, env_cfg: dict) -> None:
         """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
@@ -172,6 +189,7 @@ class VideoRunner(Runner):
 
         Raises:
             ValueError: a storage backend other than local files is requested.
+            WriteError: it cannot be written; names the newest checkpoint. On all ranks.
         """
         if file_client_args is not None or backend_args is not None:
             raise ValueError("checkpoints are written to local files only: drop backend_args")
@@ -197,20 +215,22 @@ class VideoRunner(Runner):
             meta["classes"] = list(metainfo["classes"])
         if self.cfg.get("benchmark") is not None:
             meta["benchmark"] = self.cfg.benchmark.to_dict()
-        if not is_main_process():
-            return
-        model = unwrap_model(self.model)
-        checkpoint: dict[str, Any] = {
-            "meta": meta,
-            "state_dict": weights_to_cpu(model.state_dict()),
-            "message_hub": pack_message_hub(self.message_hub.state_dict()),
-        }
-        if save_optimizer:
-            checkpoint["optimizer"] = _to_cpu(self.optim_wrapper.state_dict())
-        if save_param_scheduler and self.param_schedulers:
-            checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
-        self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-        save_checkpoint_file(checkpoint, Path(out_dir) / filename)
+
+        def write() -> None:
+            model = unwrap_model(self.model)
+            checkpoint: dict[str, Any] = {
+                "meta": meta,
+                "state_dict": weights_to_cpu(model.state_dict()),
+                "message_hub": pack_message_hub(self.message_hub.state_dict()),
+            }
+            if save_optimizer:
+                checkpoint["optimizer"] = _to_cpu(self.optim_wrapper.state_dict())
+            if save_param_scheduler and self.param_schedulers:
+                checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
+            self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
+            save_or_name_the_last(checkpoint, Path(out_dir) / filename)
+
+        run_on_main_rank(write)  # a failure ends all ranks
 
     def load_checkpoint(
         self,
@@ -310,16 +330,26 @@ class VideoRunner(Runner):
         self.logger.info(f"loaded {count} tensors of the backbone from {path}")
 
     def _newest_readable_checkpoint(self) -> str | None:
-        """The checkpoint to resume from, None if there is none; the same on all ranks."""
+        """The checkpoint to resume from, None if there is none; the same on all ranks.
+
+        Raises:
+            ValueError: there are some, and all are damaged.
+        """
 
         def find() -> str | None:
-            for path in find_checkpoints(self.work_dir):
+            found = find_checkpoints(self.work_dir)
+            for path in found:
                 try:
                     load_checkpoint_file(path)
                 except ValueError as error:
-                    self.logger.warning(f"skipped: {error}")
+                    self.logger.warning(f"passed over: {error}")
                 else:
                     return str(path)
+            if found:
+                raise ValueError(
+                    f"none of the {len(found)} checkpoints in {self.work_dir} can be read, see the "
+                    "warnings above: move them away to train from scratch"
+                )
             return None
 
         return run_on_main_rank(find)

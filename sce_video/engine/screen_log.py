@@ -25,4 +25,4 @@ def keep_details_off_the_screen(logger: logging.Logger) -> None:
 
 
 def _for_the_screen(record: logging.LogRecord) -> bool:
-    return not record.getMessage().startswith(_FILE_ONLY)
+    return not str(record.msg).startswith(_FILE_ONLY)

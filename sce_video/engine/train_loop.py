@@ -17,6 +17,7 @@ from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
+from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
@@ -152,11 +153,14 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         """Run one iteration.
 
         Raises:
+            WriteError: a checkpoint cannot be written.
             TrainingStepError: from an error of a type that may mean a wrong setting before
                 training (ValueError, OSError, AssertionError, KeyError).
         """
         try:
             super().run_iter(idx, data_batch)
+        except WriteError:  # its message suffices
+            raise
         except (ValueError, OSError, AssertionError, KeyError) as error:
             raise TrainingStepError(
                 f"iteration {self._iter} failed: {type(error).__name__}: {error}"

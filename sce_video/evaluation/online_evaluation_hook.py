@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,7 +23,7 @@ from sce_video.evaluation.functional.groups import group_ids
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, place_metrics
 from sce_video.evaluation.rows import Rows, check_labelled
 from sce_video.registry import HOOKS, METRICS
-from sce_video.utils.atomic_file import write_text
+from sce_video.utils.atomic_file import WriteError, append_text, write_text
 from sce_video.utils.distributed import run_on_main_rank
 
 #: The default of ``metrics``.
@@ -173,10 +172,10 @@ class OnlineEvaluationHook(Hook):
         scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=record["iter"])
-        with open(self._path(runner), "a") as file:
-            file.write(json.dumps(record) + "\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            append_text(self._path(runner), json.dumps(record) + "\n")
+        except WriteError as error:  # the log has the same numbers
+            runner.logger.warning(f"{error}; the training goes on")
 
     def _path(self, runner: Runner) -> Path:
         return Path(runner.work_dir) / self.out

@@ -1,7 +1,8 @@
-"""Atomic writing: a file is either the old or the complete new one, also after a crash."""
+"""Writing files so that a full disk, a crash or a kill leaves no half-written one."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
@@ -10,33 +11,107 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.errors import UserError
+
+
+class WriteError(UserError, OSError):
+    """A file cannot be written: full disk, file-size limit, read-only folder; says which and why.
+
+    What was there before is unchanged.
+    """
+
+
+def write_error(path: str | Path, error: OSError) -> WriteError:
+    """The WriteError for a failed attempt to write ``path``."""
+    reason = error.strerror or str(error)
+    if error.filename not in (None, str(path)) and not _is_temporary(error.filename):
+        reason += f": {error.filename}"  # a folder in the way, or one that cannot be made
+    explained = WriteError(f"cannot write {path}: {reason}")
+    explained.errno = error.errno
+    return explained
+
+
+def _is_temporary(name: Any) -> bool:
+    return os.path.basename(os.fsdecode(name)).endswith(".part")
+
 
 @contextmanager
 def atomic_file(path: str | Path) -> Iterator[Path]:
     """Yield a temporary path in the same folder, renamed to ``path`` if the block succeeds.
 
-    If the block raises, the file at ``path`` is unchanged. The folder is created if needed, and the
+    A reader sees the old or the complete new file at any moment. If the block raises, the file at
+    ``path`` is unchanged and the temporary one is removed. The folder is created if needed, and the
     new content is flushed to disk before the old file is replaced.
+
+    Raises:
+        WriteError: from an OSError in the block, or of the folder, the flush or the rename.
     """
     path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
     # Processes of several machines on one file system may have the same id.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
     try:
+        path.parent.mkdir(parents=True, exist_ok=True)
         yield temporary
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # a read-only folder has none
+            temporary.unlink(missing_ok=True)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Write a text file atomically; paths in it that are not UTF-8 keep their bytes."""
-    with atomic_file(path) as temporary:
-        temporary.write_bytes(text.encode("utf-8", errors="surrogateescape"))
+    write_bytes(path, text.encode("utf-8", errors="surrogateescape"))
 
 
 def write_json(path: str | Path, content: dict[str, Any]) -> None:
     """Write a JSON file atomically."""
     write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def append_text(path: str | Path, text: str) -> None:
+    """Append to a text file that no other process appends to; it is created if needed.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    try:
+        with open(path, "ab") as file:
+            append_all_or_nothing(file.fileno(), text, path)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def append_all_or_nothing(descriptor: int, text: str, path: str | Path) -> None:
+    """Append to an open file that no other process appends to.
+
+    Args:
+        descriptor: Opened to append.
+        text: Written as UTF-8.
+        path: Name of the file, for the message.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    left = memoryview(text.encode("utf-8"))
+    before = os.fstat(descriptor).st_size
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise write_error(path, error) from error

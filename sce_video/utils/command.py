@@ -72,7 +72,7 @@ def explain(error: BaseException) -> str | None:
     disk, and every :class:`~sce_video.utils.errors.UserError`. The training loop raises what
     happens inside a step as another type (:class:`~sce_video.engine.TrainingStepError`).
     """
-    if isinstance(error, OSError):
+    if isinstance(error, OSError) and not isinstance(error, UserError):
         mendable = isinstance(error, _PATH_ERRORS) or error.filename is not None
         mendable = mendable or error.errno in _SYSTEM_ERRORS
         return str(error) if mendable else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Sequence
 from fractions import Fraction
 from pathlib import Path
@@ -11,6 +12,7 @@ import cv2
 import numpy as np
 
 from sce_video.datasets.ava_actions import Action
+from sce_video.utils.atomic_file import write_bytes
 
 #: RGB, by person.
 _COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
@@ -80,8 +82,13 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool
 
 
 def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:
-    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video."""
-    with av.open(str(path), "w") as container:
+    """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video in mp4.
+
+    Raises:
+        WriteError: the file cannot be written; an old one is unchanged.
+    """
+    encoded = io.BytesIO()
+    with av.open(encoded, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"
@@ -89,3 +96,14 @@ def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> No
             image = av.VideoFrame.from_ndarray(np.ascontiguousarray(frame), format="rgb24")
             container.mux(stream.encode(image))
         container.mux(stream.encode())
+    write_bytes(path, encoded.getvalue())
+
+
+def write_image(path: str | Path, image: np.ndarray) -> None:
+    """Write an image (H, W, 3) uint8 RGB in the format of the file's extension.
+
+    Raises:
+        WriteError: the file cannot be written; an old one is unchanged.
+    """
+    _, encoded = cv2.imencode(Path(path).suffix, cv2.cvtColor(image, cv2.COLOR_RGB2BGR))
+    write_bytes(path, encoded.tobytes())

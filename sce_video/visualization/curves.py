@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from sce_video.visualization.figures import save_figure
 
 # Panels: title and curves (logged name, label). Only logged curves are drawn.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -33,8 +36,7 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
     for file in files:  # folders are named by start time
-        lines = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
-        logged = {row["iter"]: row for row in lines if "loss" in row and "iter" in row}
+        logged = {r["iter"]: r for r in _read_rows(file) if "loss" in r and "iter" in r}
         first = min(logged, default=math.inf)
         rows = {**{i: row for i, row in rows.items() if i < first}, **logged}
     return [rows[i] for i in sorted(rows)]
@@ -45,7 +47,16 @@ def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    return _read_rows(file)
+
+
+def _read_rows(file: Path) -> list[dict[str, Any]]:
+    """The JSON objects of a file's lines; a line that a kill has cut off is left out."""
+    rows = []
+    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
+        with suppress(ValueError):
+            rows.append(json.loads(line))
+    return [row for row in rows if isinstance(row, dict)]
 
 
 def draw_run(
@@ -88,5 +99,4 @@ def draw_run(
         axis.grid(alpha=0.25)
     if title:
         figure.suptitle(title, fontsize=10)
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=110)
+    save_figure(figure, path, dpi=110)

@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation import Rows, nearest_neighbours
+from sce_video.visualization.figures import save_figure
 
 _MARKERS = "os^Dv"
 _MAX_LEGEND = 30
@@ -94,9 +95,7 @@ def draw_embeddings(
     axes.set_title(title or f"{len(features)} videos")
     if len(classes) <= _MAX_LEGEND:
         axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), frameon=False)
-    path = Path(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120)
+    save_figure(figure, path, dpi=120)
 
 
 def neighbour_table(queries: Rows, gallery: Rows | None = None, k: int = 5) -> list[Neighbour]:

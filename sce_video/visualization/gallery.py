@@ -185,7 +185,7 @@ def _printable(text: str) -> str:
 
 
 def draw_gallery(query: GalleryEntry, results: Sequence[GalleryEntry], note: str = "") -> Figure:
-    """The same gallery as a matplotlib figure; save it with ``figure.savefig(path)``.
+    """The same gallery as a matplotlib figure; save it with ``save_figure``.
 
     Args:
         query: The video that was searched for.

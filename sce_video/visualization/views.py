@@ -111,7 +111,7 @@ def view_rows(
 
 
 def draw_view_sheet(rows: Sequence[ViewRow], max_frames: int = 8) -> Figure:
-    """A sheet with a row per view and a column per frame; save it with ``figure.savefig(path)``.
+    """A sheet with a row per view and a column per frame; save it with ``save_figure``.
 
     Args:
         rows: From :func:`view_rows`.

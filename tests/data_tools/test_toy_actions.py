@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import av
@@ -76,7 +77,7 @@ def test_a_failed_write_leaves_no_partial_file(
     def fail(*_: object) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(toy_actions.os, "replace", fail)
+    monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(OSError, match="disk full"):
         generate_toy_actions(tmp_path / "v", {"val": 1}, **SMALL)
     assert not list((tmp_path / "v").rglob("*.mp4"))

@@ -13,7 +13,8 @@ from sce_video.data_tools.repack.work import repack_file
 def by_name(job):
     """Crash, hang or report a full disk as the source's name says; otherwise repack the file.
 
-    The name of every source is appended to ``calls.log`` beside the sources.
+    The name of every source is appended to ``calls.log`` beside the sources, and the number of the
+    file written for it to ``inodes.log``.
     """
     path = Path(job.source)
     with open(path.parent / "calls.log", "a") as log:
@@ -26,4 +27,8 @@ def by_name(job):
         time.sleep(60)
     if path.stem == "full":
         return {"status": "storage", "reason": "cannot write: the disk is full"}
-    return repack_file(job)
+    facts = repack_file(job)
+    if facts["status"] == "done":
+        with open(path.parent / "inodes.log", "a") as log:
+            log.write(f"{path.name} {os.stat(job.temporary).st_ino}\n")
+    return facts

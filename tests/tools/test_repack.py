@@ -248,6 +248,22 @@ def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
     assert (odd / "calls.log").read_text().split() == ["y.mp4", "z.mp4"]
 
 
+def test_an_output_is_renamed_not_copied(odd, tmp_path):
+    """A copy could be cut off, and would change the old output under its readers."""
+    for name in ("crash", "hang"):
+        (odd / f"{name}.mp4").unlink()
+    run(odd, tmp_path / "out", workers=1)
+    old = (tmp_path / "out/a.mp4").read_bytes()
+    os.link(tmp_path / "out/a.mp4", tmp_path / "link")
+    (odd / "inodes.log").unlink()
+    write_video(odd / "a.mp4", numbered_frames(6), codec="mpeg4")
+    run(odd, tmp_path / "out", workers=1, force=True)
+    written = dict(line.split() for line in (odd / "inodes.log").read_text().splitlines())
+    assert (tmp_path / "out/a.mp4").read_bytes() != old == (tmp_path / "link").read_bytes()
+    for name, inode in written.items():
+        assert (tmp_path / "out" / name).stat().st_ino == int(inode)
+
+
 def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(tool, data, tmp_path):
     folder = tmp_path / "out/Two"
     folder.mkdir(parents=True)

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import pickle
+import threading
 
 import pytest
+from helpers.disk_faults import contents, file_size_limit
 
-from sce_video.utils.atomic_file import atomic_file, write_json, write_text
+from sce_video.utils.atomic_file import (
+    WriteError,
+    append_text,
+    atomic_file,
+    write_bytes,
+    write_json,
+    write_text,
+)
 
 
 def test_the_file_appears_when_the_block_ends(tmp_path):
@@ -42,8 +53,80 @@ def test_the_temporary_file_is_renamed_not_copied(tmp_path):
 
 
 def test_a_block_that_writes_nothing_is_an_error(tmp_path):
-    with pytest.raises(FileNotFoundError), atomic_file(tmp_path / "file.txt"):
+    with pytest.raises(WriteError, match="No such file"), atomic_file(tmp_path / "file.txt"):
         pass
+
+
+def test_a_full_disk(tmp_path):
+    path = tmp_path / "file.txt"
+    write_text(path, "old")
+    with file_size_limit(100), pytest.raises(WriteError) as raised:
+        write_text(path, "x" * 101)
+    assert contents(tmp_path) == {"file.txt": b"old"}
+    error = pickle.loads(pickle.dumps(raised.value))  # it may come from another process
+    assert (
+        str(error) == f"cannot write {path}: File too large" and raised.value.errno == errno.EFBIG
+    )
+
+
+@pytest.mark.parametrize("failing", ["fsync", "replace"])
+def test_a_disk_that_fails_late(tmp_path, monkeypatch, failing):
+    """Some file systems report only then that they are full or read-only."""
+    write_text(tmp_path / "file.txt", "old")
+
+    def fail(*args):
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    monkeypatch.setattr(os, failing, fail)
+    with pytest.raises(WriteError, match=r"cannot write .*file.txt: Read-only file system$"):
+        write_text(tmp_path / "file.txt", "new")
+    assert contents(tmp_path) == {"file.txt": b"old"}
+
+
+def test_a_folder_that_cannot_be_made(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        WriteError, match=r"cannot write .*file/a/b.txt: Not a directory: .*file/a$"
+    ):
+        write_text(tmp_path / "file" / "a" / "b.txt", "new")
+
+
+def test_a_reader_sees_the_old_or_the_new_file(tmp_path):
+    """A file that is rewritten or copied is at times shorter than both."""
+    path = tmp_path / "file.bin"
+    whole = [bytes([number]) * 3_000_000 for number in (1, 2)]
+    write_bytes(path, whole[0])
+    stop = threading.Event()
+
+    def write():
+        for number in range(20):
+            write_bytes(path, whole[number % 2])
+        stop.set()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    while not stop.is_set():
+        assert path.read_bytes() in whole
+    writer.join()
+
+
+def test_appending_all_or_nothing(tmp_path):
+    path = tmp_path / "log.jsonl"
+    append_text(path, "first\n")
+    with (
+        file_size_limit(10),
+        pytest.raises(WriteError, match=rf"^cannot write {path}: File too large$"),
+    ):
+        append_text(path, "second\n")  # four bytes of it still fit
+    assert path.read_text() == "first\n"
+    append_text(path, "third \u20ac\n")
+    assert path.read_text(encoding="utf-8") == "first\nthird \u20ac\n"
+
+
+def test_appending_to_a_full_device(tmp_path):
+    (tmp_path / "log").symlink_to("/dev/full")
+    with pytest.raises(WriteError, match="log: No space left on device"):
+        append_text(tmp_path / "log", "line\n")
 
 
 def test_text_and_json(tmp_path):

@@ -16,7 +16,6 @@ import sys
 from pathlib import Path
 from typing import NamedTuple
 
-import cv2
 import numpy as np
 
 from sce_video.apis.actions import load_action_model, read_moment, score_boxes
@@ -26,7 +25,7 @@ from sce_video.datasets.ava_dataset import box_iou
 from sce_video.engine.config import load_config
 from sce_video.registry import DATASETS
 from sce_video.utils.command import command
-from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip
+from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip, write_image
 
 
 class Moment(NamedTuple):
@@ -108,11 +107,10 @@ def show(args: argparse.Namespace) -> str:
     around = 1.0 if kind == ".mp4" else 0.0
     frames, rate = read_moment(moment.path, moment.second - moment.begins_at, around)
     images = [draw_boxes(frame, moment.boxes, drawn) for frame in frames]
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
     if kind == ".mp4":
         write_clip(args.out, images, rate)
-    elif not cv2.imwrite(args.out, cv2.cvtColor(images[0], cv2.COLOR_RGB2BGR)):
-        raise ValueError(f"{args.out} cannot be written")
+    else:
+        write_image(args.out, images[0])
     lines = [
         f"person {i + 1}, box {[round(float(v), 2) for v in box]}: {'; '.join(text)}"
         for i, (box, text) in enumerate(zip(moment.boxes, drawn, strict=True))

@@ -23,6 +23,7 @@ from sce_video.engine.config import check_config, load_config
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 from sce_video.utils.command import command
+from sce_video.visualization.figures import save_figure
 from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
 
 
@@ -94,8 +95,7 @@ def main(argv: list[str] | None = None) -> int:
     cfg = load_config(args.config, args.cfg_options)
     check_config(cfg)
     figure = draw_view_sheet(load_rows(cfg, args.num, args.seed), max_frames=args.frames)
-    Path(args.out).parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(args.out)
+    save_figure(figure, args.out)
     print(f"wrote {args.out}")
     return 0
 

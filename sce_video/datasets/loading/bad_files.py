@@ -54,6 +54,7 @@ class BadFileReport:
 
         Raises:
             TooManyBadFilesError: More than ``max_bad_share`` of the files are bad; lists them.
+            WriteError: The report cannot be written; the failures are counted.
         """
         failures = list(failures)
         if not failures:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import math
 import os
 from collections.abc import Sequence
@@ -32,16 +33,36 @@ def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tenso
     """
     if get_worker_info() is None:
         return torch.empty(tuple(shape), dtype=dtype)
+    return shared_tensor(shape, dtype, "a batch")
+
+
+def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
+    """An uninitialised tensor in shared memory.
+
+    Args:
+        shape: Of the tensor.
+        dtype: Of the tensor.
+        what: It is for, in the message: "a batch".
+
+    Raises:
+        SharedMemoryError: Too little shared memory, or a limit of file sizes (``ulimit -f``).
+    """
     first = torch.empty(0, dtype=dtype)
     size = math.prod(shape) * first.itemsize
     try:
         storage = first.untyped_storage()._new_shared(size)
     except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
         reason = str(error).partition("\n")[0]
+        if os.strerror(errno.EFBIG) in reason:
+            advice = "raise the limit of file sizes (ulimit -f), which applies to shared memory"
+        else:
+            advice = (
+                "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
+                "num_workers or prefetch_factor"
+            )
         raise SharedMemoryError(
-            f"no shared memory for a batch of {size / 2**20:.1f} MiB ({reason}; "
-            f"{_shared_memory()}): provide more (docker run --shm-size=16g, or --ipc=host), or "
-            "lower batch_size, num_workers or prefetch_factor"
+            f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; "
+            f"{_shared_memory()}): {advice}"
         ) from error
     return first.set_(storage).view(tuple(shape))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
+from sce_video.datasets.loading.shared_batch import shared_tensor
 from sce_video.utils.errors import UserError
 
 _ROWS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
@@ -33,7 +34,9 @@ class CurrentFiles:
     """
 
     def __init__(self) -> None:
-        self._table = torch.zeros(_ROWS, _PID + _WIDTH, dtype=torch.uint8).share_memory_()
+        self._table = shared_tensor(
+            (_ROWS, _PID + _WIDTH), torch.uint8, "the names of open files"
+        ).zero_()
 
     @contextmanager
     def reading(self, path: str) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from sce_video.engine.hooks.bad_files import BadFileHook
 from sce_video.engine.hooks.chance_level import ChanceLevelHook
+from sce_video.engine.hooks.checkpoint import CheckpointHook
 from sce_video.engine.hooks.optimizer_step import OptimizerStepHook
 from sce_video.engine.hooks.progress import LogReductionHook, ProgressHook
 from sce_video.engine.hooks.schedule import ScheduleHook
@@ -9,6 +10,7 @@ from sce_video.engine.hooks.schedule import ScheduleHook
 __all__ = [
     "BadFileHook",
     "ChanceLevelHook",
+    "CheckpointHook",
     "LogReductionHook",
     "OptimizerStepHook",
     "ProgressHook",

@@ -9,6 +9,7 @@ from mmengine.hooks import Hook
 
 from sce_video.datasets import BadFileReport
 from sce_video.registry import HOOKS
+from sce_video.utils.atomic_file import WriteError
 
 
 @HOOKS.register_module()
@@ -32,6 +33,7 @@ class BadFileHook(Hook):
         self.max_bad_share = max_bad_share
         self.filename = filename
         self._fresh: list[tuple[str, str]] = []
+        self._warned = False
 
     def before_train(self, runner) -> None:
         """Start a report, or continue that of a resumed run."""
@@ -51,16 +53,26 @@ class BadFileHook(Hook):
             if path not in self.report.counts:
                 runner.logger.warning(f"cannot decode {path}, another video replaces it: {error}")
         self._fresh += failures
-        self.report.add(failures)
+        self._add(runner, failures)
 
     def after_train_epoch(self, runner) -> None:
         """Merge all ranks' failures; raise TooManyBadFilesError when they are too many together."""
         of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
         own = set(self._fresh)
         self._fresh = []
-        self.report.add([f for failures in of_all_ranks for f in failures if f not in own])
+        self._add(runner, [f for failures in of_all_ranks for f in failures if f not in own])
         if is_main_process() and len(self.report):
             runner.logger.info(
                 f"{len(self.report)} of {self.report.num_files} files could not be decoded so "
                 f"far, see {self.report.path}"
             )
+
+    def _add(self, runner, failures: list[tuple[str, str]]) -> None:
+        """Count failures; that the report cannot be written is said once, and it is tried again."""
+        try:
+            self.report.add(failures)
+        except WriteError as error:
+            if not self._warned:
+                runner.logger.warning(f"{error}; the training goes on")
+            self._warned = True
+            self.report.check()

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from helpers.disk_faults import file_size_limit
 from helpers.videos import numbered_frames, write_video
 from torch.utils.data import DataLoader
 
@@ -189,11 +190,19 @@ def test_too_little_shared_memory_is_reported(folder, monkeypatch):
     def full(storage, size):
         raise RuntimeError("unable to allocate shared memory(shm): No space left on device (28)")
 
-    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
     dataset = VideoDataset(str(folder), pipeline=PIPELINE)
+    monkeypatch.setattr(torch.UntypedStorage, "_new_shared", full)
     assert len(list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views))) == 5
     with pytest.raises(SharedMemoryError) as raised:
         list(DataLoader(dataset, 4, sampler=requests(), collate_fn=collate_views, num_workers=1))
     message = explain(raised.value)
     assert message.startswith("no shared memory for a batch of 0.0 MiB (unable to allocate shared")
     assert "(28); /dev/shm has" in message and "--shm-size" in message and "\n" not in message
+
+
+def test_a_file_size_limit_applies_to_shared_memory(folder):
+    with (
+        file_size_limit(1000),
+        pytest.raises(SharedMemoryError, match="File too large.*limit of file"),
+    ):
+        VideoDataset(str(folder), pipeline=PIPELINE)

@@ -1,0 +1,289 @@
+"""A training whose disk is full, and checkpoints that have been damaged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import zipfile
+
+import mmengine.hooks
+import pytest
+import torch
+from helpers.disk_faults import contents, damage, file_size_limit
+from helpers.training import Recorder, make_videos, small_config, train
+from mmengine.hooks import Hook
+
+from sce_video.engine import CheckpointHook
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file, save_checkpoint_file
+from sce_video.utils.atomic_file import WriteError
+from sce_video.utils.command import explain
+
+LIMIT = 400_000  # bytes; more than the shared memory of a loader, less than a checkpoint
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), count=8)  # two iterations an epoch
+
+
+class FullFrom(Hook):
+    """Sets a limit of file sizes from the end of an iteration on."""
+
+    priority = "HIGHEST"
+
+    def __init__(self, iteration: int, size: int = LIMIT) -> None:
+        self.iteration, self.limit = iteration, file_size_limit(size)
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if runner.iter + 1 == self.iteration:
+            self.limit.__enter__()
+
+
+def train_until_full(cfg, iteration, size=LIMIT):
+    """Train, with a full disk from an iteration on; the runner's error is raised."""
+    hook = FullFrom(iteration, size)
+
+    class Recording(Recorder):
+        priority = "HIGHEST"
+
+        def before_run(self, runner):
+            runner.register_hook(hook)
+
+    try:
+        return train(cfg, recorder=Recording())
+    finally:
+        hook.limit.__exit__(None, None, None)
+
+
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epoch", "iteration"])
+def test_a_full_disk_at_a_checkpoint(videos, tmp_path, by_epoch):
+    """Also a run that keeps one checkpoint keeps that one, and resumes when there is room."""
+    hook = dict(type="CheckpointHook", interval=1, by_epoch=by_epoch, max_keep_ckpts=1)
+    cfg = small_config(videos, tmp_path, default_hooks__checkpoint=hook, train_cfg__max_epochs=2)
+    name = "epoch_1.pth" if by_epoch else "iter_2.pth"
+    failed = "epoch_2.pth" if by_epoch else "iter_3.pth"
+    with pytest.raises(WriteError) as error:
+        train_until_full(cfg, 3)
+    assert explain(error.value) == (
+        f"cannot write {tmp_path / failed}: File too large; "
+        f"the last checkpoint is {tmp_path / name}"
+    )
+    assert [path.name for path in find_checkpoints(tmp_path)] == [name]
+    assert not list(tmp_path.glob(".*"))
+    assert (tmp_path / "last_checkpoint").read_text() == str(tmp_path / name)
+    cfg.resume = True
+    _, after = train(cfg)
+    assert [row[0] for row in after.rows] == [2, 3]
+    assert [path.name for path in find_checkpoints(tmp_path)] == [
+        failed if by_epoch else "iter_4.pth"
+    ]
+
+
+def test_no_checkpoint_before_the_disk_is_full(videos, tmp_path):
+    with pytest.raises(WriteError, match="File too large; there is no earlier checkpoint"):
+        train_until_full(small_config(videos, tmp_path), 1)
+
+
+@pytest.mark.filterwarnings("error::pytest.PytestUnhandledThreadExceptionWarning")
+def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
+    """Log file, scalars, TensorBoard: the training goes on."""
+    backends = [dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")]
+    cfg = small_config(
+        videos,
+        tmp_path,
+        default_hooks__checkpoint=dict(type="CheckpointHook", save_last=False, interval=99),
+        train_cfg__max_epochs=10,
+    )
+    cfg.visualizer = dict(type="Visualizer", vis_backends=backends)
+    before = threading.excepthook
+    _, recorder = train_until_full(cfg, 3, size=1500)
+    assert len(recorder.rows) == 20 and threading.excepthook == before
+    shown = capsys.readouterr()
+    assert "Traceback" not in shown.out + shown.err and "Logging error" not in shown.err
+    [log] = tmp_path.glob("*/*.log")
+    assert shown.err.count(f"warning: cannot write {log}: File too large; the run goes on") == 1
+    for name in ("LocalVisBackend", "TensorboardVisBackend"):
+        assert shown.out.count(f"{name} writes no more in this run: ") == 1
+    for file in tmp_path.glob("*/vis_data/*.json"):
+        rows = [json.loads(line) for line in file.read_text().splitlines()]
+        assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
+
+
+def test_other_errors_of_logging_are_shown(videos, tmp_path, capsys):
+    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
+    capsys.readouterr()
+    runner.logger.info("%d", "no number")
+    assert "TypeError" in capsys.readouterr().err
+
+
+def test_a_config_that_cannot_be_written_ends_the_run(videos, tmp_path):
+    cfg = small_config(videos, tmp_path)
+    with file_size_limit(300_000):
+        cfg.notes = "x" * 400_000
+        with pytest.raises(WriteError, match="cannot write .*config.py: File too large"):
+            train(cfg)
+    assert not [path for path in contents(tmp_path) if path.endswith((".py", ".part"))]
+
+
+def test_the_hook_is_ours(videos, tmp_path):
+    runner, _ = train(small_config(videos, tmp_path, train_cfg__max_epochs=1))
+    own = [hook for hook in runner.hooks if isinstance(hook, mmengine.hooks.CheckpointHook)]
+    assert [type(hook) for hook in own] == [CheckpointHook]
+
+
+class FakeRunner:
+    """What CheckpointHook needs of a runner; fails to write on demand."""
+
+    def __init__(self, folder):
+        from mmengine.logging import MessageHub
+
+        self.work_dir = str(folder)
+        self.logger = logging.getLogger("fake")
+        self.message_hub = MessageHub(f"fake_{folder.name}")
+        self.epoch = self.iter = 0
+        self.full = False
+
+    def save_checkpoint(self, out_dir, filename, *args, **options):
+        if self.full:
+            raise WriteError("full")
+        save_checkpoint_file({"meta": options["meta"]}, f"{out_dir}/{filename}")
+
+
+@pytest.mark.parametrize("save_best", ["top1", ["top1", "top5"]])
+def test_the_best_checkpoint_is_kept_until_the_better_one_is_written(tmp_path, save_best):
+    runner = FakeRunner(tmp_path)
+    hook = CheckpointHook(interval=1, save_best=save_best, rule="greater", max_keep_ckpts=1)
+    hook.before_train(runner)
+
+    def epoch(top1):
+        hook._save_checkpoint(runner)
+        runner.epoch += 1
+        hook.after_val_epoch(runner, {"top1": top1, "top5": top1 / 2})
+
+    def files():
+        return sorted(path.name for path in tmp_path.glob("*.pth"))
+
+    names = [save_best] if isinstance(save_best, str) else save_best
+    for number, top1 in ((1, 0.5), (2, 0.6)):
+        epoch(top1)
+        best = [f"best_{name}_epoch_{number}.pth" for name in names]
+        assert files() == sorted([*best, f"epoch_{number}.pth"])
+    epoch(0.1)
+    kept = sorted([*best, "epoch_3.pth"])
+    assert files() == kept
+    runner.full = True
+    with pytest.raises(WriteError):
+        hook.after_val_epoch(runner, {"top1": 0.9, "top5": 0.9})
+    with pytest.raises(WriteError):
+        hook._save_checkpoint(runner)
+    assert files() == kept
+
+
+@pytest.fixture(scope="module")
+def trained(videos, tmp_path_factory):
+    """A work dir with iter_1.pth to iter_4.pth."""
+    folder = tmp_path_factory.mktemp("trained")
+    train(small_config(videos, folder, train_cfg__max_epochs=2))
+    return folder
+
+
+def copied(trained, folder, cut=None):
+    """Copies of iter_2.pth to iter_4.pth in order of age; iter_4.pth with a changed bit or cut."""
+    for number in (2, 3, 4):
+        (folder / f"iter_{number}.pth").write_bytes((trained / f"iter_{number}.pth").read_bytes())
+    newest = folder / "iter_4.pth"
+    if cut is None:
+        return newest, damage(newest)
+    content = torch.load(newest, weights_only=True)
+    torch.save(content, newest, _use_new_zipfile_serialization=False)
+    newest.write_bytes(newest.read_bytes()[:-cut])
+    return newest, None
+
+
+@pytest.mark.parametrize("cut", [None, 3, 200_000], ids=["bit", "legacy-3", "legacy-half"])
+def test_a_damaged_checkpoint_is_passed_over(videos, trained, tmp_path, cut):
+    newest, record = copied(trained, tmp_path, cut)
+    cfg = small_config(videos, tmp_path, train_cfg__max_epochs=2)
+    cfg.resume = True
+    _, after = train(cfg)
+    assert [row[0] for row in after.rows] == [3]  # resumed from iter_3.pth
+    [log] = tmp_path.glob("*/*.log")
+    assert f"passed over: {newest} is not a readable checkpoint: " in log.read_text()
+    if record:
+        assert f"it is damaged: bits of its record {record} have changed" in log.read_text()
+
+
+def test_all_damaged_is_an_error_not_a_new_start(videos, trained, tmp_path):
+    copied(trained, tmp_path)
+    for path in find_checkpoints(tmp_path):
+        path.write_bytes(path.read_bytes()[:-100])
+    before = contents(tmp_path)
+    cfg = small_config(videos, tmp_path)
+    cfg.resume = True
+    with pytest.raises(ValueError, match="none of the 3 checkpoints in .* can be read"):
+        train(cfg)
+    assert before.items() <= contents(tmp_path).items()
+
+
+def test_every_changed_bit_of_the_data_is_noticed(tmp_path):
+    """Of a file of torch.save; where a bit may change, the content read is the same."""
+    path = tmp_path / "a.pth"
+    content = {"w": torch.arange(40.0), "meta": {"epoch": 3}}
+    save_checkpoint_file(content, path)
+    whole = path.read_bytes()
+    folder_bit = whole.index(b"PK\1\2", whole.rindex(b"archive/byteorder")) + 38
+    for at in {*range(0, len(whole), 7), folder_bit}:
+        changed = bytearray(whole)
+        changed[at] ^= 16
+        path.write_bytes(changed)
+        try:
+            read = load_checkpoint_file(path)
+        except ValueError as error:
+            assert str(path) in str(error)
+        else:
+            assert torch.equal(read["w"], content["w"]) and read["meta"] == content["meta"]
+
+
+def test_a_truncated_file_says_so(tmp_path):
+    path = tmp_path / "a.pth"
+    save_checkpoint_file({"w": torch.arange(40.0)}, path)
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(ValueError, match=r"a\.pth is not a readable checkpoint: it is truncated"):
+        load_checkpoint_file(path)
+
+
+def test_a_file_without_checksums_is_read(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save({"w": torch.arange(4)}, tmp_path / "a.pth")
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert load_checkpoint_file(tmp_path / "a.pth")["w"].tolist() == [0, 1, 2, 3]
+
+
+def test_a_file_that_cannot_be_read(tmp_path, monkeypatch):
+    """A bad sector; and names that are no files are not taken for checkpoints."""
+    (tmp_path / "epoch_1.pth").mkdir()
+    (tmp_path / "epoch_2.pth").symlink_to(tmp_path / "gone.pth")
+    save_checkpoint_file({}, tmp_path / "epoch_3.pth")
+    assert find_checkpoints(tmp_path) == [tmp_path / "epoch_3.pth"]
+
+    def fail(*args, **options):
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(zipfile.ZipFile, "testzip", fail)
+    with pytest.raises(ValueError, match=r"epoch_3\.pth is not a readable .*Input/output error"):
+        load_checkpoint_file(tmp_path / "epoch_3.pth")
+
+
+@pytest.mark.parametrize("option", ["resume", "pretrained"])
+def test_a_damaged_file_that_is_asked_for_is_an_error(videos, trained, tmp_path, option):
+    newest, record = copied(trained, tmp_path)
+    cfg = small_config(videos, tmp_path / "run")
+    if option == "resume":
+        cfg.resume, cfg.load_from = True, str(newest)
+    else:
+        cfg.pretrained = str(newest)
+    with pytest.raises(ValueError, match=rf"{newest.name} .* record {record} have changed"):
+        train(cfg)

@@ -1,0 +1,206 @@
+"""Every tool on a full disk: one line, status 2, the old files intact, nothing half-written."""
+
+from __future__ import annotations
+
+import errno
+import importlib.util
+import os
+import stat
+
+import pytest
+import torch
+from helpers import official_trees
+from helpers.disk_faults import contents, damage
+from helpers.recognition import FINETUNE, RETRIEVAL, small_options
+from helpers.results_files import K400, results, write
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+from helpers.training import REPO
+
+from sce_video.engine.checkpoint import save_checkpoint_file
+from sce_video.evaluation import Rows, save_features, save_scores
+from sce_video.models.backbones import ResNet3dSlowPath
+
+
+def load(name):
+    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), REPO / f"tools/{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory, split_videos):
+    """Inputs of all tools and an index; not to be changed."""
+    folder = tmp_path_factory.mktemp("data")
+    for i in range(3):
+        write_lossless(folder / f"videos/{'ab'[i % 2]}/{i}.mp4", moving_frames(20, seed=i))
+    save_tiny(folder / "tiny.pth")
+    generator = torch.Generator().manual_seed(0)
+    for name in ("one", "two"):
+        rows = Rows(
+            values=torch.rand(12, 4, generator=generator).softmax(1),
+            labels=torch.arange(12) % 4,
+            indices=torch.arange(12),
+            paths=[f"{i}.mp4" for i in range(12)],
+        )
+        save_features(folder / f"features_{name}.npz", rows, {})
+        save_scores(folder / f"scores_{name}.npz", rows, {"num_classes": 4})
+    write(folder / "runs/results.json", results({"top1": 0.6}, "linear", K400))
+    write(folder / "run/1/vis_data/scalars.json", {"loss": 1.0, "iter": 1})
+    backbone = ResNet3dSlowPath(depth=18, base_channels=4).state_dict()
+    backbone = {f"backbone.{name}": value for name, value in backbone.items()}
+    save_checkpoint_file({"state_dict": backbone, "meta": {}}, folder / "encoder.pth")
+    official_trees.make_ucf101(folder / "ucf101")
+    index = ["index", folder / "videos", "--checkpoint", folder / "tiny.pth", "--workers", "0"]
+    assert load("search").main([*map(str, index), "--out", str(folder / "index")]) == 0
+    return folder
+
+
+@pytest.fixture
+def full_for(monkeypatch):
+    """``full_for(name)``: the disk is full for files of this name."""
+
+    def set_up(name):
+        fsync, write = os.fsync, os.write
+
+        def check(descriptor):
+            file = os.readlink(f"/proc/self/fd/{descriptor}").rpartition("/")[2]
+            named = file.startswith((name, f".{name}."))
+            if named and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        monkeypatch.setattr(os, "fsync", lambda number: check(number) or fsync(number))
+        monkeypatch.setattr(os, "write", lambda number, *a: check(number) or write(number, *a))
+
+    return set_up
+
+
+def extraction(videos):
+    changes = {
+        "model.backbone.base_channels": 4,
+        "test_dataloader.dataset.pipeline.UniformClips.clip_duration": 0.4,
+        "test_dataloader.dataset.pipeline.UniformClips.num_frames": 2,
+        "test_dataloader.dataset.pipeline.UniformClips.num_clips": 1,
+        "test_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
+        "test_dataloader.dataset.pipeline.PackVideo.crop_size": 36,
+        "test_dataloader.num_workers": 0,
+    }
+    source = ["--data-root", str(videos), "--ann-file", "test_split1.txt", "--cfg-options"]
+    return [*source, *(f"{key}={value}" for key, value in changes.items())]
+
+
+VIEWS = [
+    "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.4",
+    "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
+]
+
+
+def fuse(d, o, v):
+    files = [d / "scores_one.npz", d / "scores_two.npz"]
+    return [*files, "--json", o / "f.json", "--out", o / "f.npz"]
+
+
+def retrieve(d, o, v):
+    files = ["--query", d / "features_one.npz", "--bank", d / "features_two.npz"]
+    return [*files, "--ks", 1, "--json", o / "r.json"]
+
+
+def probe(d, o, v):
+    files = ["--test", d / "features_one.npz", "--group-pattern", "(.*)"]
+    return [*files, "--json", o / "p.json"]
+
+
+def index(d, o, v):
+    return ["index", d / "videos", "--checkpoint", d / "tiny.pth", "--workers", 0, "--out", o]
+
+
+def query(d, o, v):
+    written = ["--json", o / "q.json", "--html", o / "q.html", "--png", o / "q.png"]
+    return ["query", d / "videos/a/0.mp4", "--index", d / "index", *written]
+
+
+def show_views(d, o, v):
+    config = REPO / "configs/sce/sce_r3d18_folder.py"
+    options = [f"train_dataloader.dataset.data_root={v}", *VIEWS]
+    return [config, "--out", o / "v.png", "--num", 1, "--cfg-options", *options]
+
+
+def evaluate(d, o, v):
+    written = ["--work-dir", o, "--dump", o / "s.npz"]
+    return [FINETUNE, "random", *written, "--cfg-options", *small_options(v)]
+
+
+def train(d, o, v):
+    options = small_options(v, train_cfg__max_epochs=1, train_cfg__val_interval=9)
+    return [FINETUNE, "--pretrained", "random", "--work-dir", o, "--cfg-options", *options]
+
+
+def extract(d, o, v):
+    return [RETRIEVAL, d / "encoder.pth", "--out", o / "f.npz", *extraction(v)]
+
+
+def verify(d, o, v):
+    return [v / "test_split1.txt", "--data-root", v, "--out", o / "table.tsv", "--workers", 1]
+
+
+#: Tool; its arguments from (data, out, videos with lists); the files that cannot be written.
+TOOLS = [
+    ("report", lambda d, o, v: [d / "runs", "--out", o], ["report.md", "report.html"]),
+    ("fuse_scores", fuse, ["f.json", "f.npz"]),
+    ("retrieve", retrieve, ["r.json"]),
+    ("probe", probe, ["p.json"]),
+    ("search", index, ["features.npz", "index.json"]),
+    ("search", query, ["q.json", "q.html", "q.png"]),
+    ("analysis/plot_run", lambda d, o, v: [d / "run", "--out", o / "r.png"], ["r.png"]),
+    ("analysis/show_views", show_views, ["v.png"]),
+    ("data/verify", verify, ["table.tsv"]),
+    ("data/ucf101", lambda d, o, v: [d / "ucf101", "--out", o, "--no-check"], ["test_split2.txt"]),
+    (
+        "data/make_toy_actions",
+        lambda d, o, v: [o / "toy", "--train", 2, "--test", 0, "--val", 0, "--num-frames", 4],
+        ["00001.mp4", "manifest.json"],
+    ),
+    ("extract_features", extract, ["f.npz"]),
+    ("test", evaluate, ["results.json", "s.npz", FINETUNE.name]),
+    ("train", train, ["epoch_1.pth", FINETUNE.name]),
+]
+CASES = [(tool, name, arguments) for tool, arguments, names in TOOLS for name in names]
+
+
+@pytest.mark.parametrize(
+    ("tool", "name", "arguments"), CASES, ids=[f"{tool}-{name}" for tool, name, _ in CASES]
+)
+def test_one_line_and_nothing_half_written(
+    tool, name, arguments, data, split_videos, tmp_path, full_for, capsys
+):
+    words = [str(word) for word in arguments(data, tmp_path, split_videos)]
+    full_for(name)
+    before = contents(data)
+    assert load(tool).main(words) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith(f"{tool.rpartition('/')[2]}.py: error: cannot write ")
+    assert f"/{name}: No space left on device" in last
+    left = [path.rpartition("/")[2] for path in contents(tmp_path)]
+    assert name not in left and not [file for file in left if file.endswith(".part")]
+    assert contents(data) == before
+
+
+def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_path, capsys):
+    damaged = tmp_path / "tiny.pth"
+    damaged.write_bytes((data / "tiny.pth").read_bytes())
+    record = damage(damaged)
+    recipe = ["--cfg-options", *small_options(split_videos)]
+    work_dir = ["--work-dir", tmp_path / "w"]
+    for tool, words in (
+        ("search", ["index", data / "videos", "--checkpoint", damaged, "--out", tmp_path / "i"]),
+        ("test", [FINETUNE, damaged, *work_dir, *recipe]),
+        ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
+        ("extract_features", [RETRIEVAL, damaged, "--out", tmp_path / "f.npz"]),
+        ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
+    ):
+        if tool == "extract_features":
+            words += extraction(split_videos)
+        assert load(tool).main([str(word) for word in words]) == 2, tool
+        last = capsys.readouterr().err.strip().splitlines()[-1]
+        assert f"error: {damaged} is not a readable checkpoint: it is damaged: bits of" in last
+        assert record in last
