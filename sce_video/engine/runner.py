@@ -131,7 +131,12 @@ class VideoRunner(Runner):
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the work dir, atomically."""
+        """Write the config to the work dir, atomically, once a training starts.
+
+        mmengine calls this for every runner; a test would replace the training's config there.
+        """
+        if not self._has_loaded:
+            return
         name = Path(self.cfg.filename or f"{self.timestamp}.py").name
         write_text(Path(self.work_dir) / name, self._cfg_text)
 
@@ -269,14 +274,6 @@ class VideoRunner(Runner):
                 f"{type(model).__name__} and are left out ({', '.join(parts)})"
             )
         return checkpoint
-
-    def dump_config(self) -> None:
-        """Write the config to the work dir, where it belongs to the training: once that starts.
-
-        mmengine calls this for every runner; a test would replace the training's config there.
-        """
-        if self._has_loaded:
-            super().dump_config()
 
     def load_or_resume(self) -> None:
         """Load what ``resume``, ``load_from`` and ``pretrained`` ask for.
