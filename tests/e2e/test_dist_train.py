@@ -28,6 +28,7 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
     options = [
         f"train_dataloader.dataset.data_root={videos}",
         "train_dataloader.batch_size=2",
+        "train_dataloader.sampler.min_samples=0",
         "train_dataloader.num_workers=1",
         "train_dataloader.dataset.pipeline.RandomClips.clip_duration=0.4",
         "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",

@@ -156,6 +156,7 @@ SMALL = {
     "train_dataloader.num_workers": 0,
     "train_dataloader.persistent_workers": False,
     "train_dataloader.batch_size": 4,
+    "train_dataloader.sampler.min_samples": 0,
     "train_cfg.max_epochs": 1,
     "custom_hooks.ScheduleHook.lr.warmup_epochs": 0,
 }

@@ -27,6 +27,7 @@ def test_folder_of_files_in_many_formats(repo, shared_videos, tmp_path):
         "model.queue_size=32",
         "train_cfg.max_epochs=2",
         "train_dataloader.batch_size=6",
+        "train_dataloader.sampler.min_samples=0",
         "train_dataloader.num_workers=1",
         "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
         "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",

@@ -31,6 +31,7 @@ SMALL = [
 ]
 TRAINING = [
     "train_dataloader.batch_size=8",
+    "train_dataloader.sampler.min_samples=0",
     "train_dataloader.num_workers=0",
     "train_dataloader.persistent_workers=False",
     "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",

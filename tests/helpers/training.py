@@ -33,6 +33,7 @@ def small_config(data_root: Path, work_dir: Path, **changes) -> Config:
         {
             "train_dataloader.dataset.data_root": str(data_root),
             "train_dataloader.batch_size": 4,
+            "train_dataloader.sampler.min_samples": 0,
             "train_dataloader.num_workers": 0,
             "train_dataloader.persistent_workers": False,
             "train_dataloader.dataset.pipeline.RandomClips.clip_duration": 0.4,
