@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 import av
 import numpy as np
 
+from sce_video.datasets.readers.containers import file_url
+
 WHATS = ("stripes", "checks", "rings")
 HOWS = ("bounce", "circle", "shake", "pulse")
 CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
@@ -246,7 +248,7 @@ def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
     unfinished = path.with_suffix(".part")
     # All frames are key frames: reading four of sixty decodes four. One thread: reproducible bytes.
     options = {"crf": "18", "preset": "ultrafast", "tune": "fastdecode", "g": "1", "threads": "1"}
-    with av.open(str(unfinished), "w", format="mp4") as container:
+    with av.open(file_url(unfinished), "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"

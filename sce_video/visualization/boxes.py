@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from sce_video.datasets.ava_actions import Action
+from sce_video.datasets.readers.containers import file_url
 
 #: RGB, by person.
 _COLOURS = ((66, 165, 245), (255, 167, 38), (102, 187, 106), (236, 64, 122), (171, 71, 188))
@@ -81,7 +82,7 @@ def _overlap(a: tuple[int, int, int, int], b: tuple[int, int, int, int]) -> bool
 
 def write_clip(path: str | Path, frames: Sequence[np.ndarray], fps: float) -> None:
     """Write frames (H, W, 3) uint8 RGB, of even height and width, as an h264 video."""
-    with av.open(str(path), "w") as container:
+    with av.open(file_url(path), "w") as container:
         stream = container.add_stream("libx264", rate=Fraction(fps).limit_denominator(1001))
         stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"

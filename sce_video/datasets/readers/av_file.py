@@ -9,7 +9,9 @@ from av.stream import Discard
 
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_deadline
+from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.readers.frame_table import FrameTable
+from sce_video.datasets.readers.limits import DecodeLimits
 
 # Codecs whose parameter sets in the container's header are all that the decoder needs.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
@@ -29,28 +31,28 @@ class AvFile:
         path: A regular file.
         num_threads: Threads of the decoder.
         quick: Decode nothing while opening.
+        limits: Of the frame size, which the decoder also checks before it allocates a frame.
 
     Raises:
-        VideoDecodeError: The file cannot be opened or has no video stream with a decoder.
+        VideoDecodeError: The file cannot be opened, has no video stream with a decoder, or its
+            frames are too large.
     """
 
-    def __init__(self, path: str, num_threads: int, quick: bool) -> None:
+    def __init__(self, path: str, num_threads: int, quick: bool, limits: DecodeLimits) -> None:
         self.path = path
         self.quick = quick
+        bound = decoder_options(limits)
         # FFmpeg applies this list to its own probing only, not to the decoder opened below.
-        options = {"codec_whitelist": "none"} if quick else {}
+        probing = {"codec_whitelist": "none"} if quick else bound
+        self.container = open_video(path, probing)
         try:
-            self.container = av.open(path, options=options, metadata_errors="ignore")
-        except (av.FFmpegError, OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
-        try:
-            self._open_decoder(num_threads)
+            self._open_decoder(num_threads, bound)
+            limits.check_frame(path, self.codec.height or 0, self.codec.width or 0)
         except BaseException:
             self.close()
             raise
 
-    def _open_decoder(self, num_threads: int) -> None:
+    def _open_decoder(self, num_threads: int, options: dict[str, str]) -> None:
         stream = self.container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoDecodeError(self.path, "has no video stream that can be decoded")
@@ -63,6 +65,7 @@ class AvFile:
         self.codec.thread_count = num_threads
         if num_threads > 1:
             self.codec.thread_type = "AUTO"
+        self.codec.options = options
         try:
             # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
             self.codec.open(strict=False)
@@ -119,6 +122,14 @@ class AvFile:
     def close(self) -> None:
         """Close the container; may be called more than once."""
         self.container.close()
+
+
+def decoder_options(limits: DecodeLimits) -> dict[str, str]:
+    """Options with which a decoder refuses frames that are much too large.
+
+    It counts coded pixels, which may be a few rows and columns more than are displayed.
+    """
+    return {"max_pixels": str(2 * limits.max_pixels + 2**16)}
 
 
 def decode_packets(
