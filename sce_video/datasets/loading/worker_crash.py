@@ -99,7 +99,9 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
         tables = [part.current_files for part in _parts(dataloader.dataset)]
         files = [path for table in tables for path in map(table.of, pids) if path]
-        raise _crash_error(pids, files, found.group(2).strip()) from error
+        # torch says how a worker ended in the first error, which a second one may have replaced.
+        first = _CRASH.search(str(error.__cause__)) or found
+        raise _crash_error(pids, files, first.group(2).strip()) from error
     except (ConnectionError, EOFError) as error:
         ended = _wait_for_ended_workers(dataloader)
         if not ended:
@@ -146,9 +148,10 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
         except WorkerCrashError as error:
             if not skip or not error.files:
                 raise
+            reason = f"crashed the process that was reading it ({error.cause.split('.')[0]})"
             for part in parts:
                 for path in error.files:
-                    part.mark_bad(path, f"crashed the process that was reading it: {error.cause}")
+                    part.mark_bad(path, reason)
         _end_workers(loader)
         loader = _rest_of(dataloader, delivered)
 
