@@ -16,6 +16,8 @@ from sce_video.datasets.readers.limits import DecodeLimits
 # Codecs whose parameter sets in the container's header are all that the decoder needs.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
+# FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
+_NO_PROBING = {"codec_whitelist": "none"}
 _MATROSKA = b"\x1a\x45\xdf\xa3"
 
 
@@ -42,12 +44,10 @@ class AvFile:
         self.path = path
         self.quick = quick
         bound = decoder_options(limits)
-        # FFmpeg applies this list to its own probing only, not to the decoder opened below.
-        probing = {"codec_whitelist": "none"} if quick else bound
-        self.container = open_video(path, probing)
+        self.container = open_video(path, _NO_PROBING if quick else bound)
         try:
             self._open_decoder(num_threads, bound)
-            limits.check_frame(path, self.codec.height or 0, self.codec.width or 0)
+            limits.check_frame(path, *self._frame_size())
         except BaseException:
             self.close()
             raise
@@ -71,6 +71,18 @@ class AvFile:
             self.codec.open(strict=False)
         except av.FFmpegError as error:
             raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
+
+    def _frame_size(self) -> tuple[int, int]:
+        """Height and width before anything is decoded; 0 where they are not known.
+
+        A decoder that refuses a size while FFmpeg probes leaves none: then it is the header's.
+        """
+        height, width = self.codec.height or 0, self.codec.width or 0
+        if height * width or self.quick:
+            return height, width
+        with open_video(self.path, _NO_PROBING) as container:
+            codec = container.streams[self.stream.index].codec_context
+            return codec.height or 0, codec.width or 0
 
     @property
     def self_describing(self) -> bool:
@@ -127,9 +139,9 @@ class AvFile:
 def decoder_options(limits: DecodeLimits) -> dict[str, str]:
     """Options with which a decoder refuses frames that are much too large.
 
-    It counts coded pixels, which may be a few rows and columns more than are displayed.
+    It counts coded pixels, which may be some rows and columns more than are displayed.
     """
-    return {"max_pixels": str(2 * limits.max_pixels + 2**16)}
+    return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
 def decode_packets(
