@@ -155,10 +155,11 @@ def probe_video(path: str) -> float | str:
 
     The packets would be more reliable, but finding them reads a whole Matroska file.
     """
+    bound = decoder_options(DecodeLimits())
     try:
-        with open_video(path, decoder_options(DecodeLimits())) as container:
+        with open_video(path, decoder_options=bound) as container:
             stream = container.streams.video[0]
-            stream.codec_context.options = decoder_options(DecodeLimits())
+            stream.codec_context.options = bound
             next(container.decode(stream))
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)

@@ -142,7 +142,7 @@ def decode_frames(
         VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
     facts = {} if facts is None else facts
-    with open_video(path, decoder_options(limits)) as container:
+    with open_video(path, decoder_options=decoder_options(limits)) as container:
         stream: Any = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoDecodeError(path, "has no video stream that can be decoded")

@@ -59,7 +59,7 @@ def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> di
 
 def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
     frames = refused = damaged = 0
-    with open_video(path, decoder_options(limits)) as container:
+    with open_video(path, decoder_options=decoder_options(limits)) as container:
         stream = container.streams.best("video")
         facts = _header(container, stream)
         stream.codec_context.options = decoder_options(limits)

@@ -44,7 +44,10 @@ class AvFile:
         self.path = path
         self.quick = quick
         bound = decoder_options(limits)
-        self.container = open_video(path, _NO_PROBING if quick else bound)
+        if quick:
+            self.container = open_video(path, demuxer_options=_NO_PROBING)
+        else:
+            self.container = open_video(path, decoder_options=bound)
         try:
             self._open_decoder(num_threads, bound)
             limits.check_frame(path, *self._frame_size())
@@ -80,7 +83,7 @@ class AvFile:
         height, width = self.codec.height or 0, self.codec.width or 0
         if height * width or self.quick:
             return height, width
-        with open_video(self.path, _NO_PROBING) as container:
+        with open_video(self.path, demuxer_options=_NO_PROBING) as container:
             codec = container.streams[self.stream.index].codec_context
             return codec.height or 0, codec.width or 0
 

@@ -64,7 +64,7 @@ def displayed_size(frame: av.VideoFrame) -> tuple[int, int]:
 
 def frame_bytes(frame: av.VideoFrame) -> int:
     """Memory of the pixels of a frame."""
-    return sum(plane.buffer_size for plane in frame.planes)
+    return frame.width * frame.height * frame.format.padded_bits_per_pixel // 8
 
 
 def quarter_turns(frame: av.VideoFrame) -> int:

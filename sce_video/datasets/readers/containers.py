@@ -24,12 +24,18 @@ def file_url(path: str | os.PathLike[str]) -> str:
     return f"file:{os.fspath(path)}"
 
 
-def open_video(path: str | os.PathLike[str], options: dict[str, str] | None = None) -> Any:
+def open_video(
+    path: str | os.PathLike[str],
+    *,
+    demuxer_options: dict[str, str] | None = None,
+    decoder_options: dict[str, str] | None = None,
+) -> Any:
     """Open a video file with PyAV, to read it.
 
     Args:
         path: The file.
-        options: Of the demuxer and of the decoders that it probes with.
+        demuxer_options: Of the demuxer, beside those that keep to files.
+        decoder_options: Of the decoders with which FFmpeg probes the file.
 
     Returns:
         ``av.container.InputContainer``.
@@ -40,7 +46,10 @@ def open_video(path: str | os.PathLike[str], options: dict[str, str] | None = No
     path = os.fspath(path)
     try:
         return av.open(
-            file_url(path), options={**_OPTIONS, **(options or {})}, metadata_errors="ignore"
+            file_url(path),
+            options=decoder_options or {},
+            container_options={**_OPTIONS, **(demuxer_options or {})},
+            metadata_errors="ignore",
         )
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)

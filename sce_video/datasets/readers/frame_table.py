@@ -114,7 +114,8 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
     # More frames than bytes: a few bytes of an index can state millions of samples.
-    if entries is None or not 0 < len(entries) <= os.path.getsize(path):
+    file_size = os.path.getsize(path)
+    if entries is None or not 0 < len(entries) <= file_size:
         return None
     name = stream.container.format.name
     if name.startswith("mov,"):
@@ -130,7 +131,7 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     dts, byte_offsets, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
     if discarded.any() or not sizes.all() or not keys.any():
         return None
-    if (byte_offsets + sizes).max() > os.path.getsize(path) or not keys[0]:
+    if (byte_offsets + sizes).max() > file_size or not keys[0]:
         return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
     if name == "avi":  # where a frame is missing, the one before it is displayed longer

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import warnings
 
 import cv2
 import numpy as np
@@ -43,10 +42,8 @@ def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
 def _image_size(path: str, encoded: np.ndarray) -> tuple[int, int]:
     """Height and width by the header of an image; nothing is decoded."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large images: the caller's limit decides
-            with Image.open(io.BytesIO(encoded.data), formats=_FORMATS) as image:
-                return image.height, image.width
+        with Image.open(io.BytesIO(encoded.data), formats=_FORMATS) as image:
+            return image.height, image.width
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
