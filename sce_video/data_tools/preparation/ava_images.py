@@ -167,7 +167,7 @@ def probe_video(path: str) -> float | str:
                 return container.duration / 1_000_000
             return float("inf")
     except VideoDecodeError as error:
-        return error.reason
+        return f"cannot be opened or decoded: {error.reason}"
     except (av.FFmpegError, OSError, IndexError) as error:
         return f"cannot be opened or decoded: {error}"
     except StopIteration:

@@ -80,17 +80,18 @@ class Source:
             raise VideoDecodeError(self.path, "changed while it was being read")
 
 
-def read_source(path: str, settings: Settings, limits: DecodeLimits) -> Source:
+def read_source(path: str, settings: Settings, limits: DecodeLimits | None = None) -> Source:
     """Decode a video once.
 
     Args:
         path: A regular file.
         settings: Size, and the run length of a sample.
-        limits: How large frames may be.
+        limits: How large frames may be; None for the defaults.
 
     Raises:
         VideoDecodeError: No frame can be decoded, or frames are too large.
     """
+    limits = limits or DecodeLimits()
     with AvReader(path, limits=limits) as reader:
         table, table_duration = reader.timestamps, reader.duration
     facts: dict[str, Any] = {}

@@ -51,6 +51,9 @@ def open_video(
             container_options={**_OPTIONS, **(demuxer_options or {})},
             metadata_errors="ignore",
         )
+    except av.ArgumentError as error:  # how FFmpeg refuses what is not on a whitelist
+        reason = "cannot be opened: it is no container of videos that is read"
+        raise VideoDecodeError(path, reason) from error
     except (av.FFmpegError, OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
