@@ -38,6 +38,10 @@ class AvReader(VideoReader):
     frame refers to (most B frames) are not decoded unless requested: the other frames are the same
     without them, and it saves a third of the time on Kinetics files.
 
+    Decoding does not start at every packet that the container flags as a key frame, but at those
+    from which on all frames come out the same (see ``restart_points.py``): with intra refresh, at
+    an earlier one.
+
     In an AVI file with B frames the demuxer makes up the packets' time stamps, and they do not
     match the frames: such a file is decoded from its start and the frames are counted. The same is
     done for a file with two equal time stamps. Without any time stamps, frames are spaced evenly.
