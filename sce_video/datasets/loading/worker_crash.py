@@ -74,6 +74,10 @@ class CurrentFiles:
                 found[pid] = os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
         return found
 
+    def clear(self) -> None:
+        """Forget all files: the workers that were reading them have ended, or will be ended."""
+        self._table.zero_()
+
     def of(self, pid: int) -> str | None:
         """The file that a process is reading; None if it is reading none."""
         for row in self._table.numpy():
@@ -102,7 +106,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         # torch says how a worker ended in the first error, which a second one may have replaced.
         first = _CRASH.search(str(error.__cause__)) or found
         raise _crash_error(pids, files, first.group(2).strip()) from error
-    except (ConnectionError, EOFError) as error:
+    except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
         ended = _wait_for_ended_workers(dataloader)
         if not ended:
             raise
@@ -137,6 +141,7 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
     """
     parts = _parts(dataloader.dataset)
     skip = bool(parts) and all(part.on_error == "skip" for part in parts)
+    found: set[str] = set()
     delivered = 0
     loader = dataloader
     while True:
@@ -146,10 +151,12 @@ def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
                 yield batch
             return
         except WorkerCrashError as error:
-            if not skip or not error.files:
-                raise
+            if not skip or found.issuperset(error.files):
+                raise  # without a file, too
+            found.update(error.files)
             reason = f"crashed the process that was reading it ({error.cause.split('.')[0]})"
             for part in parts:
+                part.current_files.clear()
                 for path in error.files:
                     part.mark_bad(path, reason)
         _end_workers(loader)
