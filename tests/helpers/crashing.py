@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable
+import time
 
 from sce_video.datasets.readers import AvReader
 
@@ -15,16 +15,15 @@ def crash_at(names: dict[str, int | signal.Signals]) -> type[AvReader]:
     Args:
         names: The signal that ends the process at each file, or the status it exits with.
     """
-    exits: dict[bool, Callable[[int], None]] = {
-        True: lambda number: os.kill(os.getpid(), number),
-        False: os._exit,
-    }
 
     class CrashingReader(AvReader):
         def __init__(self, path, **options):
             how = names.get(os.path.basename(path))
-            if how is not None:
-                exits[isinstance(how, signal.Signals)](how)
+            if isinstance(how, signal.Signals):
+                os.kill(os.getpid(), how)
+                time.sleep(10)  # the signal may go to another thread
+            elif how is not None:
+                os._exit(how)
             super().__init__(path, **options)
 
     return CrashingReader
