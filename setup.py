@@ -33,6 +33,7 @@ setup(
         "opencv-python>=4.8",
         "packaging",
         "pebble>=5.2",
+        "pillow>=10",
         "rich>=13",
         "setuptools<81",
         "tensorboard",

@@ -27,6 +27,8 @@ import cv2
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
+from sce_video.datasets.readers.containers import open_video
+
 FRAMES, ROUNDS, SHORT_SIDE = 8, 20, 256
 
 
@@ -95,7 +97,7 @@ def main() -> None:
     parser.add_argument("videos", nargs="+")
     cv2.setNumThreads(0)
     for path in parser.parse_args().videos:
-        with av.open(path) as container:
+        with open_video(path) as container:
             frames = list(islice(container.decode(video=0), FRAMES))
         rounds = [(microseconds(frames, 0), microseconds(frames, 1)) for _ in range(ROUNDS)]
         pool, one = (statistics.median(column) for column in zip(*rounds, strict=True))

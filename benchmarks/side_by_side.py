@@ -30,7 +30,8 @@ from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
 from sce_video.datasets.errors import FrameCountError
-from sce_video.datasets.readers import AvReader, av_file, av_reader
+from sce_video.datasets.readers import AvReader, av_file, av_frames
+from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.transforms import lazy_view
 from sce_video.utils.atomic_file import write_json
 
@@ -131,7 +132,7 @@ def _unfit(path: str, everything: bool) -> str:
         with AvReader(path, deadline=time.monotonic() + 60) as reader:
             last = len(reader.timestamps) - 1
             reader.read(np.unique([0, last]))
-            short, codec = min(reader.height, reader.width), reader._file.codec.name
+            short, codec = min(reader.height, reader.width), reader.facts[1]
             if everything:
                 return ""
             rate = len(reader.timestamps) / reader.duration
@@ -175,7 +176,7 @@ def with_repacked(videos: list[Video], folder: str | None) -> Iterator[None]:
 @functools.cache
 def _packets(path: str) -> list[tuple[int, bool]]:
     """(pts, is_keyframe) in decoding order; read before the time is measured."""
-    with av.open(path) as container:
+    with open_video(path) as container:
         stream = container.streams.best("video")
         return [(p.pts, p.is_keyframe) for p in container.demux(stream) if p.size]
 
@@ -205,7 +206,7 @@ def decode_only(path: str, indices: np.ndarray) -> None:
     frames are skipped, and no frame is converted: an upper bound for a reader based on FFmpeg.
     """
     found = 0
-    with av.open(path) as container:
+    with open_video(path) as container:
         stream = container.streams.best("video")
         codec = stream.codec_context
         codec.thread_count = 1
@@ -344,9 +345,9 @@ class Stages:
 
     def __enter__(self) -> Stages:
         self._wrap(av_file.AvFile, "__init__", "open")
-        self._wrap(AvReader, "_build_table", "index")
+        self._wrap(AvReader, "_take_table", "index")
         self._wrap(AvReader, "decode", "seek+decode")
-        self._wrap(av_reader._AvFrames, "__getitem__", "convert")
+        self._wrap(av_frames.AvFrames, "__getitem__", "convert")
         self._wrap(lazy_view, "_apply", "crop/resize")
         return self
 

@@ -18,6 +18,7 @@ from sce_video.datasets import (
     VideoDecodeError,
     VideoList,
     VideoReader,
+    batches_without_crashes,
     run_pipeline,
 )
 from sce_video.datasets.clip_sampling import ClipIndices, uniform_positions
@@ -198,8 +199,11 @@ def iterate_embeddings(
 ) -> Iterator[Embedded]:
     """Embed files one by one, in order; a file that cannot be decoded has a reason, no feature.
 
+    So has one that crashes the worker that decodes it. Without workers it ends this process.
+
     Raises:
         ValueError: a feature is not finite, so the network has diverged.
+        WorkerCrashError: a worker ended while it was reading no file.
     """
     if not paths:
         return
@@ -207,7 +211,7 @@ def iterate_embeddings(
     loader = DataLoader(
         dataset, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
     )
-    for index, sample in enumerate(loader):
+    for index, sample in enumerate(batches_without_crashes(loader)):
         if sample.get("frames") is None:
             yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
         else:

@@ -7,7 +7,11 @@ from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.image_dataset import ImageDataset
 from sce_video.datasets.loading.bad_files import BadFileReport
-from sce_video.datasets.loading.worker_crash import WorkerCrashError, report_worker_crashes
+from sce_video.datasets.loading.worker_crash import (
+    WorkerCrashError,
+    batches_without_crashes,
+    report_worker_crashes,
+)
 from sce_video.datasets.pipeline import run_pipeline
 from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
 from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
@@ -38,6 +42,7 @@ __all__ = [
     "VideoReader",
     "WorkerCrashError",
     "backend_importable",
+    "batches_without_crashes",
     "collate_boxes",
     "collate_views",
     "mix_seed",

@@ -109,6 +109,7 @@ class VideoDataset(Dataset):
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
         self._known_bad: dict[int, str] = {}
+        self._bad_paths: dict[str, str] = {}
         self._view_shapes: Shapes | None = None
         self._batch_buffer = SharedBatchBuffer(1, None)
         self._prepared_pid = 0
@@ -241,6 +242,15 @@ class VideoDataset(Dataset):
             self._batch_buffer = SharedBatchBuffer(1, None)
         return samples
 
+    def mark_bad(self, path: str, reason: str) -> None:
+        """Make a file a bad file, for this copy of the data set and for workers that start later.
+
+        Args:
+            path: As of :meth:`path`.
+            reason: The error of all of its samples.
+        """
+        self._bad_paths[path] = reason
+
     def _explained(self, error: VideoDecodeError) -> VideoDecodeError:
         reason = (
             f"{error.reason}. Repair or remove the file, or set on_error='skip' (leave it out) or "
@@ -251,8 +261,9 @@ class VideoDataset(Dataset):
     def _sample(self, index: int, seed: int) -> dict[str, Any]:
         """The sample of this video; VideoDecodeError if it is a bad file."""
         path = self.path(index)
-        if index in self._known_bad:
-            raise VideoDecodeError(path, self._known_bad[index])
+        known = self._known_bad.get(index) or self._bad_paths.get(path)
+        if known is not None:
+            raise VideoDecodeError(path, known)
         start = time.monotonic()
         deadline = None if self.timeout is None else start + self.timeout
         given = {"path": path, "deadline": deadline, "targets": self._batch_buffer.next_slot()}

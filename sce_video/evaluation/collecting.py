@@ -14,7 +14,7 @@ from mmengine.dist import all_gather, all_gather_object, get_world_size
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from sce_video.datasets import report_worker_crashes
+from sce_video.datasets import batches_without_crashes
 from sce_video.evaluation.row_functions import RowFunction
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.distributed import all_or_none, unwrap_model
@@ -130,7 +130,7 @@ def batch_rows(
     """
     videos = 0
     started = last = time.monotonic()
-    for done, batch in enumerate(_batches(dataloader), start=1):
+    for done, batch in enumerate(batches_without_crashes(dataloader), start=1):
         part = PartialRows()
         part.failures = [(str(path), str(why)) for path, why in batch.get("failures", [])]
         if len(batch["index"]) > 0:  # else all samples of the batch were skipped
@@ -145,11 +145,6 @@ def batch_rows(
             last = time.monotonic()
             rate = videos * get_world_size() / (last - started)
             log(f"{done}/{len(dataloader)} batches, {rate:.1f} videos/s")
-
-
-def _batches(dataloader: DataLoader) -> Iterator[dict[str, Any]]:
-    with report_worker_crashes(dataloader):
-        yield from dataloader
 
 
 def _gather(own: PartialRows) -> PartialRows:

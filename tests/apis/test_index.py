@@ -4,9 +4,11 @@ import json
 import multiprocessing
 import os
 import shutil
+import signal
 
 import numpy as np
 import pytest
+from helpers.crashing import crash_at
 from helpers.small_index import NAMES, OPTIONS
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
@@ -14,7 +16,9 @@ from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis import index as index_module
 from sce_video.apis.index import build_index, read_index
 from sce_video.apis.search import query_index
+from sce_video.datasets import VideoDecodeError
 from sce_video.evaluation import load_features
+from sce_video.registry import READERS
 
 
 def numbers(report):
@@ -287,3 +291,28 @@ def test_only_broken_files(model, tmp_path):
     assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index")) == (0, 0, 0, 2, 0)
     with pytest.raises(ValueError, match="contains no video"):
         query_index(read_index(tmp_path / "index"), np.ones(32))
+
+
+def test_files_that_crash_a_worker_are_failures(model, root, tmp_path, monkeypatch):
+    """A crash inside a decoder costs its file; no later run stops at it."""
+    crashing = crash_at({"b.mp4": signal.SIGSEGV, "e e.mp4": 7})
+    monkeypatch.setitem(READERS.module_dict, "av", crashing)
+    options = EmbedOptions(num_clips=2, num_workers=2)
+    report = build_index(model, root, tmp_path / "index", options)
+    assert numbers(report) == (3, 6, 0, 0, 0)
+    assert [path for path, _ in report.failures] == ["b.mp4", "broken.mp4", "c/e e.mp4"]
+    reasons = dict(report.failures)
+    assert "crashed the process" in reasons["b.mp4"]
+    assert "crashed the process" in reasons["c/e e.mp4"]
+    index = read_index(tmp_path / "index")
+    assert index.paths == ["a.mp4", "c/d.mp4", "f.mp4"]
+    expected = embed(model, [root / name for name in index.paths], num_clips=2)
+    np.testing.assert_array_equal(index.features.numpy(), expected)
+    # the next run does not open them again
+    assert numbers(build_index(model, root, tmp_path / "index", options)) == (3, 0, 0, 6, 0)
+
+
+def test_a_file_that_crashes_a_worker_is_an_error_of_embed(model, root, monkeypatch):
+    monkeypatch.setitem(READERS.module_dict, "av", crash_at({"b.mp4": signal.SIGKILL}))
+    with pytest.raises(VideoDecodeError, match=r"b\.mp4: crashed the process that was reading it"):
+        embed(model, [root / "a.mp4", root / "b.mp4"], num_workers=1)

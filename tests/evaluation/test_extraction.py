@@ -1,17 +1,20 @@
 """Extraction of features into a file: against a loop, with resume, from any kind of config."""
 
 import json
+import os
+import signal
 
 import numpy as np
 import pytest
 import torch
+from helpers.crashing import crash_at
 from helpers.recognition import FINETUNE, RETRIEVAL
 
 from sce_video.apis import launch
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
-from sce_video.registry import DATASETS, MODELS
+from sce_video.registry import DATASETS, MODELS, READERS
 
 OPTIONS = {
     "model.backbone.base_channels": 4,
@@ -184,3 +187,19 @@ def test_the_backend_changes_no_feature(videos, checkpoint, tmp_path, backend):
     np.testing.assert_array_equal(default.features, other.features)
     assert provenance["decoder"] == backend and default_provenance["decoder"] == "av"
     assert "decord" in provenance["decoder_version"]
+
+
+def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path, monkeypatch):
+    """Under on_error="skip"; a class "crashing" is registered in place of the PyAV reader."""
+    cfg = configure(videos, checkpoint, tmp_path / "f.npz", save_every=2)
+    dataset = DATASETS.build(cfg.test_dataloader.dataset)
+    bad = dataset.path(2)
+    crashing = crash_at({os.path.basename(bad): signal.SIGSEGV})
+    monkeypatch.setitem(READERS.module_dict, "av", crashing)
+    cfg.test_dataloader.update(num_workers=1, batch_size=2)
+    cfg.test_dataloader.dataset.on_error = "skip"
+    assert launch.test(cfg) == {"videos": 4.0, "failures": 1.0}
+    features, _ = load_features(tmp_path / "f.npz")
+    assert features.paths == [dataset.path(i) for i in (0, 1, 3, 4)]
+    ((path, reason),) = features.failures
+    assert path == bad and "crashed the process that was reading it" in reason

@@ -136,6 +136,13 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
         metavar="SECONDS",
         help="a file that takes longer fails (default: %(default)g)",
     )
+    group.add_argument(
+        "--max-pixels",
+        type=int,
+        default=_OPTIONS.max_pixels,
+        metavar="PIXELS",
+        help="a file with larger frames (height x width) fails (default: %(default)s)",
+    )
     group.add_argument("--shard", default="1/1", metavar="I/N", help="part I of N of the files")
     group.add_argument(
         "--merge", action="store_true", help="only write the list and report of all shards"

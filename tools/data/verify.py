@@ -7,7 +7,8 @@
 LIST is an annotation list or a folder of videos. The table names the files with these problems:
 
     missing    there is no such file
-    bad        cannot be opened, is truncated or damaged, takes too long, or crashes the decoder
+    bad        cannot be opened, is truncated or damaged, takes too long, crashes the decoder, or
+               has frames of more than --max-pixels
     short      has too few frames or seconds
     container  the container does not match the file extension
     header     the header disagrees with the decoded frames
@@ -37,6 +38,7 @@ from sce_video.data_tools.verification import (
     verify_videos,
     write_table,
 )
+from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
 
@@ -62,6 +64,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds per file (default: 120)"
+    )
+    parser.add_argument(
+        "--max-pixels",
+        type=int,
+        default=MAX_PIXELS,
+        help="a file with larger frames (height x width) is bad; it is not decoded (default: "
+        f"{MAX_PIXELS:,})",
     )
     parser.add_argument(
         "--min-frames",
@@ -129,6 +138,8 @@ def check_args(args: argparse.Namespace) -> None:
         raise ValueError(f"--workers must be at least 1, got {args.workers}")
     if not args.timeout > 0:
         raise ValueError(f"--timeout must be positive seconds, got {args.timeout}")
+    if args.max_pixels < 1:
+        raise ValueError(f"--max-pixels must be at least 1, got {args.max_pixels}")
     if args.min_frames < 1:
         raise ValueError(f"--min-frames must be at least 1, got {args.min_frames}")
     if not args.min_duration >= 0:
@@ -153,6 +164,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             journal,
             workers=args.workers,
             timeout=args.timeout,
+            max_pixels=args.max_pixels,
             on_progress=ProgressBar(),
         )
     limits = Limits(args.min_frames, args.min_duration)

@@ -15,6 +15,10 @@ from sce_video.data_tools.preparation.ava_files import Key
 from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
 from sce_video.data_tools.preparation.official import first_existing
 from sce_video.data_tools.process_pool import process_items
+from sce_video.datasets.errors import VideoDecodeError
+from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.containers import open_video
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.utils.progress import Progress
 
@@ -151,15 +155,19 @@ def probe_video(path: str) -> float | str:
 
     The packets would be more reliable, but finding them reads a whole Matroska file.
     """
+    bound = decoder_options(DecodeLimits())
     try:
-        with av.open(path) as container:
+        with open_video(path, decoder_options=bound) as container:
             stream = container.streams.video[0]
+            stream.codec_context.options = bound
             next(container.decode(stream))
             if stream.duration is not None and stream.time_base is not None:
                 return float(stream.duration * stream.time_base)
             if container.duration is not None:
                 return container.duration / 1_000_000
             return float("inf")
+    except VideoDecodeError as error:
+        return f"cannot be opened or decoded: {error.reason}"
     except (av.FFmpegError, OSError, IndexError) as error:
         return f"cannot be opened or decoded: {error}"
     except StopIteration:

@@ -11,6 +11,7 @@ import cv2
 import numpy as np
 
 from sce_video.data_tools.repack.settings import CRF_RANGE, Settings
+from sce_video.datasets.readers.containers import file_url
 
 _HIGHEST_PSNR = 100.0  # reported for equal frames
 _PILOT_FRAMES = 16
@@ -99,7 +100,9 @@ def encode(
     Raises:
         OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
     """
-    with av.open(path, "w", format="mp4", options={"movflags": "+faststart"}) as container:
+    with av.open(
+        file_url(path), "w", format="mp4", options={"movflags": "+faststart"}
+    ) as container:
         container.metadata["comment"] = comment
         stream: Any = container.add_stream("libx264", rate=rate, options=options)
         _set_up(stream.codec_context, size, rate, tags, threads)

@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import av
-
 from sce_video.data_tools.journal import Journal
 from sce_video.data_tools.repack.file_status import FileStatus
 from sce_video.data_tools.repack.plan import Item, Plan
 from sce_video.data_tools.repack.report import result_paths
 from sce_video.data_tools.repack.work import COMMENT
+from sce_video.datasets.errors import VideoDecodeError
+from sce_video.datasets.readers.containers import open_video
 
 
 def check_results(plan: Plan, folder: Path, force: bool) -> None:
@@ -125,7 +125,7 @@ def is_ours(item: Item, folder: Path, journal: Journal) -> bool:
     if entry.get("status") == "done" and entry["output"] == item.output:
         return True
     try:
-        with av.open(str(folder / item.output), metadata_errors="ignore") as container:
+        with open_video(folder / item.output) as container:
             return container.metadata.get("comment", "").startswith(COMMENT)
-    except (av.FFmpegError, OSError, ValueError):
+    except VideoDecodeError:
         return False

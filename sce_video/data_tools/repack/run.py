@@ -27,6 +27,7 @@ from sce_video.data_tools.repack.report import build_report, write_results
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.temporaries import new_token, remove_temporaries, temporary_path
 from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.utils.errors import UserError
 
 PARTS = ".repack"  # folder of the journals, locks, and reports of shards
@@ -47,6 +48,7 @@ class Options:
         threads: Threads of the encoder in each process.
         timeout: Seconds a file may take.
         min_psnr: An output with fewer dB fails.
+        max_pixels: A file with larger frames (height x width) fails.
         shard: Part of the files to repack.
         force: Repack all files again and replace other files at their paths.
     """
@@ -55,6 +57,7 @@ class Options:
     threads: int = 1
     timeout: float = 1800.0
     min_psnr: float = 30.0
+    max_pixels: int = MAX_PIXELS
     shard: Shard = field(default_factory=Shard)
     force: bool = False
 
@@ -69,6 +72,8 @@ class Options:
             )
         if not 0 <= self.min_psnr <= 100:
             raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")
 
 
 @dataclass(frozen=True)
@@ -264,6 +269,7 @@ class _Run:
             settings=self.settings,
             min_psnr=self.options.min_psnr,
             threads=self.options.threads,
+            max_pixels=self.options.max_pixels,
         )
 
     def _temporary(self, item: Item) -> Path:

@@ -16,7 +16,9 @@ from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.timing import Schedule, make_schedule
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decode_packets
+from sce_video.datasets.readers.av_file import decode_packets, decoder_options
+from sce_video.datasets.readers.containers import open_video
+from sce_video.datasets.readers.limits import DecodeLimits
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
 HELD_BYTES = 256 * 2**20
@@ -41,6 +43,8 @@ class Source:
         tags: Attributes of the encoder that say how colours and pixels are meant.
         held: Prepared frames by their number in the source, see :class:`Preparation`; all of
             them, or for a long video a sample.
+        preparation: Makes them of decoded frames.
+        limits: How large decoded frames may be.
     """
 
     path: str
@@ -53,6 +57,7 @@ class Source:
     tags: dict[str, Any]
     held: dict[int, np.ndarray]
     preparation: Preparation
+    limits: DecodeLimits
 
     def prepared_frames(self) -> Iterator[np.ndarray]:
         """The frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
@@ -65,7 +70,7 @@ class Source:
             yield from (self.held[int(number)] for number in shown)
             return
         position = 0
-        for number, frame in enumerate(decode_frames(self.path)):
+        for number, frame in enumerate(decode_frames(self.path, self.limits)):
             if position < len(shown) and shown[position] == number:
                 prepared = self.preparation(frame)
                 while position < len(shown) and shown[position] == number:
@@ -75,24 +80,26 @@ class Source:
             raise VideoDecodeError(self.path, "changed while it was being read")
 
 
-def read_source(path: str, settings: Settings) -> Source:
+def read_source(path: str, settings: Settings, limits: DecodeLimits | None = None) -> Source:
     """Decode a video once.
 
     Args:
         path: A regular file.
         settings: Size, and the run length of a sample.
+        limits: How large frames may be; None for the defaults.
 
     Raises:
-        VideoDecodeError: No frame can be decoded.
+        VideoDecodeError: No frame can be decoded, or frames are too large.
     """
-    with AvReader(path) as reader:
+    limits = limits or DecodeLimits()
+    with AvReader(path, limits=limits) as reader:
         table, table_duration = reader.timestamps, reader.duration
     facts: dict[str, Any] = {}
     preparation: Preparation | None = None
     held: dict[int, np.ndarray] = {}
     pts: list[int | None] = []
     keep: Callable[[int], bool] = bool
-    for number, frame in enumerate(decode_frames(path, facts)):
+    for number, frame in enumerate(decode_frames(path, limits, facts)):
         if preparation is None:
             preparation = Preparation(frame, settings)
             tags = colour_tags(frame, facts["pixel_aspect"], preparation.turns)
@@ -115,29 +122,28 @@ def read_source(path: str, settings: Settings) -> Source:
         tags=tags,
         held=held,
         preparation=preparation,
+        limits=limits,
     )
 
 
-def decode_frames(path: str, facts: dict[str, Any] | None = None) -> Iterator[av.VideoFrame]:
+def decode_frames(
+    path: str, limits: DecodeLimits, facts: dict[str, Any] | None = None
+) -> Iterator[av.VideoFrame]:
     """All frames of a video in the order they are shown, as :class:`AvReader` gives them.
 
     Between a packet that the decoder refuses and the next key frame there are none.
 
     Args:
         path: The file.
+        limits: How large frames may be.
         facts: Gets ``tick`` (seconds), ``rates``, ``pixel_aspect`` and, at the end,
             ``video_bytes``.
 
     Raises:
-        VideoDecodeError: The file cannot be opened.
+        VideoDecodeError: The file cannot be opened, or a frame is too large.
     """
     facts = {} if facts is None else facts
-    try:
-        container = av.open(path, metadata_errors="ignore")
-    except (av.FFmpegError, OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
-    with container:
+    with open_video(path, decoder_options=decoder_options(limits)) as container:
         stream: Any = container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoDecodeError(path, "has no video stream that can be decoded")
@@ -145,6 +151,7 @@ def decode_frames(path: str, facts: dict[str, Any] | None = None) -> Iterator[av
             if other.index != stream.index:
                 other.discard = Discard.all
         codec = stream.codec_context
+        codec.options = decoder_options(limits)
         codec.thread_count = 1
         rates = (stream.guessed_rate, stream.average_rate)
         facts["rates"] = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
@@ -152,7 +159,9 @@ def decode_frames(path: str, facts: dict[str, Any] | None = None) -> Iterator[av
         facts["pixel_aspect"] = stream.sample_aspect_ratio
         facts["video_bytes"] = 0
         for frames in decode_packets(_packets(container, stream, facts), lambda _: codec):
-            yield from frames
+            for frame in frames:
+                limits.check_frame(path, frame.height, frame.width)
+                yield frame
 
 
 def _packets(container: Any, stream: Any, facts: dict[str, Any]) -> Iterator[Any]:

@@ -25,6 +25,8 @@ from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.source import Source, read_source
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_regular_file
+from sce_video.datasets.readers.containers import open_video
+from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 
 #: Prefix of the comment in every output, by which outputs are told from other files.
 COMMENT = "sce_video repack"
@@ -51,6 +53,7 @@ class Job:
         settings: Settings of the output.
         min_psnr: dB that the output must have, of luma and of all planes.
         threads: Threads of the encoder.
+        max_pixels: Height x width of the largest frames that are read.
     """
 
     source: str
@@ -58,6 +61,7 @@ class Job:
     settings: Settings
     min_psnr: float
     threads: int = 1
+    max_pixels: int = MAX_PIXELS
 
 
 class RefusedError(Exception):
@@ -112,7 +116,7 @@ def _kind(path: str) -> str:
 def _repack(job: Job) -> dict[str, Any]:
     check_regular_file(job.source)
     settings = job.settings
-    source = read_source(job.source, settings)
+    source = read_source(job.source, settings, DecodeLimits(job.max_pixels))
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
@@ -206,7 +210,7 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
     shown, rate = source.schedule.shown, source.schedule.rate
     compared = number = video_bytes = packets = 0
     try:
-        with av.open(path) as container:
+        with open_video(path) as container:
             stream = container.streams.video[0]
             stream.codec_context.thread_count = 1
             for packet in container.demux(stream):
@@ -224,7 +228,7 @@ def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any
                     number += 1
             seconds = float((stream.duration or 0) * stream.time_base)
             streams = len(container.streams)
-    except (av.FFmpegError, OSError, IndexError) as error:
+    except (av.FFmpegError, VideoDecodeError, OSError, IndexError) as error:
         raise RefusedError("check", f"the output cannot be decoded: {error}") from error
     _require(streams == 1, "the number of streams")
     _require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")

@@ -12,14 +12,18 @@ import numpy as np
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers import AvReader, VideoReader
+from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
+from sce_video.datasets.readers.containers import open_video
+from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 
 
-def examine_file(request: tuple[str, float]) -> dict[str, Any]:
+def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
     """Decode a file from its first to its last frame, without keeping the frames.
 
     Args:
         request: Path, and the seconds it may take.
+        max_pixels: Height x width of the largest frames that are decoded.
 
     Returns:
         Facts that JSON can hold. ``outcome``: ``decoded`` (at least some frames), ``unreadable``
@@ -39,8 +43,9 @@ def examine_file(request: tuple[str, float]) -> dict[str, Any]:
     deadline = time.monotonic() + seconds
     try:
         check_regular_file(path)
-        with AvReader(path, deadline=deadline) as reader:
-            facts = _decode_all(path, deadline)
+        limits = DecodeLimits(max_pixels)
+        with AvReader(path, deadline=deadline, limits=limits) as reader:
+            facts = _decode_all(path, deadline, limits)
             facts["packets"] = len(reader.timestamps)
             facts["seconds"] = reader.duration
             if facts["frames"] != facts["packets"] or facts["refused"]:
@@ -52,11 +57,12 @@ def examine_file(request: tuple[str, float]) -> dict[str, Any]:
     return {"outcome": "decoded", "error": None, **facts}
 
 
-def _decode_all(path: str, deadline: float) -> dict[str, Any]:
+def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
     frames = refused = damaged = 0
-    with av.open(path, metadata_errors="ignore") as container:
+    with open_video(path, decoder_options=decoder_options(limits)) as container:
         stream = container.streams.best("video")
         facts = _header(container, stream)
+        stream.codec_context.options = decoder_options(limits)
         stream.codec_context.thread_count = 1  # there is one process per core
         for packet in _packets(container, stream):
             check_deadline(path, deadline)
@@ -65,6 +71,8 @@ def _decode_all(path: str, deadline: float) -> dict[str, Any]:
             except (av.FFmpegError, OSError):
                 refused += 1
                 continue
+            for frame in decoded:
+                limits.check_frame(path, frame.height, frame.width)
             frames += len(decoded)
             damaged += sum(frame.is_corrupt for frame in decoded)
     if frames == 0:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from sce_video.data_tools.journal import Journal, JournalFormat, file_state
 from sce_video.data_tools.process_pool import Outcome, process_items
 from sce_video.data_tools.verification.examine import examine_file
+from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
 
 _FORMAT = JournalFormat(
@@ -75,13 +77,15 @@ def verify_videos(
     *,
     workers: int = 1,
     timeout: float = 120.0,
+    max_pixels: int = MAX_PIXELS,
     on_progress: Callable[[int, int, int], None] | None = None,
-    examine: Callable[[tuple[str, float]], dict[str, Any]] = examine_file,
+    examine: Callable[[tuple[str, float]], dict[str, Any]] | None = None,
 ) -> dict[str, dict[str, Any]]:
     """Decode all files whose present state the journal does not know.
 
     A file is known if its size and modification time are those in the journal. Files that crashed
-    a process are decoded again, and files that timed out if ``timeout`` is longer now.
+    a process are decoded again, files that timed out if ``timeout`` is longer now, and files that
+    another ``max_pixels`` may admit or refuse.
 
     Args:
         paths: Files; a path given twice is decoded once.
@@ -89,9 +93,11 @@ def verify_videos(
         journal: Results of earlier runs; the results of this run are appended.
         workers: Number of processes.
         timeout: Seconds a file may take.
+        max_pixels: Height x width of the largest frames that are decoded.
         on_progress: Called with (files decoded, files to decode, files known or missing) at the
             start and after each file.
-        examine: Function that a process calls with (path, seconds); for tests.
+        examine: Function that a process calls with (path, seconds); for tests. None for
+            :func:`examine_file`.
 
     Returns:
         Facts by path, as of :func:`examine_file`, with two more values of ``outcome``: ``missing``
@@ -105,7 +111,7 @@ def verify_videos(
             facts[path] = {"outcome": "missing", "error": "there is no such file"}
             continue
         known = journal.entries.get(path)
-        if known is not None and _is_current(known, state, timeout):
+        if known is not None and _is_current(known, state, timeout, max_pixels):
             facts[path] = known
         else:
             todo.append((path, state))
@@ -117,7 +123,7 @@ def verify_videos(
     states = dict(todo)
     requests = ((path, (os.path.join(root, path), timeout)) for path, _ in todo)
     outcomes = process_items(
-        examine,
+        examine or partial(examine_file, max_pixels=max_pixels),
         requests,
         workers=min(workers, len(todo)),
         timeout=timeout,
@@ -125,19 +131,26 @@ def verify_videos(
     )
     with closing(outcomes):
         for done, (path, outcome) in enumerate(outcomes, 1):
-            entry = {"path": path, **states[path], "timeout": timeout, **_facts_of(outcome)}
+            given = {"timeout": timeout, "max_pixels": max_pixels}
+            entry = {"path": path, **states[path], **given, **_facts_of(outcome)}
             journal.add(entry)
             facts[path] = entry
             report(done, len(todo), known_before)
     return facts
 
 
-def _is_current(known: dict[str, Any], state: dict[str, Any], timeout: float) -> bool:
+def _is_current(
+    known: dict[str, Any], state: dict[str, Any], timeout: float, max_pixels: int
+) -> bool:
     if any(known.get(name) != value for name, value in state.items()):
         return False
     if known.get("outcome") == "timeout":
         return timeout <= known.get("timeout", 0.0)
-    return known.get("outcome") in ("decoded", "unreadable")
+    if known.get("outcome") == "unreadable":
+        return max_pixels <= known.get("max_pixels", 0)
+    if known.get("outcome") != "decoded":
+        return False
+    return known.get("height", 0) * known.get("width", 0) <= max_pixels
 
 
 def _facts_of(outcome: Outcome) -> dict[str, Any]:

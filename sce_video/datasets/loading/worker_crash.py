@@ -1,21 +1,25 @@
-"""Name the file that a crashed data loader worker was reading."""
+"""Name the file that a crashed data loader worker was reading, and go on without it."""
 
 from __future__ import annotations
 
+import gc
 import os
 import re
+import signal
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets.loading.shared_batch import shared_tensor
 from sce_video.utils.errors import UserError
 
-_ROWS, _WIDTH = 256, 1024  # workers of a loader, bytes of a path
+_ROWS, _WIDTH = 256, 4096  # workers of a loader, bytes of a path (PATH_MAX)
 _PID = 8  # bytes of a process id
 _PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
 #: torch's two messages for a crashed worker.
@@ -23,7 +27,18 @@ _CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
 
 
 class WorkerCrashError(UserError, RuntimeError):
-    """A loader worker ended without a Python error: killed, or crashed inside a decoder."""
+    """A loader worker ended without a Python error: killed, or crashed inside a decoder.
+
+    Args:
+        message: Names the files.
+        files: What the workers were reading.
+        cause: How they ended.
+    """
+
+    def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
+        super().__init__(message)
+        self.files = files
+        self.cause = cause
 
 
 class CurrentFiles:
@@ -48,7 +63,7 @@ class CurrentFiles:
         row = self._table[worker.id].numpy()
         name = os.fsencode(path)[-_WIDTH:]  # the end of a path is the informative part
         row[_PID:] = 0
-        row[_PID : _PID + len(name)] = list(name)
+        row[_PID : _PID + len(name)] = np.frombuffer(name, dtype=np.uint8)
         row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
         try:
             yield
@@ -63,6 +78,10 @@ class CurrentFiles:
             if pid and not _is_running(pid):
                 found[pid] = os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
         return found
+
+    def clear(self) -> None:
+        """Forget all files: the workers that were reading them have ended, or will be ended."""
+        self._table.zero_()
 
     def of(self, pid: int) -> str | None:
         """The file that a process is reading; None if it is reading none."""
@@ -87,11 +106,12 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
         if found is None:
             raise
         pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
-        files = [
-            path for table in _tables(dataloader.dataset) for path in map(table.of, pids) if path
-        ]
-        raise _crash_error(pids, files, found.group(2).strip()) from error
-    except (ConnectionError, EOFError) as error:
+        tables = [part.current_files for part in _parts(dataloader.dataset)]
+        files = [path for table in tables for path in map(table.of, pids) if path]
+        # torch says how a worker ended in the first error, which a second one may have replaced.
+        first = _CRASH.search(str(error.__cause__)) or found
+        raise _crash_error(pids, files, first.group(2).strip()) from error
+    except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
         ended = _wait_for_ended_workers(dataloader)
         if not ended:
             raise
@@ -108,7 +128,104 @@ def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashEr
         else "It may have been killed for lack of memory: lower num_workers or batch_size"
     )
     return WorkerCrashError(
-        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}"
+        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}",
+        tuple(files),
+        cause,
+    )
+
+
+def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader; new workers replace crashed ones where the data set skips bad files.
+
+    Under ``on_error="skip"`` the file that a crashed worker was reading becomes a bad file, and new
+    workers make the batches that were not yet delivered. The sampler must give the same order each
+    time it is iterated over, as those of evaluation do.
+
+    Raises:
+        WorkerCrashError: A worker crashed while it was reading no file, or bad files are errors.
+    """
+    parts = _parts(dataloader.dataset)
+    skip = bool(parts) and all(part.on_error == "skip" for part in parts)
+    found: set[str] = set()
+    delivered = 0
+    loader = dataloader
+    while True:
+        try:
+            for batch in _batches(loader):
+                delivered += 1
+                yield batch
+            return
+        except WorkerCrashError as error:
+            if not skip or found.issuperset(error.files):
+                raise  # without a file, too
+            found.update(error.files)
+            reason = f"crashed the process that was reading it ({error.cause.split('.')[0]})"
+            for part in parts:
+                part.current_files.clear()
+                for path in error.files:
+                    part.mark_bad(path, reason)
+        _end_workers(loader)
+        loader = _rest_of(dataloader, delivered)
+
+
+def _batches(loader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader; a crash is reported when the next batch is asked for, not before.
+
+    torch's signal handler would raise in whatever the main process is computing meanwhile.
+    """
+    with report_worker_crashes(loader):
+        iterator = iter(loader)
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            with _child_signals_deferred():
+                yield batch
+
+
+@contextmanager
+def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
+    """Call the handler of SIGCHLD after the block; with ``deliver=False`` never."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # Python calls handlers in the main thread only
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+    if received and deliver:
+        handler(signal.SIGCHLD, None)
+
+
+def _end_workers(loader: DataLoader) -> None:
+    """End the other workers of a loader, one of which has crashed."""
+    with _child_signals_deferred(deliver=False):
+        if loader.persistent_workers:
+            loader._iterator = None
+        gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
+
+
+def _rest_of(loader: DataLoader, delivered: int) -> DataLoader:
+    """A loader of the batches after the first ``delivered`` ones."""
+    order: dict[str, Any]
+    if loader.batch_sampler is None:
+        order = {"batch_size": None, "sampler": list(loader.sampler)[delivered:]}
+    else:
+        order = {"batch_sampler": list(loader.batch_sampler)[delivered:]}
+    return DataLoader(
+        loader.dataset,
+        **order,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
     )
 
 
@@ -117,20 +234,18 @@ def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
     end = time.monotonic() + _PATIENCE
     while True:
         ended: dict[int, str] = {}
-        for table in _tables(dataloader.dataset):
-            ended |= table.of_ended_processes()
+        for part in _parts(dataloader.dataset):
+            ended |= part.current_files.of_ended_processes()
         if ended or time.monotonic() > end:
             return ended
         time.sleep(0.05)
 
 
-def _tables(dataset: Any) -> list[CurrentFiles]:
-    """The tables of a data set, and of those inside a Subset or a ConcatDataset."""
-    own = getattr(dataset, "current_files", None)
+def _parts(dataset: Any) -> list[Any]:
+    """The data set, or those inside a Subset or a ConcatDataset, that have ``current_files``."""
+    own = [dataset] if isinstance(getattr(dataset, "current_files", None), CurrentFiles) else []
     inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
-    return ([own] if isinstance(own, CurrentFiles) else []) + [
-        table for part in inner if part is not None for table in _tables(part)
-    ]
+    return own + [found for part in inner if part is not None for found in _parts(part)]
 
 
 def _is_running(pid: int) -> bool:

@@ -16,6 +16,7 @@ from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.backend_choice import choose_backend, remembered_choice
 from sce_video.datasets.readers.base import VideoReader
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.imports import import_submodules
@@ -51,6 +52,7 @@ def open_reader(
     num_threads: int = 1,
     correction: np.ndarray | None = None,
     deadline: float | None = None,
+    limits: DecodeLimits | None = None,
 ) -> VideoReader:
     """Open a video.
 
@@ -65,6 +67,7 @@ def open_reader(
         num_threads: Threads of the decoder.
         correction: ``FrameCountError.correction`` of an earlier attempt with the same backend.
         deadline: Value of ``time.monotonic()`` after which reading raises.
+        limits: How large frames may be; None for the defaults.
 
     Raises:
         VideoDecodeError: The file cannot be opened; with ``auto``, the error of ``av``.
@@ -73,7 +76,7 @@ def open_reader(
     """
     check_backend(backend)
     options: dict[str, Any] = dict(
-        num_threads=num_threads, correction=correction, deadline=deadline
+        num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
     )
     if backend != "auto":
         return READERS.module_dict[backend](path, **options)

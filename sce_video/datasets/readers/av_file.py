@@ -9,11 +9,15 @@ from av.stream import Discard
 
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_deadline
+from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.readers.frame_table import FrameTable
+from sce_video.datasets.readers.limits import DecodeLimits
 
 # Codecs whose parameter sets in the container's header are all that the decoder needs.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
 _MP4_BOXES = frozenset({b"ftyp", b"moov", b"mdat", b"wide", b"free", b"skip"})
+# FFmpeg applies this list to its own probing only, not to a decoder that is opened afterwards.
+_NO_PROBING = {"codec_whitelist": "none"}
 _MATROSKA = b"\x1a\x45\xdf\xa3"
 
 
@@ -29,28 +33,29 @@ class AvFile:
         path: A regular file.
         num_threads: Threads of the decoder.
         quick: Decode nothing while opening.
+        limits: Of the frame size, which the decoder also checks before it allocates a frame.
 
     Raises:
-        VideoDecodeError: The file cannot be opened or has no video stream with a decoder.
+        VideoDecodeError: The file cannot be opened, has no video stream with a decoder, or its
+            frames are too large.
     """
 
-    def __init__(self, path: str, num_threads: int, quick: bool) -> None:
+    def __init__(self, path: str, num_threads: int, quick: bool, limits: DecodeLimits) -> None:
         self.path = path
         self.quick = quick
-        # FFmpeg applies this list to its own probing only, not to the decoder opened below.
-        options = {"codec_whitelist": "none"} if quick else {}
+        bound = decoder_options(limits)
+        if quick:
+            self.container = open_video(path, demuxer_options=_NO_PROBING)
+        else:
+            self.container = open_video(path, decoder_options=bound)
         try:
-            self.container = av.open(path, options=options, metadata_errors="ignore")
-        except (av.FFmpegError, OSError, ValueError) as error:
-            reason = getattr(error, "strerror", None) or str(error)
-            raise VideoDecodeError(path, f"cannot be opened: {reason}") from error
-        try:
-            self._open_decoder(num_threads)
+            self._open_decoder(num_threads, bound)
+            limits.check_frame(path, *self._frame_size())
         except BaseException:
             self.close()
             raise
 
-    def _open_decoder(self, num_threads: int) -> None:
+    def _open_decoder(self, num_threads: int, options: dict[str, str]) -> None:
         stream = self.container.streams.best("video")
         if stream is None or stream.codec_context is None:
             raise VideoDecodeError(self.path, "has no video stream that can be decoded")
@@ -63,11 +68,24 @@ class AvFile:
         self.codec.thread_count = num_threads
         if num_threads > 1:
             self.codec.thread_type = "AUTO"
+        self.codec.options = options
         try:
             # Opened before skip_frame is ever set: libdav1d keeps the value it is opened with.
             self.codec.open(strict=False)
         except av.FFmpegError as error:
             raise VideoDecodeError(self.path, f"no decoder: {error.strerror}") from error
+
+    def _frame_size(self) -> tuple[int, int]:
+        """Height and width before anything is decoded; 0 where they are not known.
+
+        A decoder that refuses a size while FFmpeg probes leaves none: then it is the header's.
+        """
+        height, width = self.codec.height or 0, self.codec.width or 0
+        if height * width or self.quick:
+            return height, width
+        with open_video(self.path, demuxer_options=_NO_PROBING) as container:
+            codec = container.streams[self.stream.index].codec_context
+            return codec.height or 0, codec.width or 0
 
     @property
     def self_describing(self) -> bool:
@@ -119,6 +137,14 @@ class AvFile:
     def close(self) -> None:
         """Close the container; may be called more than once."""
         self.container.close()
+
+
+def decoder_options(limits: DecodeLimits) -> dict[str, str]:
+    """Options with which a decoder refuses frames that are much too large.
+
+    It counts coded pixels, which may be some rows and columns more than are displayed.
+    """
+    return {"max_pixels": str(limits.max_pixels * 5 // 4 + 2**16)}
 
 
 def decode_packets(

@@ -78,7 +78,7 @@ def _measure(
     reader: AvReader, candidates: Mapping[str, type[VideoReader]], num_threads: int
 ) -> str | None:
     indices = _frames_to_read(len(reader.timestamps))
-    options: dict[str, Any] = {"num_threads": num_threads}
+    options: dict[str, Any] = {"num_threads": num_threads, "limits": reader.limits}
     try:
         expected, seconds = _timed(AvReader, reader.path, indices, options)
     except (VideoDecodeError, FrameCountError):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.readers.limits import DecodeLimits
 
 FALLBACK_FPS = 25.0
 
@@ -64,6 +65,7 @@ class VideoReader(ABC):
         num_threads: Threads of the decoder.
         correction: ``FrameCountError.correction`` of an earlier attempt with this reader.
         deadline: Value of ``time.monotonic()`` after which reading raises.
+        limits: How large frames may be; None for the defaults.
 
     Raises:
         VideoDecodeError: The file cannot be opened.
@@ -98,6 +100,7 @@ class VideoReader(ABC):
         num_threads: int = 1,
         correction: np.ndarray | None = None,
         deadline: float | None = None,
+        limits: DecodeLimits | None = None,
     ) -> None: ...
 
     @classmethod

@@ -8,6 +8,7 @@ import numpy as np
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
+from sce_video.datasets.readers.containers import file_url
 from sce_video.datasets.readers.fallback_reader import FallbackReader
 from sce_video.registry import READERS
 
@@ -58,7 +59,7 @@ class DecordReader(FallbackReader):
     def _open(self, path: str, num_threads: int) -> int:
         import decord
 
-        self._video = decord.VideoReader(path, ctx=decord.cpu(0), num_threads=num_threads)
+        self._video = decord.VideoReader(file_url(path), ctx=decord.cpu(0), num_threads=num_threads)
         return len(self._video)
 
     def _read(self, indices: list[int]) -> np.ndarray:

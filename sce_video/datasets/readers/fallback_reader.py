@@ -9,6 +9,7 @@ import numpy as np
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
+from sce_video.datasets.readers.limits import DecodeLimits
 
 _MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"
 _H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc
@@ -41,11 +42,20 @@ class FallbackReader(VideoReader):
         num_threads: int = 1,
         correction: np.ndarray | None = None,
         deadline: float | None = None,
+        limits: DecodeLimits | None = None,
     ) -> None:
         self._import()
         self.path = path
         self._deadline = deadline
-        fallback = AvReader(path, num_threads=num_threads, correction=correction, deadline=deadline)
+        self._limits = limits or DecodeLimits()
+        fallback = AvReader(
+            path,
+            num_threads=num_threads,
+            correction=correction,
+            deadline=deadline,
+            limits=self._limits,
+        )
+        self._pixels = fallback.facts[2]
         self.timestamps, self.duration = fallback.timestamps, fallback.duration
         self._fallback: AvReader | None = fallback
         # With a correction frames are missing, and PyAV knows which ones.
@@ -70,6 +80,8 @@ class FallbackReader(VideoReader):
         """Whether the library's frames of this file are known to equal those of PyAV."""
         container, codec = av_reader.facts[:2]
         if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or av_reader.by_count:
+            return False
+        if av_reader.has_false_keys:  # the libraries decode from there
             return False
         extradata = av_reader.extradata
         if codec == "h264":  # the libraries round 10-bit values differently
@@ -99,6 +111,7 @@ class FallbackReader(VideoReader):
             return self._count(self._fallback, self._fallback.read(indices))
         indices = self._check_indices(indices)
         check_deadline(self.path, self._deadline)
+        self._limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
         try:
             frames = self._read(indices.tolist())
         except self.errors:
@@ -110,7 +123,7 @@ class FallbackReader(VideoReader):
     def _read_after_failure(self, indices: np.ndarray) -> np.ndarray:
         """Read with PyAV, which raises FrameCountError if frames are missing."""
         self._release()
-        self._fallback = AvReader(self.path, deadline=self._deadline)
+        self._fallback = AvReader(self.path, deadline=self._deadline, limits=self._limits)
         if len(self._fallback.timestamps) != len(self.timestamps):
             raise VideoDecodeError(self.path, "changed while it was being read")
         return self._count(self._fallback, self._fallback.read(indices))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import re
 
-import cv2
 import numpy as np
 
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import VideoReader, check_deadline
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)", re.I)
@@ -29,6 +30,7 @@ class FrameFolderReader(VideoReader):
         num_threads: Not used; part of the contract of readers.
         correction: Not used: no listed image is missing.
         deadline: Value of ``time.monotonic()`` after which reading raises.
+        limits: How large images may be; None for the defaults.
 
     Raises:
         VideoDecodeError: No folder, no numbered image in it, or the same number twice.
@@ -43,8 +45,10 @@ class FrameFolderReader(VideoReader):
         num_threads: int = 1,
         correction: np.ndarray | None = None,
         deadline: float | None = None,
+        limits: DecodeLimits | None = None,
     ) -> None:
         self.path = path
+        self._limits = limits or DecodeLimits()
         self._deadline = deadline
         try:
             names = os.listdir(path)
@@ -68,14 +72,16 @@ class FrameFolderReader(VideoReader):
 
     def read(self, indices: np.ndarray) -> np.ndarray:
         """See :meth:`VideoReader.read`."""
-        images = []
+        images: list[np.ndarray] = []
         for index in self._check_indices(indices):
             check_deadline(self.path, self._deadline)
             name = self._names[index]
-            image = cv2.imread(os.path.join(self.path, name), cv2.IMREAD_COLOR)
-            if image is None:
-                raise VideoDecodeError(self.path, f"{name} cannot be decoded", False)
-            images.append(cv2.cvtColor(image, cv2.COLOR_BGR2RGB))
+            try:
+                images.append(read_image(os.path.join(self.path, name), self._limits))
+            except VideoDecodeError as error:
+                raise VideoDecodeError(self.path, f"{name} {error.reason}", False) from error
+            held = sum(image.nbytes for image in images)
+            self._limits.check_held(self.path, len(images), 2 * held)  # and once more, stacked
         shapes = {image.shape for image in images}
         if len(shapes) > 1:
             raise VideoDecodeError(self.path, f"holds images of different sizes: {shapes}", False)

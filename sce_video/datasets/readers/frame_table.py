@@ -29,12 +29,15 @@ class FrameTable:
         last_duration: Duration of the frame displayed last, same unit; 0 if not stated.
         hidden: (F,) bool, frames cut away by an edit list: decoded, because others refer to them,
             but never displayed. None if there are none.
+        false_keys: Whether the container flags other packets as key frames too, where decoding
+            cannot start (see ``restart_points.py``).
     """
 
     pts: np.ndarray
     is_key: np.ndarray
     last_duration: int
     hidden: np.ndarray | None = None
+    false_keys: bool = False
 
     @property
     def display_order(self) -> np.ndarray:
@@ -49,14 +52,19 @@ class FrameTable:
 
 
 def table_from_packets(
-    pts: list[int], is_key: list[bool], durations: list[int], hidden: list[bool]
+    pts: list[int],
+    is_key: list[bool],
+    durations: list[int],
+    hidden: list[bool],
+    false_keys: bool = False,
 ) -> FrameTable:
     """The table of packets that were read; for the arguments see :class:`FrameTable`."""
     stamps = np.asarray(pts, dtype=np.int64)
     cut = np.asarray(hidden, dtype=bool)
     shown = np.flatnonzero(~cut)
     last = durations[int(shown[np.argmax(stamps[shown])])] if shown.size else 0
-    return FrameTable(stamps, np.asarray(is_key, dtype=bool), last, cut if cut.any() else None)
+    cut_or_none = cut if cut.any() else None
+    return FrameTable(stamps, np.asarray(is_key, dtype=bool), last, cut_or_none, false_keys)
 
 
 class TableCache:
@@ -96,7 +104,8 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
     The index has offset, decoding time and key-frame flag of each sample, for mp4 after the edit
     list. FFmpeg does not expose the difference of decoding and presentation time (``ctts``), so it
     is read from the file here. The time stamps are right up to one constant, which the first packet
-    gives (see ``AvReader``).
+    gives (see ``AvStream``), and key-frame flags are those of the container: decoding may be
+    impossible to start there.
 
     Returns:
         None where it is not certain that the packets give the same table: other containers,
@@ -104,23 +113,25 @@ def table_from_index(path: str, stream: av.VideoStream) -> FrameTable | None:
         samples, truncated files, tables that contradict each other.
     """
     entries = getattr(stream, "index_entries", None)  # PyAV 18
-    if entries is None or len(entries) == 0:
+    # More frames than bytes: a few bytes of an index can state millions of samples.
+    file_size = os.path.getsize(path)
+    if entries is None or not 0 < len(entries) <= file_size:
         return None
     name = stream.container.format.name
     if name.startswith("mov,"):
-        samples = _read_sample_tables(path, stream.id)
+        samples = _read_sample_tables(path, stream.id, len(entries))
     elif name == "avi" and not stream.codec_context.has_b_frames:
         count = len(entries)  # counted in frames
         samples = _SampleTables(np.ones(count, np.int64), np.zeros(count, np.int64))
     else:
         return None
-    if samples is None or len(samples.durations) != len(entries):
+    if samples is None:
         return None
     rows = [(e.timestamp, e.pos, e.size, e.is_keyframe, e.is_discard) for e in entries]
     dts, byte_offsets, sizes, keys, discarded = np.array(rows, dtype=np.int64).T
     if discarded.any() or not sizes.all() or not keys.any():
         return None
-    if (byte_offsets + sizes).max() > os.path.getsize(path) or not keys[0]:
+    if (byte_offsets + sizes).max() > file_size or not keys[0]:
         return None  # truncated: the packets tell what is left
     steps = np.diff(dts)
     if name == "avi":  # where a frame is missing, the one before it is displayed longer
@@ -141,8 +152,11 @@ class _SampleTables:
     offsets: np.ndarray
 
 
-def _read_sample_tables(path: str, track_id: int) -> _SampleTables | None:
-    """Parse the header of an mp4 file; None if it is fragmented or malformed."""
+def _read_sample_tables(path: str, track_id: int, count: int) -> _SampleTables | None:
+    """The tables of ``count`` samples in the header of an mp4 file; None if it has no such ones.
+
+    It may be fragmented or malformed, or list another number of samples.
+    """
     try:
         with open(path, "rb") as file:
             moov = _find_moov(file, os.fstat(file.fileno()).st_size)
@@ -150,7 +164,7 @@ def _read_sample_tables(path: str, track_id: int) -> _SampleTables | None:
             return None  # mvex: a fragmented file, whose samples are mostly listed elsewhere
         for kind, track in _boxes(moov):
             if kind == b"trak" and _track_id(track) == track_id:
-                return _tables_of_track(track)
+                return _tables_of_track(track, count)
     except (OSError, struct.error, ValueError, KeyError):
         pass
     return None
@@ -213,23 +227,21 @@ def _track_id(track: memoryview) -> int:
     return int(struct.unpack_from(">I", header, 20 if header[0] == 1 else 12)[0])
 
 
-def _tables_of_track(track: memoryview) -> _SampleTables:
+def _tables_of_track(track: memoryview, count: int) -> _SampleTables:
     table = _child(track, b"mdia", b"minf", b"stbl")
-    durations = _runs(_child(table, b"stts"), "stts")
+    durations = _runs(_child(table, b"stts"), "stts", count)
     try:
-        offsets = _runs(_child(table, b"ctts"), "ctts")
+        offsets = _runs(_child(table, b"ctts"), "ctts", count)
     except KeyError:
-        offsets = np.zeros(len(durations), dtype=np.int64)
-    if len(offsets) != len(durations):
-        raise ValueError("ctts and stts differ in their number of samples")
+        offsets = np.zeros(count, dtype=np.int64)
     return _SampleTables(durations, offsets)
 
 
-def _runs(box: memoryview, name: str) -> np.ndarray:
-    """One value per sample, from a run-length coded table of (count, value) pairs."""
-    (count,) = struct.unpack_from(">I", box, 4)
-    pairs = np.frombuffer(box, dtype=">i4", count=2 * count, offset=8).reshape(count, 2)
+def _runs(box: memoryview, name: str, count: int) -> np.ndarray:
+    """One value per sample, from a run-length coded table of (number of samples, value) pairs."""
+    (rows,) = struct.unpack_from(">I", box, 4)
+    pairs = np.frombuffer(box, dtype=">i4", count=2 * rows, offset=8).reshape(rows, 2)
     lengths = pairs[:, 0].astype(np.int64)
-    if (lengths < 0).any() or lengths.sum() > 2**26:
-        raise ValueError(f"{name} lists an impossible number of samples")
+    if (lengths < 0).any() or lengths.sum() != count:
+        raise ValueError(f"{name} lists another number of samples")
     return np.repeat(pairs[:, 1].astype(np.int64), lengths)

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.readers.containers import file_url
 from sce_video.datasets.readers.fallback_reader import FallbackReader
 from sce_video.registry import READERS
 
@@ -38,7 +39,10 @@ class TorchcodecReader(FallbackReader):
         from torchcodec.decoders import VideoDecoder
 
         self._video = VideoDecoder(
-            path, dimension_order="NHWC", num_ffmpeg_threads=num_threads, seek_mode="exact"
+            file_url(path),
+            dimension_order="NHWC",
+            num_ffmpeg_threads=num_threads,
+            seek_mode="exact",
         )
         return len(self._video)
 

@@ -9,6 +9,7 @@ import numpy as np
 from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
+from sce_video.datasets.readers.limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference
 from sce_video.registry import TRANSFORMS
 
@@ -22,17 +23,26 @@ class OpenVideo:
             which measures the fastest for the files, see
             :func:`~sce_video.datasets.readers.open_reader`. The frames are the same.
         num_threads: Threads of the decoder; one is best when loader workers use all cores.
+        max_pixels: Height x width of the largest frames that are decoded.
+        max_held_bytes: Memory that the decoded frames of a sample may take.
     """
 
-    def __init__(self, backend: str = "av", num_threads: int = 1) -> None:
+    def __init__(
+        self,
+        backend: str = "av",
+        num_threads: int = 1,
+        max_pixels: int = MAX_PIXELS,
+        max_held_bytes: int = MAX_HELD_BYTES,
+    ) -> None:
         check_backend(backend)
         if num_threads < 1:
             raise ValueError(f"num_threads must be at least 1, got {num_threads}")
         self.backend = backend
         self.num_threads = num_threads
+        self.limits = DecodeLimits(max_pixels, max_held_bytes)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader``.
+        """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
         :func:`~sce_video.datasets.pipeline.run_pipeline` closes it after the last transform.
         """
@@ -42,7 +52,9 @@ class OpenVideo:
             num_threads=self.num_threads,
             correction=results.get("correction"),
             deadline=results.get("deadline"),
+            limits=self.limits,
         )
+        results["limits"] = self.limits
         keep_open(results, results["reader"])
         return results
 

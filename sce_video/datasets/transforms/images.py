@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import cv2
 import numpy as np
 
-from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.readers.base import ArrayFrames, check_deadline, check_regular_file
+from sce_video.datasets.readers.base import ArrayFrames, check_deadline
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.registry import TRANSFORMS
 
@@ -22,41 +22,25 @@ class LoadImage:
 
     Args:
         num_views: V.
+        max_pixels: Height x width of the largest image that is decoded.
     """
 
-    def __init__(self, num_views: int = 2) -> None:
+    def __init__(self, num_views: int = 2, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
         if num_views < 1:
             raise ValueError(f"num_views must be at least 1, got {num_views}")
         self.num_views = num_views
+        self.limits = DecodeLimits(max_pixels)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline`` if present), write ``views``: list of V ``LazyView``.
 
         Raises:
-            VideoDecodeError: The file cannot be opened or decoded, or the deadline has passed.
+            VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
+                has passed.
         """
-        frames = ArrayFrames(_read_image(results["path"])[None])
+        frames = ArrayFrames(read_image(results["path"], self.limits)[None])
         check_deadline(results["path"], results.get("deadline"))
         first = np.zeros(1, dtype=np.int64)
+        results["limits"] = self.limits
         results["views"] = [LazyView(frames, first) for _ in range(self.num_views)]
         return results
-
-
-def _read_image(path: str) -> np.ndarray:
-    """(H, W, 3) uint8 RGB.
-
-    Decoded from memory: ``cv2.imread`` fills the missing part of a truncated JPEG file with grey,
-    ``cv2.imdecode`` refuses it.
-    """
-    check_regular_file(path)
-    try:
-        encoded = np.fromfile(path, dtype=np.uint8)
-        image = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
-    except OSError as error:
-        raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    except (cv2.error, MemoryError) as error:  # OpenCV refuses more than 2**30 pixels
-        reason = getattr(error, "err", None) or type(error).__name__
-        raise VideoDecodeError(path, f"cannot be decoded: {reason}") from error
-    if image is None:
-        raise VideoDecodeError(path, "is no image that can be decoded")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 from torch import Tensor
 
 from sce_video.datasets.loading.shared_batch import empty_batch
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView, render_views
 from sce_video.datasets.transforms.spatial import View, crop_offsets
 from sce_video.registry import TRANSFORMS
@@ -76,11 +78,16 @@ class PackVideo:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
 
+        Raises:
+            VideoDecodeError: The frames take more memory than the reader's limit.
+
         Returns:
             ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
             and left of every crop), ``crop_size``, ``label``, ``index``, ``seed``.
         """
         (view,) = results["views"]
+        limits = results.get("limits") or DecodeLimits()
+        limits.check_held(results.get("path", "frames"), len(view), math.prod(view.shape))
         offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
         (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}

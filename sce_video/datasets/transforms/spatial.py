@@ -8,6 +8,7 @@ from typing import Any
 import cv2
 import numpy as np
 
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView
 from sce_video.registry import TRANSFORMS
 
@@ -163,7 +164,8 @@ class RandomResizedCropClips:
 class ResizeShortSide:
     """Resize every view bilinearly so that its short side has ``size`` pixels.
 
-    The long side becomes ``floor(long * size / short)``.
+    The long side becomes ``floor(long * size / short)``, which is much for a frame of a few rows:
+    :class:`VideoDecodeError` where the result has more pixels than the reader's limit.
 
     Args:
         size: Pixels; or a range (low, high), both included, of which one value is drawn per view.
@@ -190,11 +192,13 @@ class ResizeShortSide:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view; one random number is drawn per view, also for a fixed size."""
         views = []
+        limits = results.get("limits") or DecodeLimits()
         for view in results["views"]:
             height, width = view.shape[1:3]
             side = self._draw(results["rng"])
             short = min(height, width)
             size = (height * side // short, width * side // short)
+            limits.check_frame(results.get("path", "frames"), *size)
             views.append(crop_and_resize(view, (0, 0, height, width), size))
         results["views"] = views
         return results

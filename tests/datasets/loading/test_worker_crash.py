@@ -1,4 +1,4 @@
-"""The crash of a loader worker names the file that it was reading."""
+"""The crash of a loader worker names the file that it was reading, and may cost only that file."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import os
 import re
 import signal
+import time
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Subset
 from sce_video.datasets import (
     VideoDataset,
     WorkerCrashError,
+    batches_without_crashes,
     collate_views,
     report_worker_crashes,
 )
@@ -35,6 +37,7 @@ class CrashAt:
     def __call__(self, results):
         if results["index"] == self.number:
             os.kill(os.getpid(), self.how)
+            time.sleep(10)  # the signal may go to another thread: a real crash stops this one
         return view(results)
 
 
@@ -131,3 +134,104 @@ def test_a_crash_while_sending_a_batch_is_reported_too(folder, monkeypatch):
     monkeypatch.setattr("sce_video.datasets.loading.worker_crash._PATIENCE", 0.1)
     with pytest.raises(ConnectionResetError), report_worker_crashes(loader):
         raise ConnectionResetError(104, "Connection reset by peer")
+
+
+# -- evaluation goes on without the file --------------------------------------------------------
+
+
+class CrashAtEach(CrashAt):
+    """Kills its process at each of some videos."""
+
+    def __init__(self, numbers: tuple[int, ...], how: int) -> None:
+        self.numbers, self.how = numbers, how
+
+    def __call__(self, results):
+        self.number = results["index"] if results["index"] in self.numbers else -1
+        return super().__call__(results)
+
+
+def read_all(loader):
+    """Indices and bad files of all batches, and the number of batches."""
+    batches = list(batches_without_crashes(loader))
+    indices = [int(i) for batch in batches for i in batch["index"]]
+    failures = [pair for batch in batches for pair in batch["failures"]]
+    return indices, failures, len(batches)
+
+
+@pytest.mark.parametrize(("workers", "nested"), [(1, False), (2, True)])
+def test_files_that_crash_a_worker_are_skipped(folder, workers, nested):
+    crash = CrashAtEach((0, 3, 5), signal.SIGSEGV)
+    dataset = VideoDataset(str(folder), pipeline=[crash], on_error="skip")
+    loader = DataLoader(
+        Subset(dataset, range(6)) if nested else dataset,
+        2,
+        num_workers=workers,
+        collate_fn=collate_views,
+    )
+    indices, failures, count = read_all(loader)
+    assert indices == [1, 2, 4] and count == 3
+    assert [os.path.basename(path) for path, _ in failures] == [f"väg {i}.mp4" for i in (0, 3, 5)]
+    for _, reason in failures:
+        # A worker that crashes while a batch of it is being fetched breaks the connection.
+        assert re.match(
+            r"crashed the process that was reading it "
+            r"\((is killed by signal: Segm.*|Connection\w+|EOFError)\)$",
+            reason,
+        )
+    again = read_all(loader)  # the data set knows them now
+    assert again[0] == indices and again[1] == failures
+
+
+def test_single_samples_and_persistent_workers(folder):
+    dataset = VideoDataset(
+        str(folder), pipeline=[CrashAtEach((2,), signal.SIGKILL)], on_error="skip"
+    )
+    loader = DataLoader(
+        dataset, None, num_workers=2, collate_fn=lambda sample: sample, persistent_workers=True
+    )
+    for _ in range(2):
+        samples = list(batches_without_crashes(loader))
+        assert [sample.get("index") for sample in samples] == [0, 1, None, 3, 4, 5]
+    loader._iterator = None
+
+
+def test_a_crash_never_interrupts_what_is_done_with_a_batch(folder):
+    """torch's handler of SIGCHLD raises wherever the main process is."""
+    crash = CrashAtEach((1,), signal.SIGKILL)
+    dataset = VideoDataset(str(folder), pipeline=[crash], on_error="skip")
+    loader = DataLoader(dataset, 1, num_workers=1, collate_fn=collate_views)
+    handler = signal.getsignal(signal.SIGCHLD)
+    seen = []
+    for batch in batches_without_crashes(loader):
+        end = time.monotonic() + 0.15
+        while time.monotonic() < end:  # the worker crashes meanwhile
+            pass
+        seen.append(batch["index"].tolist())
+    assert seen == [[0], [], [2], [3], [4], [5]]
+    assert callable(handler) is False or signal.getsignal(signal.SIGCHLD) == handler
+
+
+def test_crashes_are_errors_where_bad_files_are(folder):
+    for on_error in ("raise", "replace"):
+        dataset = VideoDataset(
+            str(folder), pipeline=[CrashAtEach((3,), signal.SIGKILL)], on_error=on_error
+        )
+        loader = DataLoader(dataset, 2, num_workers=1, collate_fn=collate_views)
+        with pytest.raises(WorkerCrashError, match=r"väg 3\.mp4") as raised:
+            list(batches_without_crashes(loader))
+        assert [os.path.basename(path) for path in raised.value.files] == ["väg 3.mp4"]
+        del raised
+        gc.collect()
+
+
+def test_a_crash_without_a_file_is_an_error(folder):
+    class KillsWhileCollating:
+        def __call__(self, samples):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    dataset = VideoDataset(str(folder), pipeline=[view], on_error="skip")
+    loader = DataLoader(dataset, 2, num_workers=1, collate_fn=KillsWhileCollating())
+    with pytest.raises(WorkerCrashError, match="reading no file") as raised:
+        list(batches_without_crashes(loader))
+    del raised
+    gc.collect()

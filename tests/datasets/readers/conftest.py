@@ -5,7 +5,7 @@ from __future__ import annotations
 import av
 import pytest
 
-from sce_video.datasets.readers import av_reader
+from sce_video.datasets.readers import av_stream
 
 av.logging.set_libav_level(av.logging.FATAL)
 X264 = {"crf": "12", "g": "12", "bf": "3", "sc_threshold": "0"}
@@ -48,9 +48,9 @@ def packets(request, monkeypatch):
     if it is large; and with FFmpeg's own probing of the first frames when the file is opened.
     """
     if request.param != "indexed":
-        monkeypatch.setattr(av_reader, "table_from_index", lambda *_: None)
+        monkeypatch.setattr(av_stream, "table_from_index", lambda *_: None)
     if request.param == "streamed":
-        monkeypatch.setattr(av_reader, "_MAX_HELD_BYTES", 0)
+        monkeypatch.setattr(av_stream, "_MAX_HELD_BYTES", 0)
     if request.param == "probed":
-        monkeypatch.setattr(av_reader, "can_be_quick", lambda _: False)
+        monkeypatch.setattr(av_stream, "can_be_quick", lambda _: False)
     return request.param

@@ -11,7 +11,7 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import open_reader
-from sce_video.datasets.readers import AvReader, av_reader
+from sce_video.datasets.readers import AvReader, av_stream
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets
 
 
@@ -19,12 +19,12 @@ def test_quick_opening_gives_the_same_frames(any_video):
     if not can_be_quick(any_video):
         pytest.skip("not opened quickly")
     with AvReader(any_video) as quick:
-        assert quick._file.quick
+        assert quick._stream.file.quick
         frames = quick.read(np.arange(50))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(av_reader, "can_be_quick", lambda _: False)
+        patch.setattr(av_stream, "can_be_quick", lambda _: False)
         with AvReader(any_video) as probed:
-            assert not probed._file.quick
+            assert not probed._stream.file.quick
             assert (probed.timestamps == quick.timestamps).all()
             assert probed.duration == quick.duration
             assert (probed.read(np.arange(50)) == frames).all()
@@ -36,7 +36,7 @@ def test_without_the_reorder_depth_the_file_is_opened_again_with_probing(plain, 
         AvFile, "quick_was_enough", lambda self, table: not (self.quick and table.reordered)
     )
     with AvReader(plain) as reader:
-        assert not reader._file.quick
+        assert not reader._stream.file.quick
         assert read_numbers(reader.read(np.array([1, 2, 30]))) == [1, 2, 30]
 
 
@@ -58,15 +58,15 @@ def test_streams_that_begin_later(video, monkeypatch):
                 if number == 6:
                     raise IndexError("list index out of range")
 
-    class File(av_reader.AvFile):
-        def _open_decoder(self, num_threads):
-            super()._open_decoder(num_threads)
+    class File(av_stream.AvFile):
+        def _open_decoder(self, *arguments):
+            super()._open_decoder(*arguments)
             self.container = Container(self.container)
 
     expected = decode_all(video)
-    monkeypatch.setattr(av_reader, "AvFile", File)
-    monkeypatch.setattr(av_reader, "table_from_index", lambda *_: None)
-    monkeypatch.setattr(av_reader, "_tables", av_reader.TableCache(capacity=1))
+    monkeypatch.setattr(av_stream, "AvFile", File)
+    monkeypatch.setattr(av_stream, "table_from_index", lambda *_: None)
+    monkeypatch.setattr(av_stream, "_tables", av_stream.TableCache(capacity=1))
     with open_reader(video, "av") as reader:
         assert len(reader.timestamps) == 60 and len(calls) > 5
         np.testing.assert_array_equal(reader.read(np.arange(60)), np.stack(expected))

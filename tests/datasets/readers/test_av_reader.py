@@ -21,7 +21,7 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.readers import av_reader
+from sce_video.datasets.readers import containers
 
 UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 
@@ -129,7 +129,7 @@ def test_one_opening_and_few_decoded_frames(video, monkeypatch):
     opened = []
     real_open = av.open
     monkeypatch.setattr(
-        av_reader.av, "open", lambda *a, **k: opened.append(a) or real_open(*a, **k)
+        containers.av, "open", lambda *a, **k: opened.append(a) or real_open(*a, **k)
     )
     with open_reader(video) as reader:
         reader.read(np.array([25, 40]))
@@ -146,8 +146,10 @@ def test_nothing_is_decoded_after_the_last_requested_frame(plain):
     """Key frames at 0, 12, 24...: frames between and after the stretches are not decoded."""
     fed = []
     with open_reader(plain) as reader:
-        real = reader._packets_from
-        reader._packets_from = lambda first: (fed.append(i) or (i, p) for i, p in real(first))
+        real = reader._stream._packets_from
+        reader._stream._packets_from = lambda first: (
+            fed.append(i) or (i, p) for i, p in real(first)
+        )
         reader.read(np.array([2, 26, 27]))
     assert 12 not in fed and max(fed) < 36
     assert len(fed) <= 10

@@ -52,7 +52,7 @@ def test_errors_name_folder_and_file(tmp_path):
     with pytest.raises(VideoDecodeError, match="two images with number 2"):
         FrameFolderReader(path)
     (tmp_path / "film/other_2.jpg").rename(tmp_path / "film/film_000003.jpg")
-    with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg cannot be decoded"):
+    with pytest.raises(VideoDecodeError, match=r"film_000003\.jpg is no image that can be decoded"):
         FrameFolderReader(path).read(np.array([2]))
     write(tmp_path / "film", [4], size=(8, 8))
     with pytest.raises(VideoDecodeError, match="different sizes"):

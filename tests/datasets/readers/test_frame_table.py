@@ -18,7 +18,7 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.readers import AvReader, av_reader
+from sce_video.datasets.readers import AvReader, av_stream
 from sce_video.datasets.readers.av_file import AvFile
 from sce_video.datasets.readers.frame_table import (
     FrameTable,
@@ -60,7 +60,9 @@ def test_index_and_packets_give_the_same_table(any_video):
         return
     assert_same(table, packet_table(any_video))
     with AvReader(any_video) as reader:
-        assert reader._indexed and reader._file.quick == (not any_video.endswith(".avi"))
+        assert reader._stream._indexed and reader._stream.file.quick == (
+            not any_video.endswith(".avi")
+        )
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_with_an_edit_list_that_cuts_frames_the_packets_are_used(plain, tmp_path
     expected = [read_number(frame.to_ndarray(format="rgb24")) for frame in decoded(str(path))]
     assert 15 in expected and 3 not in expected
     with open_reader(str(path)) as reader:
-        assert not reader._indexed
+        assert not reader._stream._indexed
         count = len(reader.timestamps)
         assert read_numbers(reader.read(np.arange(count))) == expected
         assert read_numbers(reader.read(np.array([1]))) == expected[1:2]
@@ -150,11 +152,11 @@ def test_a_wrong_index_is_detected_while_decoding(plain, monkeypatch):
         pts[20:] += 3
         return FrameTable(pts, table.is_key, table.last_duration)
 
-    monkeypatch.setattr(av_reader, "table_from_index", wrong)
+    monkeypatch.setattr(av_stream, "table_from_index", wrong)
     with open_reader(plain) as reader:
-        assert reader._indexed
+        assert reader._stream._indexed
         assert read_numbers(reader.read(np.array([0, 20, 41]))) == [0, 20, 41]
-        assert not reader._indexed
+        assert not reader._stream._indexed
         assert reader.timestamps == pytest.approx(np.arange(50) / 25, abs=1e-6)
 
 
@@ -179,8 +181,8 @@ def test_damaged_headers_never_crash(plain, tmp_path, damage):
 
 def test_tables_of_large_files_are_cached(tmp_path, monkeypatch):
     path = str(write_video(tmp_path / "v.mkv", numbered_frames(40), options=X264))
-    monkeypatch.setattr(av_reader, "_MAX_HELD_BYTES", 0)
-    monkeypatch.setattr(av_reader, "_tables", TableCache(capacity=1))
+    monkeypatch.setattr(av_stream, "_MAX_HELD_BYTES", 0)
+    monkeypatch.setattr(av_stream, "_tables", TableCache(capacity=1))
     demuxed = []
     real = AvFile.packets
     monkeypatch.setattr(

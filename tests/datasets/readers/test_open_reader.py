@@ -81,7 +81,7 @@ def test_reading_raises_after_the_deadline(video):
     with pytest.raises(VideoTimeoutError):
         open_reader(video, deadline=time.monotonic() - 1)
     reader = open_reader(video)
-    reader._deadline = time.monotonic() - 1
+    reader._stream._deadline = time.monotonic() - 1
     with reader, pytest.raises(VideoTimeoutError):
         reader.read(np.array([50]))
 

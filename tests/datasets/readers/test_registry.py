@@ -21,7 +21,7 @@ FRAMES = np.random.default_rng(0).integers(0, 256, (30, 24, 32, 3), dtype=np.uin
 class ArrayFileReader(VideoReader):
     """Reads .npy arrays (T, H, W, 3) at 10 frames per second."""
 
-    def __init__(self, path, *, num_threads=1, correction=None, deadline=None):
+    def __init__(self, path, *, num_threads=1, correction=None, deadline=None, limits=None):
         check_regular_file(path)
         self.path = path
         try:
