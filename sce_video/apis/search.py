@@ -133,8 +133,7 @@ def query_feature(
     for row in rows_of_file(index, video):
         if index.records[index.paths[row]].same_file((status.st_size, status.st_mtime_ns)):
             return index.features[row].numpy()
-    options = index.options
-    return embed(model(), video, num_clips=options.num_clips, num_crops=options.num_crops)[0]
+    return embed(model(), video, index.options)[0]
 
 
 def query_index(

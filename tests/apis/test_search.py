@@ -9,7 +9,7 @@ import torch
 from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
-from sce_video.apis import embed, load_model
+from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import VideoIndex, build_index, read_index
 from sce_video.apis.search import model_of_index, query_feature, query_index, rows_of_file
 
@@ -32,7 +32,7 @@ def by_hand(features, query, centred):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_nearest_by_brute_force(model, index, originals, centred):
-    query = embed(model, originals / "more.mp4", num_clips=2)[0]
+    query = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
     expected = by_hand(index.features.numpy(), query, centred)
     for k in (1, 3, 5, 50):
         matches = query_index(index, query, k, centred=centred)
@@ -97,7 +97,7 @@ def test_an_indexed_file_is_not_embedded_again(model, index, root, originals):
     feature = query_feature(index, root / "b.mp4", never)
     np.testing.assert_array_equal(feature, index.features[row].numpy())
     shutil.copy(originals / "more.mp4", root / "b.mp4")  # changed since: embedded again
-    expected = embed(model, originals / "more.mp4", num_clips=2)[0]
+    expected = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
     np.testing.assert_array_equal(query_feature(index, root / "b.mp4", lambda: model), expected)
     with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
         query_feature(index, root / "none.mp4", lambda: model)

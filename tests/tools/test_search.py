@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
-from sce_video.apis import embed, load_model
+from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import read_index
 
 
@@ -74,8 +74,8 @@ def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
     rows = table(capsys.readouterr().out)
     model = load_model(made / "tiny.pth")
     names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
-    gallery = embed(model, [made / "videos" / name for name in names], num_clips=2)
-    query = embed(model, made / "query.mp4", num_clips=2)[0]
+    gallery = embed(model, [made / "videos" / name for name in names], EmbedOptions(num_clips=2))
+    query = embed(model, made / "query.mp4", EmbedOptions(num_clips=2))[0]
     cosines = gallery @ query / np.linalg.norm(gallery, axis=1) / np.linalg.norm(query)
     best = np.argsort(-cosines)[:3]
     assert [row[3] for row in rows] == [names[i] for i in best]
