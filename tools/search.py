@@ -4,12 +4,14 @@
     python tools/search.py query VIDEO.mp4 --index INDEX -k 10
 
 No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
-resumes where it stopped. `query` prints a table and writes a gallery, INDEX/query.html.
+resumes where it stopped. `query` prints a table and writes a gallery with frames and players,
+INDEX/queries/VIDEO.html, and never over that of an earlier query.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
@@ -26,10 +28,15 @@ from sce_video.apis.search import (
 )
 from sce_video.datasets import VideoDecodeError
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
 
 _SHOWN_FAILURES = 20
+#: Plain similarities above this pile up near 1.
+_CLOSE = 0.95
+#: Longest name of a page; file systems allow 255 bytes.
+_STEM_BYTES = 200
 _GALLERY_LIMIT = 100
 
 
@@ -74,13 +81,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     query.add_argument(
         "--centred",
         action="store_true",
-        help="subtract the mean feature of the index first: spreads out similarities that are "
-        "all close to 1, which may help with a weakly trained network",
+        help="subtract the mean feature of the index first, which spreads out similarities that "
+        "are all close to 1",
     )
     query.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
     )
-    query.add_argument("--html", help="gallery to write (default: INDEX/query.html)")
+    query.add_argument(
+        "--html",
+        help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
+    )
     query.add_argument("--no-html", action="store_true", help="write no gallery")
     query.add_argument("--png", help="also write the gallery as an image")
     query.add_argument("--json", help="also write the results as JSON")
@@ -134,7 +144,7 @@ def describe_report(report: IndexReport, out: str) -> str:
     if len(report.failures) > _SHOWN_FAILURES:
         rest = len(report.failures) - _SHOWN_FAILURES
         lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
-    return _printable("\n".join(lines))
+    return "\n".join(map(printable, lines))
 
 
 def run_query(args: argparse.Namespace) -> None:
@@ -158,7 +168,10 @@ def run_query(args: argparse.Namespace) -> None:
         leave_out=[] if args.include_self else own,
         centred=args.centred,
     )
-    print(_printable(format_table(args.video, index, matches)))
+    print(format_table(args.video, index, matches))
+    note = remark(matches, args.centred)
+    if note is not None:
+        print(note)
     if args.json is not None:
         write_json(Path(args.json), describe_query(args, index, matches))
     _write_galleries(args, index, matches)
@@ -171,7 +184,7 @@ def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
         " rank  similarity  distance  path",
     ]
     lines += [f"{m.rank:5d}  {m.similarity:10.4f}  {m.distance:8.4f}  {m.path}" for m in matches]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def describe_query(
@@ -194,8 +207,27 @@ def describe_query(
     }
 
 
+def new_page(index: str, video: str) -> str:
+    """Path of a page that does not exist yet, named after the query: ``queries/walk.html``, then
+    ``queries/walk-2.html``."""
+    stem = os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES])
+    names = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
+    pages = (os.path.join(index, "queries", name) for name in names)
+    return next(page for page in pages if not os.path.lexists(page))
+
+
+def remark(matches: list[Match], centred: bool) -> str | None:
+    """Advice for similarities that differ in the last digits only."""
+    if centred or not matches or matches[-1].similarity < _CLOSE:
+        return None
+    return (
+        f"note: all of these similarities are above {_CLOSE}: compare the ranks, not the values; "
+        "--centred spreads them out and may rank them in another order"
+    )
+
+
 def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[Match]) -> None:
-    page = None if args.no_html else args.html or os.path.join(args.index, "query.html")
+    page = None if args.no_html else args.html or new_page(args.index, args.video)
     if page is None and args.png is None:
         return
     query = read_entry(args.video, args.video)
@@ -210,17 +242,11 @@ def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[
         note += f"; the first {len(shown)} of {len(matches)} results"
     if page is not None:
         write_gallery(page, query, results, note)
-        print(_printable(f"gallery: {page}"))
+        print(printable(f"gallery: {page}"))
     if args.png is not None:
         Path(args.png).parent.mkdir(parents=True, exist_ok=True)
         draw_gallery(query, results, note).savefig(args.png)
-        print(_printable(f"image: {args.png}"))
-
-
-def _printable(text: str) -> str:
-    """Text for stdout; characters of file names that it cannot encode become question marks."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+        print(printable(f"image: {args.png}"))
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -229,7 +255,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         run_index(args) if args.command == "index" else run_query(args)
     except (ValueError, FileNotFoundError, NotADirectoryError, VideoDecodeError) as error:
-        print(f"search: {_printable(str(error))}", file=sys.stderr)
+        print(f"search: {printable(str(error), sys.stderr)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(

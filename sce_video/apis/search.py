@@ -161,7 +161,7 @@ def query_index(
     """
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
-    query = torch.from_numpy(np.asarray(feature, dtype=np.float32)).reshape(1, -1)
+    query = torch.from_numpy(np.array(feature, dtype=np.float32)).reshape(1, -1)
     own = torch.zeros(len(index), dtype=torch.long)
     own[torch.tensor(leave_out or [], dtype=torch.long)] = 1
     mean = torch.from_numpy(index.stored.mean) if centred else None

@@ -116,13 +116,34 @@ def test_centring_changes_the_similarities(tool, made, capsys):
     assert min(outputs[0]) > min(outputs[1]) + 0.1
 
 
-def test_the_default_gallery_is_in_the_index_folder(tool, made, capsys):
-    assert tool.main(query_arguments(made, made / "query.mp4", "-k", "1")) == 0
-    assert "query.html" in capsys.readouterr().out
-    page = (made / "index" / "query.html").read_text()
-    (made / "index" / "query.html").unlink()
-    for link in ("./../query.mp4", "./../videos/"):
-        assert f'href="{link}' in page
+def test_the_default_gallery_is_a_new_file_in_the_index_folder(tool, made, capsys):
+    pages = [made / "index" / "queries" / f"query{end}.html" for end in ("", "-2")]
+    texts = []
+    for k, page in enumerate(pages, start=1):
+        assert tool.main(query_arguments(made, made / "query.mp4", "-k", str(k))) == 0
+        assert str(page) in capsys.readouterr().out
+        texts.append(page.read_text())
+        for link in ("./../../query.mp4", "./../../videos/"):
+            assert f'href="{link}' in texts[-1]
+    assert pages[0].read_text() == texts[0]
+    assert [text.count("<video") for text in texts] == [2, 3]
+    shutil.rmtree(pages[0].parent)
+
+
+def test_the_page_of_any_name_can_be_written(tool, tmp_path):
+    for stem in ("ü" * 120, b"\xff\xfe".decode("utf-8", "surrogateescape"), "a b#?"):
+        page = Path(tool.new_page(str(tmp_path), f"{stem}.mp4"))
+        page.parent.mkdir(exist_ok=True)
+        page.write_text("page")
+        assert tool.new_page(str(tmp_path), f"{stem}.mp4") == f"{str(page)[:-5]}-2.html"
+
+
+def test_similarities_close_to_one_suggest_centring(tool, made, capsys):
+    for more, expected in (([], True), (["--centred"], False)):
+        assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
+        output = capsys.readouterr().out
+        assert (min(row[1] for row in table(output)) > 0.95) == expected
+        assert ("--centred" in output) == expected
 
 
 @pytest.fixture
@@ -237,4 +258,5 @@ def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys
     rows = table(done.stdout)
     assert len(rows) == 3
     assert str(video.relative_to(folder)) not in {row[3] for row in rows}
-    assert (index / "query.html").stat().st_size > 10_000
+    (page,) = (index / "queries").iterdir()
+    assert page.stat().st_size > 10_000
