@@ -18,6 +18,7 @@ from pathlib import Path
 
 from sce_video.apis import EmbedOptions, load_model
 from sce_video.apis.index import IndexReport, VideoIndex, build_index, read_index
+from sce_video.apis.index_files import FEATURES
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
@@ -46,11 +47,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     index = commands.add_parser("index", help="build or update the index of a folder")
     index.add_argument("dir", help="folder of videos; sub-folders are read too")
-    index.add_argument("--checkpoint", required=True, help="pretrained or finetuned checkpoint")
+    index.add_argument(
+        "--checkpoint",
+        help="pretrained or finetuned checkpoint; an update needs none, the index names its own",
+    )
     index.add_argument("--out", required=True, help="folder of the index")
     index.add_argument("--config", help="config file, if the checkpoint contains none")
-    index.add_argument("--clips", type=int, default=4, help="clips per video (default: 4)")
-    index.add_argument("--crops", type=int, default=1, choices=(1, 3), help="crops per clip")
+    index.add_argument(
+        "--clips", type=int, help="clips per video (default: those of the index, else 4)"
+    )
+    index.add_argument(
+        "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
+    )
     index.add_argument(
         "--workers",
         type=int,
@@ -79,10 +87,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--config", help="config file, for a network registered by its custom_imports"
     )
     query.add_argument(
-        "--centred",
-        action="store_true",
-        help="subtract the mean feature of the index first, which spreads out similarities that "
-        "are all close to 1",
+        "--centred", action="store_true", help="subtract the mean feature of the index first"
     )
     query.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
@@ -101,14 +106,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def run_index(args: argparse.Namespace) -> None:
     """Build or update an index and print what was done."""
-    options = EmbedOptions(
-        num_clips=args.clips,
-        num_crops=args.crops,
-        max_views=args.max_views,
-        num_workers=args.workers,
-        timeout=args.timeout,
-    )
-    model = load_model(args.checkpoint, args.config, args.device)
+    stored = None
+    if not args.rebuild and os.path.isfile(os.path.join(args.out, FEATURES)):
+        stored = read_index(args.out)
+    options = index_options(args, stored)
+    if args.checkpoint is not None:
+        model = load_model(args.checkpoint, args.config, args.device)
+    elif stored is not None:
+        model = model_of_index(stored, None, args.config, args.device)
+    else:
+        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
     progress: Progress | None = None
 
     def show(done: int, total: int, reason: str) -> None:
@@ -131,6 +138,18 @@ def run_index(args: argparse.Namespace) -> None:
         if progress is not None:
             progress.finish()
     print(describe_report(report, args.out))
+
+
+def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
+    """The options of the command line, over the views of the existing index."""
+    defaults = EmbedOptions() if stored is None else stored.options
+    return EmbedOptions(
+        num_clips=defaults.num_clips if args.clips is None else args.clips,
+        num_crops=defaults.num_crops if args.crops is None else args.crops,
+        max_views=args.max_views,
+        num_workers=args.workers,
+        timeout=args.timeout,
+    )
 
 
 def describe_report(report: IndexReport, out: str) -> str:

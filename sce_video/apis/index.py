@@ -65,7 +65,9 @@ class VideoIndex:
     @property
     def features(self) -> np.ndarray:
         """(N, D) float32, read-only, memory-mapped if large."""
-        return self.stored.features
+        features = self.stored.features.view()
+        features.flags.writeable = False
+        return features
 
     @cached_property
     def paths(self) -> list[str]:

@@ -54,7 +54,7 @@ class StoredRecords:
     Attributes:
         header: ``root``, ``checkpoint`` and ``settings`` of the index.
         paths: (N,) text, relative to ``root``, of the files with a feature, sorted.
-        features: (N, D) float32, read-only.
+        features: (N, D) float32, not to be changed: search drops mapped pages, changed ones too.
         mean: (D,) float64, the mean of the features.
         sizes: (N,) int64, bytes of the files.
         mtimes: (N,) int64, modification times in nanoseconds.
@@ -118,8 +118,7 @@ def read_stored(file: Path) -> StoredRecords:
         entry = provenance["index"]
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
-        features = as_matrix(file, arrays["features"], "features").view()
-        features.flags.writeable = False  # search gives mapped pages back, changed ones too
+        features = as_matrix(file, arrays["features"], "features")
         count, size = features.shape
         mean = np.asarray(arrays["mean"], dtype=np.float64)
         if mean.shape != (size,):
@@ -155,7 +154,7 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
     """
     stored = read_stored(file)
     if len(stored.features):
-        check_features(torch.from_numpy(np.array(stored.features)), f"{file}: 'features'")
+        check_features(torch.from_numpy(stored.features), f"{file}: 'features'")
     files = zip(
         stored.paths.tolist(), stored.sizes.tolist(), stored.mtimes.tolist(), stored.features,
         strict=True,

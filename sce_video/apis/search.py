@@ -166,7 +166,7 @@ def query_index(
     own[torch.tensor(leave_out or [], dtype=torch.long)] = 1
     mean = torch.from_numpy(index.stored.mean) if centred else None
     parts = []
-    for start, block in _blocks(index.features):
+    for start, block in _blocks(index.stored.features):
         try:
             values, rows = nearest_neighbours(
                 query,
@@ -202,18 +202,15 @@ def query_index(
 
 
 def _blocks(features: np.ndarray) -> Iterator[tuple[int, torch.Tensor]]:
-    """First row and copy of consecutive blocks, in one buffer that the next block overwrites.
+    """First row and content of consecutive blocks of a matrix.
 
-    The pages of a memory-mapped file are given back after each block. They would count as memory
-    of the process otherwise, all of the file in the end.
+    The pages of a memory-mapped file are dropped after each block. They would count as memory of
+    the process otherwise, all of the file in the end.
     """
     mapping = features.base
     while isinstance(mapping, np.ndarray):
         mapping = mapping.base
-    buffer = np.empty((min(_READ_ROWS, len(features)), features.shape[1]), dtype=np.float32)
     for start in range(0, len(features), _READ_ROWS):
-        block = buffer[: len(features) - start]
-        block[:] = features[start : start + len(block)]
-        yield start, torch.from_numpy(block)
+        yield start, torch.from_numpy(features[start : start + _READ_ROWS])
         if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapping.madvise(mmap.MADV_DONTNEED)

@@ -168,6 +168,18 @@ def test_a_second_run_reports_what_it_did(tool, copied, capsys):
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
 
 
+def test_an_update_reads_network_and_views_from_the_index(tool, copied, capsys):
+    shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
+    update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
+    assert tool.main(update) == 0
+    assert "1 new, 0 changed, 5 kept" in capsys.readouterr().out
+    assert read_index(copied / "index").options == EmbedOptions(num_clips=2)
+    assert "num_clips is 2 in the index, now 3" in fails(tool, capsys, [*update, "--clips", "3"])
+    assert "give --checkpoint" in fails(tool, capsys, [*update, "--rebuild"])
+    update[3] = str(copied / "other")
+    assert "give --checkpoint" in fails(tool, capsys, update)
+
+
 def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
     (copied / "videos" / "a.mp4").unlink()
     page = copied / "g.html"

@@ -118,12 +118,14 @@ def nearest_neighbours(
     k = min(k, len(gallery))
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
+    few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
         columns = slice(offset, offset + gallery_block)
         candidates = normalised(gallery[columns], gallery_mean)
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
-            similar = normalised(queries[rows], query_mean) @ candidates.T
+            own = normalised(queries[rows], query_mean) if few is None else few
+            similar = own @ candidates.T
             # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
             if not bool(torch.isfinite(similar).all()):
                 check_features(gallery, "gallery")
