@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from mmengine.registry import DefaultScope
 from torch import nn
 
 from sce_video.apis.embed import EmbedOptions
@@ -157,7 +158,9 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
         data_preprocessor=preprocessor,
     )
     try:
-        recognizer = MODELS.build(model)
+        # Inside mmaction2's recogniser names are looked up in the default scope.
+        with DefaultScope.overwrite_default_scope("sce_video"):
+            recognizer = MODELS.build(model)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: the network cannot be built: {error}") from error
     load_backbone(recognizer, stored, name)
