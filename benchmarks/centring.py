@@ -9,7 +9,8 @@ others are queries, as a user's would be; ``--group-pattern`` leaves out videos 
 person. The last row is the whole folder, each video once as query. Per row: precision among the 1
 and the 5 most similar, plain and centred by the mean feature of the index, as means over the draws;
 and the range in which the plain similarities of a query to the index lie (5 and 95 % quantile).
-Several checkpoints (seeds) are averaged, and listed in the JSON file.
+Several checkpoints (seeds) are averaged, and listed in the JSON file. ``--random`` measures their
+networks with random weights instead, each with another seed.
 """
 
 from __future__ import annotations
@@ -17,12 +18,13 @@ from __future__ import annotations
 import argparse
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
-from sce_video.apis import EmbedOptions, embed_files, load_model
+from sce_video.apis import EmbedOptions, VideoModel, embed_files, load_model
 from sce_video.datasets import scan_folder
 from sce_video.evaluation.functional.groups import group_ids
 from sce_video.evaluation.functional.neighbours import (
@@ -30,6 +32,7 @@ from sce_video.evaluation.functional.neighbours import (
     nearest_neighbours,
     normalised,
 )
+from sce_video.registry import MODELS
 
 _RANKS = (1, 5)
 
@@ -44,6 +47,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--draws", type=int, default=50, help="random indexes per size")
     parser.add_argument("--clips", type=int, default=4, help="clips per video")
     parser.add_argument("--group-pattern", metavar="REGEX", help="one group, e.g. the person")
+    parser.add_argument("--random", action="store_true", help="random weights instead")
     parser.add_argument("--workers", type=int, default=1, help="decoding processes")
     parser.add_argument("--json", metavar="OUT", help="also write the numbers as JSON")
     return parser.parse_args(argv)
@@ -78,12 +82,24 @@ def precisions(
     return {**found, "low": low, "high": high}
 
 
-def measure(args: argparse.Namespace, checkpoint: str) -> dict[str, dict[str, float]]:
+def with_random_weights(model: VideoModel, seed: int) -> VideoModel:
+    """The same network and input settings before any training."""
+    torch.manual_seed(seed)
+    settings = model.settings
+    preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
+    encoder = MODELS.build(
+        dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
+    )
+    return replace(model, encoder=encoder.to(model.device).eval())
+
+
+def measure(args: argparse.Namespace, checkpoint: str, seed: int) -> dict[str, dict[str, float]]:
     """The means over the draws, for every size of the index."""
     listed = scan_folder(args.videos)
     paths = [os.path.join(args.videos, listed.path(i)) for i in range(len(listed))]
     options = EmbedOptions(num_clips=args.clips, num_workers=args.workers)
-    found = embed_files(load_model(checkpoint), paths, options)
+    model = load_model(checkpoint)
+    found = embed_files(with_random_weights(model, seed) if args.random else model, paths, options)
     features = torch.from_numpy(found.features)
     labels = torch.from_numpy(listed.labels[found.indices])
     groups = torch.arange(len(labels))
@@ -119,7 +135,7 @@ def table(results: dict[str, dict[str, dict[str, float]]]) -> str:
 
 def main(argv: list[str] | None = None) -> None:
     args = parse_args(argv)
-    results = {checkpoint: measure(args, checkpoint) for checkpoint in args.checkpoints}
+    results = {name: measure(args, name, seed) for seed, name in enumerate(args.checkpoints)}
     print(table(results))
     if args.json:
         Path(args.json).write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")

@@ -88,7 +88,7 @@ class VideoNetwork(Protocol):
         """(D,) float32 of a video packed by ``PackVideo``, from at most ``max_views`` at a time."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FileRows:
     """Features or class probabilities of the files that could be decoded.
 
