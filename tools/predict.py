@@ -26,7 +26,7 @@ from sce_video.apis.embed import Embedded, iterate_embeddings
 from sce_video.apis.launch import explain
 from sce_video.datasets import scan_folder
 from sce_video.utils.atomic_file import atomic_file
-from sce_video.utils.printable import printable
+from sce_video.utils.printable import printable, printable_lines
 from sce_video.utils.progress import Progress
 
 _SHOWN_FAILURES = 20
@@ -222,7 +222,7 @@ def main(argv: list[str] | None = None) -> int:
         message = explain(error)
         if message is None:
             raise
-        print("\n".join(map(printable, f"predict: {message}".splitlines())), file=sys.stderr)
+        print(printable_lines(f"predict: {message}", sys.stderr), file=sys.stderr)
         return 1
 
 

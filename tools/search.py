@@ -29,7 +29,7 @@ from sce_video.apis.search import (
 )
 from sce_video.datasets import VideoDecodeError
 from sce_video.utils.atomic_file import write_json
-from sce_video.utils.printable import printable
+from sce_video.utils.printable import printable, printable_lines
 from sce_video.utils.progress import Progress
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
 
@@ -274,7 +274,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         run_index(args) if args.command == "index" else run_query(args)
     except (ValueError, FileNotFoundError, NotADirectoryError, VideoDecodeError) as error:
-        print(f"search: {printable(str(error), sys.stderr)}", file=sys.stderr)
+        print(f"search: {printable_lines(str(error), sys.stderr)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(

@@ -24,6 +24,7 @@ from sce_video.utils.atomic_file import write_json
 
 FEATURES, DESCRIPTION, PARTS, LOCK = "features.npz", "index.json", "parts", "lock"
 _VERSION = 2
+_MAX_CLIPS = 10_000  # of a video
 
 
 @dataclass(frozen=True)
@@ -130,7 +131,7 @@ def read_stored(file: Path) -> StoredRecords:
             header={
                 "root": str(entry["root"]),
                 "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
-                "settings": dict(entry["settings"]),
+                "settings": _checked_settings(entry["settings"]),
             },
             paths=arrays["paths"],
             features=features,
@@ -142,8 +143,18 @@ def read_stored(file: Path) -> StoredRecords:
                 for (path, reason), (size, mtime) in failed
             },
         )
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} is not the file of an index: {error!r}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{file} is not the file of an index: {error!r:.500}") from error
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the settings of an index; the network is checked when it is built."""
+    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
+    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
+        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
+    if not isinstance(settings["model"], dict):
+        raise ValueError("no settings of a model")
+    return dict(settings)
 
 
 def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
