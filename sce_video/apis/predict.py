@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from sce_video.apis.arrays import Video
-from sce_video.apis.classifier import VideoClassifier
 from sce_video.apis.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
+from sce_video.apis.video_classifier import VideoClassifier
 
 
 def predict(
@@ -32,8 +32,10 @@ def predict(
         (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
 
     Raises:
+        TypeError: something else than a classifier.
         ValueError, FileNotFoundError, VideoDecodeError: as :func:`~sce_video.apis.embed`.
     """
+    _check_classifier(classifier)
     return rows_of_videos(classifier, videos, options or classifier.options, fps)
 
 
@@ -53,7 +55,14 @@ def predict_files(
         ``probabilities`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded,
         and ``failures``, (path, reason) of the other N - M.
     """
+    _check_classifier(classifier)
     return rows_of_files(classifier, paths, options or classifier.options)
+
+
+def _check_classifier(classifier: object) -> None:
+    if not isinstance(classifier, VideoClassifier):
+        given = repr(classifier) if isinstance(classifier, str) else type(classifier).__name__
+        raise TypeError(f"a classifier is wanted, from load_classifier(CHECKPOINT), got {given}")
 
 
 def top_classes(

@@ -78,7 +78,7 @@ def test_settings_come_from_the_checkpoint(classifier, folder_classifier):
 
 def test_a_config_file_gives_the_same(folder_classifier, classifier, scores, changed, tmp_path):
     text = load_checkpoint_file(folder_classifier)["meta"]["cfg"]
-    (tmp_path / "own.py").write_text(text)
+    (tmp_path / "own.py").write_text(text.replace("num_classes=2", "num_classes=None"))
     bare = changed(lambda stored: stored["meta"].pop("cfg"))
     with pytest.raises(ValueError, match="contains no config"):
         load_classifier(bare)
@@ -122,6 +122,12 @@ def test_an_array_is_a_video(classifier):
     probabilities = predict(classifier, frames, fps=25)
     assert probabilities.shape == (1, 2)
     assert probabilities.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_path_is_not_a_classifier():
+    for function in (predict, predict_files):
+        with pytest.raises(TypeError, match=r"load_classifier\(CHECKPOINT\), got 'c\.pth'"):
+            function("c.pth", ["a.mp4"])
 
 
 def test_checkpoints_without_a_classifier(changed, tmp_path):

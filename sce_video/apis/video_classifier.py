@@ -98,7 +98,9 @@ def load_classifier(
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     try:
         settings, (num_clips, num_crops) = settings_from_config(test_only), view_counts(test_only)
-        head = cfg["model"]["cls_head"] if config is not None else _known_head(cfg, stored)
+        head = cfg["model"]["cls_head"]
+        if config is None or head.get("type") in _KNOWN_HEADS:
+            head = _known_head(head, stored)
     except ValueError as error:
         advice = "" if config is not None else "; give the config file (config=)"
         raise ValueError(f"{source}: {error}{advice}") from error
@@ -131,9 +133,8 @@ def _check_is_classifier(cfg: dict[str, Any], checkpoint: str | Path) -> None:
         )
 
 
-def _known_head(cfg: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
     """Config of the head, whose sizes are those of the stored weights."""
-    head = cfg["model"]["cls_head"]
     if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
         raise ValueError(
             f"cls_head is a {head.get('type')!r} with spatial_type "
