@@ -48,6 +48,14 @@ def split_videos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def folder_classifier(split_videos: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Checkpoint finetuned once per session on the two class folders of ``split_videos``."""
+    from helpers.recognition import train_on_folders
+
+    return train_on_folders(split_videos, tmp_path_factory.mktemp("folder_classifier"))
+
+
+@pytest.fixture(scope="session")
 def ava_root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Data set of ``helpers.ava_small.make_root``; not to be changed."""
     from helpers.ava_small import make_root

@@ -4,18 +4,21 @@
     python tools/search.py query VIDEO.mp4 --index INDEX -k 10
 
 No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
-resumes where it stopped. `query` prints a table and writes a gallery, INDEX/query.html.
+resumes where it stopped. `query` prints a table and writes a gallery with frames and players,
+INDEX/queries/VIDEO.html, and never over that of an earlier query.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import os
 import sys
 from pathlib import Path
 
 from sce_video.apis import EmbedOptions, load_model
 from sce_video.apis.index import IndexReport, VideoIndex, build_index, read_index
+from sce_video.apis.index_files import FEATURES
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
@@ -26,11 +29,16 @@ from sce_video.apis.search import (
 )
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
+from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 from sce_video.visualization.figures import save_figure
 from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
 
 _SHOWN_FAILURES = 20
+#: Plain similarities above this pile up near 1.
+_CLOSE = 0.95
+#: Longest name of a page; file systems allow 255 bytes.
+_STEM_BYTES = 200
 _GALLERY_LIMIT = 100
 
 
@@ -40,11 +48,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     commands = parser.add_subparsers(dest="command", required=True)
     index = commands.add_parser("index", help="build or update the index of a folder")
     index.add_argument("dir", help="folder of videos; sub-folders are read too")
-    index.add_argument("--checkpoint", required=True, help="pretrained or finetuned checkpoint")
+    index.add_argument(
+        "--checkpoint",
+        help="pretrained or finetuned checkpoint; an update needs none, the index names its own",
+    )
     index.add_argument("--out", required=True, help="folder of the index")
     index.add_argument("--config", help="config file, if the checkpoint contains none")
-    index.add_argument("--clips", type=int, default=4, help="clips per video (default: 4)")
-    index.add_argument("--crops", type=int, default=1, choices=(1, 3), help="crops per clip")
+    index.add_argument(
+        "--clips", type=int, help="clips per video (default: those of the index, else 4)"
+    )
+    index.add_argument(
+        "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
+    )
     index.add_argument(
         "--workers",
         type=int,
@@ -73,15 +88,15 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--config", help="config file, for a network registered by its custom_imports"
     )
     query.add_argument(
-        "--centred",
-        action="store_true",
-        help="subtract the mean feature of the index first: spreads out similarities that are "
-        "all close to 1, which may help with a weakly trained network",
+        "--centred", action="store_true", help="subtract the mean feature of the index first"
     )
     query.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
     )
-    query.add_argument("--html", help="gallery to write (default: INDEX/query.html)")
+    query.add_argument(
+        "--html",
+        help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
+    )
     query.add_argument("--no-html", action="store_true", help="write no gallery")
     query.add_argument("--png", help="also write the gallery as an image")
     query.add_argument("--json", help="also write the results as JSON")
@@ -92,14 +107,16 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 
 def run_index(args: argparse.Namespace) -> None:
     """Build or update an index and print what was done."""
-    options = EmbedOptions(
-        num_clips=args.clips,
-        num_crops=args.crops,
-        max_views=args.max_views,
-        num_workers=args.workers,
-        timeout=args.timeout,
-    )
-    model = load_model(args.checkpoint, args.config, args.device)
+    stored = None
+    if not args.rebuild and os.path.isfile(os.path.join(args.out, FEATURES)):
+        stored = read_index(args.out)
+    options = index_options(args, stored)
+    if args.checkpoint is not None:
+        model = load_model(args.checkpoint, args.config, args.device)
+    elif stored is not None:
+        model = model_of_index(stored, None, args.config, args.device)
+    else:
+        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
     progress: Progress | None = None
 
     def show(done: int, total: int, reason: str) -> None:
@@ -124,6 +141,18 @@ def run_index(args: argparse.Namespace) -> None:
     print(describe_report(report, args.out))
 
 
+def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
+    """The options of the command line, over the views of the existing index."""
+    defaults = EmbedOptions() if stored is None else stored.options
+    return EmbedOptions(
+        num_clips=defaults.num_clips if args.clips is None else args.clips,
+        num_crops=defaults.num_crops if args.crops is None else args.crops,
+        max_views=args.max_views,
+        num_workers=args.workers,
+        timeout=args.timeout,
+    )
+
+
 def describe_report(report: IndexReport, out: str) -> str:
     """Text for the terminal: what a run did."""
     lines = [
@@ -135,7 +164,7 @@ def describe_report(report: IndexReport, out: str) -> str:
     if len(report.failures) > _SHOWN_FAILURES:
         rest = len(report.failures) - _SHOWN_FAILURES
         lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
-    return _printable("\n".join(lines))
+    return "\n".join(map(printable, lines))
 
 
 def run_query(args: argparse.Namespace) -> None:
@@ -159,7 +188,10 @@ def run_query(args: argparse.Namespace) -> None:
         leave_out=[] if args.include_self else own,
         centred=args.centred,
     )
-    print(_printable(format_table(args.video, index, matches)))
+    print(format_table(args.video, index, matches))
+    note = remark(matches, args.centred)
+    if note is not None:
+        print(note)
     if args.json is not None:
         write_json(Path(args.json), describe_query(args, index, matches))
     _write_galleries(args, index, matches)
@@ -172,7 +204,7 @@ def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
         " rank  similarity  distance  path",
     ]
     lines += [f"{m.rank:5d}  {m.similarity:10.4f}  {m.distance:8.4f}  {m.path}" for m in matches]
-    return "\n".join(lines)
+    return "\n".join(map(printable, lines))
 
 
 def describe_query(
@@ -195,8 +227,27 @@ def describe_query(
     }
 
 
+def new_page(index: str, video: str) -> str:
+    """Path of a page that does not exist yet, named after the query: ``queries/walk.html``, then
+    ``queries/walk-2.html``."""
+    stem = os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES])
+    names = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
+    pages = (os.path.join(index, "queries", name) for name in names)
+    return next(page for page in pages if not os.path.lexists(page))
+
+
+def remark(matches: list[Match], centred: bool) -> str | None:
+    """Advice for similarities that differ in the last digits only."""
+    if centred or not matches or matches[-1].similarity < _CLOSE:
+        return None
+    return (
+        f"note: all of these similarities are above {_CLOSE}: compare the ranks, not the values; "
+        "--centred spreads them out and may rank them in another order"
+    )
+
+
 def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[Match]) -> None:
-    page = None if args.no_html else args.html or os.path.join(args.index, "query.html")
+    page = None if args.no_html else args.html or new_page(args.index, args.video)
     if page is None and args.png is None:
         return
     query = read_entry(args.video, args.video)
@@ -211,16 +262,10 @@ def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[
         note += f"; the first {len(shown)} of {len(matches)} results"
     if page is not None:
         write_gallery(page, query, results, note)
-        print(_printable(f"gallery: {page}"))
+        print(printable(f"gallery: {page}"))
     if args.png is not None:
         save_figure(draw_gallery(query, results, note), args.png)
-        print(_printable(f"image: {args.png}"))
-
-
-def _printable(text: str) -> str:
-    """Text for stdout; characters of file names that it cannot encode become question marks."""
-    encoding = sys.stdout.encoding or "utf-8"
-    return text.encode(encoding, "replace").decode(encoding)
+        print(printable(f"image: {args.png}"))
 
 
 @command(interrupted="interrupted; finished videos are saved, the same command resumes from here")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -97,7 +98,9 @@ def adopted_config(
     """
     cfg = load_config(path, options)
     content = load_checkpoint_file(checkpoint) if content is None else content
-    stored = stored_config(content) or {}
+    stored: dict[str, Any] = {}
+    with suppress(ValueError):  # converted, or not plain data
+        stored = stored_config(content, checkpoint)
     found: dict[_Path, Any] = {}
     if use != "finetune" and _same_method(cfg, stored):
         found = dict(_differences(cfg.model, stored["model"], _NETWORK_NAMES, ("model",)))

@@ -8,6 +8,7 @@ source, only literals are read here from the syntax tree; anything else is an er
 from __future__ import annotations
 
 import ast
+from pathlib import Path
 from typing import Any
 
 _MAX_CHARACTERS = 2**21
@@ -21,14 +22,20 @@ class _NotDataError(ValueError):
         super().__init__(f"line {getattr(node, 'lineno', '?')}: {what}")
 
 
-def stored_config(checkpoint: dict[str, Any]) -> dict[str, Any] | None:
-    """The config in the content of a checkpoint; None without one, or if it is not plain data."""
-    meta = checkpoint.get("meta")
+def stored_config(stored: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
+    """The config in a checkpoint, parsed as data.
+
+    Raises:
+        ValueError: there is none, or it is not plain data.
+    """
+    meta = stored.get("meta")
     text = meta.get("cfg") if isinstance(meta, dict) else None
-    try:
-        return parse_config_text(text, "the checkpoint") if text else None
-    except ValueError:
-        return None
+    if not text:
+        raise ValueError(
+            f"{checkpoint} contains no config (a converted file, or weights only): give the config "
+            "file of its network (config=)"
+        )
+    return parse_config_text(text, str(checkpoint))
 
 
 def parse_config_text(text: str, name: str) -> dict[str, Any]:

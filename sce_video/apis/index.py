@@ -2,7 +2,8 @@
 
 An index is a folder::
 
-    features.npz   features, paths (relative to the indexed folder) and, as JSON, everything else
+    features.npz   features, paths (relative to the indexed folder), sizes and times of the files,
+                   and the settings
     index.json     everything but the features, for people and other programs
     parts/         features embedded by a run that is not finished; removed at its end
 
@@ -15,20 +16,23 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 
 from sce_video.apis.embed import EmbedOptions, count_clips, iterate_embeddings
 from sce_video.apis.index_files import (
     DESCRIPTION,
     FEATURES,
     FileRecord,
+    StoredRecords,
     locked_index,
     new_part_file,
     part_files,
     read_records,
+    read_stored,
     remove_index,
     remove_parts,
     write_description,
@@ -41,36 +45,54 @@ from sce_video.datasets import scan_folder
 SAVE_EVERY, _SAVE_SECONDS = 200, 60.0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class VideoIndex:
-    """An index in memory; made by :func:`read_index`.
+    """An index for search; made by :func:`read_index`.
+
+    Its arrays are memory-mapped, sorted by path, so an index of millions of videos opens at once.
 
     Attributes:
         folder: Folder of the index.
-        root: The indexed folder of videos, absolute.
-        checkpoint: ``path`` and ``sha256`` of the weights.
-        settings: ``model`` (see :class:`~sce_video.apis.model_settings.ModelSettings`),
-            ``num_clips`` and ``num_crops``.
-        records: All indexed files by path relative to ``root``, sorted by path.
-        paths: N paths of the files with a feature, in the order of ``features``.
-        features: (N, D) float32.
+        stored: Paths, features, sizes and times of the files, and the settings of the index.
     """
 
     folder: Path
-    root: str
-    checkpoint: dict[str, str]
-    settings: dict[str, Any]
-    records: dict[str, FileRecord]
-    paths: list[str]
-    features: torch.Tensor
+    stored: StoredRecords
 
     def __len__(self) -> int:
-        return len(self.paths)
+        return len(self.stored.features)
+
+    @property
+    def features(self) -> np.ndarray:
+        """(N, D) float32, read-only, memory-mapped if large."""
+        features = self.stored.features.view()
+        features.flags.writeable = False
+        return features
+
+    @cached_property
+    def paths(self) -> list[str]:
+        """N paths relative to ``root``; the whole list, see :meth:`path` for one."""
+        return self.stored.paths.tolist()
+
+    @property
+    def root(self) -> str:
+        """The indexed folder of videos, absolute."""
+        return self.stored.header["root"]
+
+    @property
+    def checkpoint(self) -> dict[str, str]:
+        """``path`` and ``sha256`` of the weights."""
+        return self.stored.header["checkpoint"]
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """``model`` (:class:`~sce_video.apis.model_settings.ModelSettings`), clips and crops."""
+        return self.stored.header["settings"]
 
     @property
     def failures(self) -> list[tuple[str, str]]:
         """(path, reason) of the files that cannot be decoded."""
-        return [(path, r.reason) for path, r in self.records.items() if r.feature is None]
+        return [(path, record.reason) for path, record in self.stored.failed.items()]
 
     @property
     def options(self) -> EmbedOptions:
@@ -78,6 +100,18 @@ class VideoIndex:
         return EmbedOptions(
             num_clips=self.settings["num_clips"], num_crops=self.settings["num_crops"]
         )
+
+    def path(self, row: int) -> str:
+        """Path of a row, relative to ``root``."""
+        return str(self.stored.paths[row])
+
+    def row(self, path: str) -> int | None:
+        """Row of a path relative to ``root``; None if it is not in the index."""
+        paths = self.stored.paths
+        if len(path) > paths.dtype.itemsize // 4:  # longer than all paths of the index
+            return None
+        row = int(np.searchsorted(paths, path))
+        return row if row < len(paths) and paths[row] == path else None
 
     def file(self, path: str) -> str:
         """Absolute path of a video of the index."""
@@ -195,16 +229,7 @@ def read_index(folder: str | os.PathLike) -> VideoIndex:
     if not file.is_file():
         unfinished = " (an interrupted run: run it again to resume)" if part_files(folder) else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    header, records, stored = read_records(file)
-    return VideoIndex(
-        folder=folder,
-        root=header["root"],
-        checkpoint=header["checkpoint"],
-        settings=header["settings"],
-        records=records,
-        paths=stored.paths,
-        features=stored.features,
-    )
+    return VideoIndex(folder, read_stored(file))
 
 
 def setting_differences(
@@ -259,7 +284,7 @@ def _read_known(folder: Path, header: dict[str, Any]) -> tuple[dict[str, FileRec
     complete = not parts and all((folder / name).is_file() for name in (FEATURES, DESCRIPTION))
     for file in [folder / FEATURES, *parts]:
         if file.is_file():
-            stored, records, _ = read_records(file)
+            stored, records = read_records(file)
             _check_same(folder, stored, header)
             known.update(records)
             complete = complete and stored == header

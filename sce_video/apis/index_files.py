@@ -12,11 +12,19 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.evaluation.features import Rows, load_features, save_features
+from sce_video.evaluation.functional.neighbours import check_features, feature_mean
+from sce_video.evaluation.npz_files import (
+    as_integers,
+    as_matrix,
+    read_failures,
+    read_npz,
+    write_npz,
+)
 from sce_video.utils.atomic_file import write_json
 
 FEATURES, DESCRIPTION, PARTS, LOCK = "features.npz", "index.json", "parts", "lock"
-_VERSION = 1
+_VERSION = 2
+_MAX_CLIPS = 10_000  # of a video
 
 
 @dataclass(frozen=True)
@@ -40,8 +48,31 @@ class FileRecord:
         return (self.size, self.mtime_ns) == state
 
 
+@dataclass(frozen=True, eq=False)
+class StoredRecords:
+    """Content of a file of :func:`write_records`; large arrays are memory-mapped.
+
+    Attributes:
+        header: ``root``, ``checkpoint`` and ``settings`` of the index.
+        paths: (N,) text, relative to ``root``, of the files with a feature, sorted.
+        features: (N, D) float32, not to be changed: search drops mapped pages, changed ones too.
+        mean: (D,) float64, the mean of the features.
+        sizes: (N,) int64, bytes of the files.
+        mtimes: (N,) int64, modification times in nanoseconds.
+        failed: Records of the files that cannot be decoded, by path.
+    """
+
+    header: dict[str, Any]
+    paths: np.ndarray
+    features: np.ndarray
+    mean: np.ndarray
+    sizes: np.ndarray
+    mtimes: np.ndarray
+    failed: dict[str, FileRecord]
+
+
 def write_records(file: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
-    """Write a feature file whose protocol holds the header and the state of every file.
+    """Write a feature file that also holds the header and the state of every file.
 
     Args:
         file: The ``.npz`` file.
@@ -49,65 +80,98 @@ def write_records(file: Path, header: dict[str, Any], records: dict[str, FileRec
         records: By path relative to ``root``.
     """
     good = {path: r for path, r in records.items() if r.feature is not None}
+    failed = {path: r for path, r in records.items() if r.feature is None}
     rows = [r.feature for r in good.values() if r.feature is not None]
     matrix = np.stack(rows) if rows else np.empty((0, 1), dtype=np.float32)
     settings = header["settings"]
-    protocol = {
+    arrays = {
+        "features": matrix,
+        "paths": np.array(list(good), dtype=np.str_),
+        "mean": feature_mean(torch.from_numpy(matrix)).numpy() if rows else np.zeros(1),
+        "sizes": np.array([r.size for r in good.values()], dtype=np.int64),
+        "mtimes": np.array([r.mtime_ns for r in good.values()], dtype=np.int64),
+    }
+    provenance = {
         "checkpoint": header["checkpoint"],
         "clips": settings["num_clips"],
         "crops": settings["num_crops"],
         "decoder": "av",
         "decoder_version": importlib.metadata.version("av"),
+        "num_views": settings["num_clips"] * settings["num_crops"],
+        "failures": [(path, r.reason) for path, r in failed.items()],
         "index": {
             "version": _VERSION,
             **header,
-            "files": [[r.size, r.mtime_ns] for r in good.values()],
-            "failed": [
-                [path, r.size, r.mtime_ns, r.reason]
-                for path, r in records.items()
-                if r.feature is None
-            ],
+            "failed": [(r.size, r.mtime_ns) for r in failed.values()],
         },
     }
-    features = Rows(
-        values=torch.from_numpy(matrix),
-        labels=torch.full((len(good),), -1),
-        indices=torch.arange(len(good)),
-        paths=list(good),
-        failures=[(path, r.reason) for path, r in records.items() if r.feature is None],
-        num_views=settings["num_clips"] * settings["num_crops"],
-    )
-    save_features(file, features, protocol)
+    write_npz(file, arrays, provenance)
 
 
-def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord], Rows]:
-    """Header, records (sorted by path) and features of a file that :func:`write_records` wrote.
+def read_stored(file: Path) -> StoredRecords:
+    """What :func:`write_records` wrote; the features are not read before they are used.
 
     Raises:
         ValueError: the file was not written by :func:`write_records`.
     """
-    stored, protocol = load_features(file)
+    arrays, provenance = read_npz(file, "the file of an index", ("features", "paths"))
     try:
-        entry = protocol["index"]
+        entry = provenance["index"]
         if entry["version"] != _VERSION:
             raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
-        header = {
-            "root": str(entry["root"]),
-            "checkpoint": {name: str(entry["checkpoint"][name]) for name in ("path", "sha256")},
-            "settings": dict(entry["settings"]),
-        }
-        rows = stored.features.numpy()
-        records = {
-            path: FileRecord(int(size), int(mtime), rows[i])
-            for i, (path, (size, mtime)) in enumerate(
-                zip(stored.paths, entry["files"], strict=True)
-            )
-        }
-        for path, size, mtime, reason in entry["failed"]:
-            records[str(path)] = FileRecord(int(size), int(mtime), None, str(reason))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} is not the file of an index: {error!r}") from error
-    return header, dict(sorted(records.items())), stored
+        features = as_matrix(file, arrays["features"], "features")
+        count, size = features.shape
+        mean = np.asarray(arrays["mean"], dtype=np.float64)
+        if mean.shape != (size,):
+            raise ValueError(f"a mean of shape {mean.shape} for features of size {size}")
+        if arrays["paths"].shape != (count,) or arrays["paths"].dtype.kind != "U":
+            raise ValueError(f"{count} features do not match 'paths' {arrays['paths'].shape}")
+        failed = zip(read_failures(file, provenance), entry["failed"], strict=True)
+        return StoredRecords(
+            header={
+                "root": str(entry["root"]),
+                "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
+                "settings": _checked_settings(entry["settings"]),
+            },
+            paths=arrays["paths"],
+            features=features,
+            mean=mean,
+            sizes=as_integers(file, arrays["sizes"], "sizes", count),
+            mtimes=as_integers(file, arrays["mtimes"], "mtimes", count),
+            failed={
+                path: FileRecord(int(size), int(mtime), None, reason)
+                for (path, reason), (size, mtime) in failed
+            },
+        )
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{file} is not the file of an index: {error!r:.500}") from error
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the settings of an index; the network is checked when it is built."""
+    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
+    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
+        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
+    if not isinstance(settings["model"], dict):
+        raise ValueError("no settings of a model")
+    return dict(settings)
+
+
+def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
+    """Header and records (sorted by path) of a file that :func:`write_records` wrote.
+
+    Raises:
+        ValueError: the file was not written by :func:`write_records`, or a feature is not finite.
+    """
+    stored = read_stored(file)
+    if len(stored.features):
+        check_features(torch.from_numpy(stored.features), f"{file}: 'features'")
+    files = zip(
+        stored.paths.tolist(), stored.sizes.tolist(), stored.mtimes.tolist(), stored.features,
+        strict=True,
+    )  # fmt: skip
+    records = {path: FileRecord(size, mtime, row) for path, size, mtime, row in files}
+    return stored.header, dict(sorted({**records, **stored.failed}.items()))
 
 
 def write_description(folder: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
@@ -165,7 +229,7 @@ def remove_index(folder: Path) -> None:
     """
     file = folder / FEATURES
     if file.is_file():
-        read_records(file)
+        read_stored(file)
         file.unlink()
     remove_parts(folder)
 

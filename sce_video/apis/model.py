@@ -6,14 +6,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
-from sce_video.apis.config_text import parse_config_text
+from sce_video.apis.config_text import stored_config
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
 from sce_video.engine.config import load_config
 from sce_video.engine.weights import check_backbone_weights
+from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import MODELS
 
 _PREFIX = "backbone."
@@ -61,6 +63,22 @@ class VideoModel:
         """Side of the square crop, pixels."""
         return self.settings.crop_size
 
+    @property
+    def row_size(self) -> int:
+        """D, as ``feature_size``."""
+        return self.feature_size
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """The feature (D,) of a video: the mean representation over its views.
+
+        Args:
+            sample: The video as packed by :class:`~sce_video.datasets.transforms.PackVideo`.
+            max_views: Largest batch of views.
+        """
+        function = mean_representation(max_views)
+        with torch.inference_mode():
+            return function(self.encoder, {"videos": [sample]}).values[0].numpy()
+
 
 def load_model(
     checkpoint: str | Path,
@@ -92,7 +110,7 @@ def load_model(
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)
     else:
-        cfg, source = _stored_config(stored, checkpoint), f"the config in {checkpoint}"
+        cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
     try:
         settings = settings_from_config(cfg)
     except ValueError as error:
@@ -128,7 +146,7 @@ def build_model(
         FileNotFoundError: no such checkpoint.
         ValueError: see :func:`load_model`.
     """
-    selected = _device(device)
+    selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
     preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
     try:
@@ -149,18 +167,12 @@ def build_model(
     )
 
 
-def _stored_config(stored: dict[str, Any], checkpoint: str | Path) -> dict[str, Any]:
-    meta = stored.get("meta")
-    text = meta.get("cfg") if isinstance(meta, dict) else None
-    if not text:
-        raise ValueError(
-            f"{checkpoint} contains no config (a converted file, or weights only): give the config "
-            "file of its network (config=)"
-        )
-    return parse_config_text(text, str(checkpoint))
+def select_device(device: str | torch.device | None) -> torch.device:
+    """The device of that name; None for a GPU if there is one.
 
-
-def _device(device: str | torch.device | None) -> torch.device:
+    Raises:
+        ValueError: it cannot be used here.
+    """
     if device is None:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:

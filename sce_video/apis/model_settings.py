@@ -28,6 +28,8 @@ TEST_CROPS = {"PackVideo": "crop_size", "CenterCropClips": "size", "ThreeCrops":
 _TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
 #: Test size of a training crop (columns Res_p and Res_e of the paper's tables); others are kept.
 _TEST_SIZE_OF = {224: 256, 112: 128}
+#: Clips of a video in a test; the paper's tests have 10.
+_MAX_CLIPS = 1000
 #: A larger ratio of test crop to training crop means that one of them was overridden.
 _MAX_CROP_RATIO = 1.5
 
@@ -263,6 +265,30 @@ def _sizes(
     size = _TEST_SIZE_OF.get(trained, trained)
     # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
     return size, trained if image else size
+
+
+def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:
+    """Clips per video and crops per clip of the test pipeline of a config.
+
+    Raises:
+        ValueError: the pipeline samples no clips or has no crop.
+    """
+    transforms = list(_transforms(cfg, "test"))
+    clips = [
+        transform.get("num_clips", 10) if name == "UniformClips" else 1
+        for name, transform in transforms
+        if name in (*_CLIPS, *_SEGMENTS)
+    ]
+    crops = [
+        {"PackVideo": transform.get("num_crops", 3), "ThreeCrops": 3}.get(name, 1)
+        for name, transform in transforms
+        if name in TEST_CROPS
+    ]
+    if not clips or not crops:
+        raise ValueError("the config has no test pipeline (test_dataloader) with clips and crops")
+    if type(clips[0]) is not int or not 1 <= clips[0] <= _MAX_CLIPS:
+        raise ValueError(f"num_clips must be a whole number of 1 to {_MAX_CLIPS}, got {clips[0]!r}")
+    return clips[0], crops[0]
 
 
 def _is_size(transform: dict, name: str) -> bool:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +17,10 @@ from sce_video.apis.index import VideoIndex, setting_differences
 from sce_video.apis.model import VideoModel, build_model, load_model
 from sce_video.apis.model_settings import ModelSettings
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.evaluation.functional.neighbours import feature_mean, nearest_neighbours
+from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
+
+#: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
+_READ_ROWS, _CACHED_ROWS = 16384, 512
 
 
 @dataclass(frozen=True)
@@ -102,15 +106,12 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
         os.path.relpath(os.path.abspath(video), index.root),
         os.path.relpath(os.path.realpath(video), index.root),
     }
-    rows = []
-    for row, path in enumerate(index.paths):
-        if path in names:
-            rows.append(row)
-        elif index.records[path].size == status.st_size:
-            with contextlib.suppress(OSError):
-                if os.path.samestat(status, os.stat(index.file(path))):
-                    rows.append(row)
-    return rows
+    rows = {row for name in names if (row := index.row(name)) is not None}
+    for row in np.flatnonzero(index.stored.sizes == status.st_size).tolist():
+        with contextlib.suppress(OSError):
+            if os.path.samestat(status, os.stat(index.file(index.path(row)))):
+                rows.add(row)
+    return sorted(rows)
 
 
 def query_feature(
@@ -131,10 +132,10 @@ def query_feature(
         raise FileNotFoundError(f"no video at {os.fspath(video)}")
     status = os.stat(video)
     for row in rows_of_file(index, video):
-        if index.records[index.paths[row]].same_file((status.st_size, status.st_mtime_ns)):
-            return index.features[row].numpy()
-    options = index.options
-    return embed(model(), video, num_clips=options.num_clips, num_crops=options.num_crops)[0]
+        state = index.stored.sizes[row], index.stored.mtimes[row]
+        if state == (status.st_size, status.st_mtime_ns):
+            return np.array(index.features[row])
+    return embed(model(), video, index.options)[0]
 
 
 def query_index(
@@ -160,27 +161,56 @@ def query_index(
     """
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
-    query = torch.from_numpy(np.asarray(feature, dtype=np.float32)).reshape(1, -1)
+    query = torch.from_numpy(np.array(feature, dtype=np.float32)).reshape(1, -1)
     own = torch.zeros(len(index), dtype=torch.long)
     own[torch.tensor(leave_out or [], dtype=torch.long)] = 1
-    mean = feature_mean(index.features) if centred else None
-    similarities, rows = nearest_neighbours(
-        query,
-        index.features,
-        k,
-        query_groups=torch.ones(1, dtype=torch.long),
-        gallery_groups=own,
-        query_mean=mean,
-        gallery_mean=mean,
-    )
-    found = [(s, r) for s, r in zip(similarities[0].tolist(), rows[0].tolist(), strict=True)]
+    mean = torch.from_numpy(index.stored.mean) if centred else None
+    parts = []
+    for start, block in _blocks(index.stored.features):
+        try:
+            values, rows = nearest_neighbours(
+                query,
+                block,
+                k,
+                query_groups=torch.ones(1, dtype=torch.long),
+                gallery_groups=own[start : start + len(block)],
+                query_mean=mean,
+                gallery_mean=mean,
+                gallery_block=_CACHED_ROWS,
+            )
+        except NotFiniteError as error:
+            path = index.path(start + error.row)
+            raise ValueError(
+                f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
+                "infinity; build it from scratch (--rebuild, rebuild=True)"
+            ) from error
+        parts.append((values[0], rows[0] + start))
+    similarities = torch.cat([values for values, _ in parts])
+    rows = torch.cat([rows for _, rows in parts])
+    similarities, order = similarities.sort(descending=True, stable=True)
+    found = list(zip(similarities[:k].tolist(), rows[order[:k]].tolist(), strict=True))
     return [
         Match(
             rank=rank,
-            path=index.paths[row],
+            path=index.path(row),
             similarity=max(-1.0, min(1.0, similarity)),
-            file=index.file(index.paths[row]),
+            file=index.file(index.path(row)),
         )
         for rank, (similarity, row) in enumerate(found, start=1)
         if similarity != float("-inf")
     ]
+
+
+def _blocks(features: np.ndarray) -> Iterator[tuple[int, torch.Tensor]]:
+    """First row and content of consecutive blocks of a matrix.
+
+    The pages of a memory-mapped file are dropped after each block. They would count as memory of
+    the process otherwise, all of the file in the end.
+    """
+    mapping = features.base
+    while isinstance(mapping, np.ndarray):
+        mapping = mapping.base
+    for start in range(0, len(features), _READ_ROWS):
+        yield start, torch.from_numpy(features[start : start + _READ_ROWS])
+        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
+            mapping.madvise(mmap.MADV_DONTNEED)

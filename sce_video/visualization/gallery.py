@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import io
 import os
 import time
 import urllib.parse
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.clip_sampling import segment_positions
+from sce_video.datasets.clip_sampling import segment_positions, shown_at
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
 
@@ -25,6 +26,9 @@ _FRAMES = 4
 _FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # largest size of a frame, pixels
 _JPEG_QUALITY = 80
 _READ_SECONDS = 30.0
+_READ_AT_ONCE = 8  # frames in their full size, which may be large
+#: The stretch in the middle of a video that can be played, and its frames per second.
+_PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
 
 # Layout of the image, inches.
 _WIDTH, _MARGIN, _ROW, _TEXT, _HEAD = 11.0, 0.25, 1.25, 3.6, 0.75
@@ -39,6 +43,7 @@ class GalleryEntry:
         name: Displayed name.
         file: Path of the file.
         frames: Small frames (h, w, 3) uint8 RGB at equal steps; empty if it cannot be read.
+        played: Small frames of the middle, 8 per second, which the page plays; empty for none.
         duration: Seconds; None if it cannot be read.
         problem: Why it cannot be read; empty if it can.
         rank: From 1; None for the query.
@@ -48,6 +53,7 @@ class GalleryEntry:
     name: str
     file: str
     frames: list[np.ndarray] = field(default_factory=list)
+    played: list[np.ndarray] = field(default_factory=list)
     duration: float | None = None
     problem: str = ""
     rank: int | None = None
@@ -69,16 +75,20 @@ def read_entry(
     try:
         if not os.path.exists(file):
             raise VideoDecodeError(file, "the file is missing")
-        frames, duration = sample_frames(file, num_frames)
+        frames, played, duration = read_frames(file, num_frames)
     except VideoDecodeError as error:
         return GalleryEntry(name, file, problem=error.reason, rank=rank, similarity=similarity)
-    return GalleryEntry(name, file, frames, duration, "", rank, similarity)
+    return GalleryEntry(name, file, frames, played, duration, "", rank, similarity)
 
 
-def sample_frames(
+def read_frames(
     file: str | os.PathLike, num_frames: int = _FRAMES
-) -> tuple[list[np.ndarray], float]:
-    """Small frames from the centres of equal segments of a video, and its duration in seconds.
+) -> tuple[list[np.ndarray], list[np.ndarray], float]:
+    """Small frames of a video.
+
+    Returns:
+        ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
+        per second, in order; the duration in seconds.
 
     Raises:
         VideoDecodeError: the file cannot be read.
@@ -88,14 +98,24 @@ def sample_frames(
     for _ in range(2):
         with open_reader(path, correction=correction, deadline=deadline) as reader:
             positions = segment_positions(len(reader.timestamps), num_frames)
-            indices, inverse = np.unique(positions, return_inverse=True)
+            played = _middle(reader.timestamps, reader.duration)
+            indices, inverse = np.unique([*positions, *played], return_inverse=True)
             try:
-                frames = reader.read(indices)
+                parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
+                frames = [_small(frame) for part in parts for frame in reader.read(part)]
             except FrameCountError as error:  # fewer frames than the header states
                 correction = error.correction
                 continue
-            return [_small(frames[i]) for i in inverse], reader.duration
+            chosen = [frames[i] for i in inverse]
+            return chosen[:num_frames], chosen[num_frames:], reader.duration
     raise VideoDecodeError(path, "its frames cannot be counted")
+
+
+def _middle(timestamps: np.ndarray, duration: float) -> np.ndarray:
+    """Indices of the frames displayed during the seconds that the page plays."""
+    seconds = min(_PLAYED_SECONDS, duration)
+    times = (duration - seconds) / 2 + np.arange(round(seconds * _PLAYED_RATE)) / _PLAYED_RATE
+    return shown_at(timestamps, times)
 
 
 def _small(frame: np.ndarray) -> np.ndarray:
@@ -119,7 +139,8 @@ def write_gallery(
 ) -> None:
     """Write a gallery as one self-contained HTML file, frames included.
 
-    Names link to the files, relative to the gallery. The page loads nothing and runs nothing.
+    Beside its frames every video has a player of some seconds. Names link to the files, relative
+    to the gallery. The page loads nothing and runs nothing.
 
     Args:
         path: The file, written as an atomic file.
@@ -146,8 +167,32 @@ def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
         "problem": _printable(entry.problem),
         "similarity": entry.similarity,
         "duration": None if entry.duration is None else format_duration(entry.duration),
+        "played": "" if entry.problem else _video_uri(entry.played),
         "images": [] if entry.problem else [_data_uri(frame) for frame in entry.frames],
     }
+
+
+def _video_uri(frames: Sequence[np.ndarray]) -> str:
+    """Frames (h, w, 3) uint8 RGB as h264 inside a ``data:`` URI; empty if there are fewer than two.
+
+    h264 with 4:2:0 chroma is what all browsers play.
+    """
+    import av
+
+    if len(frames) < 2:
+        return ""
+    buffer = io.BytesIO()
+    height, width = (size // 2 * 2 for size in frames[0].shape[:2])  # even, for the chroma
+    if min(height, width) < 2:
+        return ""
+    with av.open(buffer, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=_PLAYED_RATE, options={"crf": "26"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for frame in frames:
+            image = np.ascontiguousarray(frame[:height, :width])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    return "data:video/mp4;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def _data_uri(frame: np.ndarray) -> str:

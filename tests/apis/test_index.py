@@ -26,7 +26,7 @@ def numbers(report):
 
 
 def feature_of(index, name):
-    return index.features[index.paths.index(name)].numpy()
+    return index.features[index.paths.index(name)]
 
 
 def test_a_new_index(model, root, tmp_path, checkpoint):
@@ -35,8 +35,8 @@ def test_a_new_index(model, root, tmp_path, checkpoint):
     assert [path for path, _ in report.failures] == ["broken.mp4"]
     index = read_index(tmp_path / "index")
     assert index.paths == sorted(NAMES)
-    expected = embed(model, [root / name for name in index.paths], num_clips=2)
-    np.testing.assert_array_equal(index.features.numpy(), expected)
+    expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
+    np.testing.assert_array_equal(index.features, expected)
     assert index.failures == report.failures
 
     # features.npz is also a feature file, and index.json describes it.
@@ -83,7 +83,7 @@ def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path,
     assert index.paths == ["a.mp4", "b.mp4", "c/d.mp4", "c/e e.mp4", "c/new.mp4"]
     for name in ("a.mp4", "c/d.mp4", "c/e e.mp4"):
         np.testing.assert_array_equal(feature_of(index, name), kept[name])
-    more = embed(model, originals / "more.mp4", num_clips=2)[0]
+    more = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
     np.testing.assert_array_equal(feature_of(index, "b.mp4"), more)
     np.testing.assert_array_equal(feature_of(index, "c/new.mp4"), more)
 

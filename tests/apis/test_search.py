@@ -1,16 +1,17 @@
 """Queries against an index: the nearest videos, excluded rows, and the network of an index."""
 
+import mmap
 import os
 import shutil
 
 import numpy as np
 import pytest
-import torch
 from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
-from sce_video.apis import embed, load_model
-from sce_video.apis.index import VideoIndex, build_index, read_index
+from sce_video.apis import EmbedOptions, embed, load_model, search
+from sce_video.apis.index import build_index, read_index
+from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.apis.search import model_of_index, query_feature, query_index, rows_of_file
 
 
@@ -32,8 +33,8 @@ def by_hand(features, query, centred):
 
 @pytest.mark.parametrize("centred", [False, True])
 def test_the_nearest_by_brute_force(model, index, originals, centred):
-    query = embed(model, originals / "more.mp4", num_clips=2)[0]
-    expected = by_hand(index.features.numpy(), query, centred)
+    query = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    expected = by_hand(index.features, query, centred)
     for k in (1, 3, 5, 50):
         matches = query_index(index, query, k, centred=centred)
         assert [m.rank for m in matches] == list(range(1, min(k, 5) + 1))
@@ -44,12 +45,12 @@ def test_the_nearest_by_brute_force(model, index, originals, centred):
         for m in matches:
             assert m.distance == 1 - m.similarity
             assert m.file == os.path.join(index.root, m.path)
-    plain, other = (by_hand(index.features.numpy(), query, c)[-1][0] for c in (False, True))
+    plain, other = (by_hand(index.features, query, c)[-1][0] for c in (False, True))
     assert plain > other + 0.1
 
 
 def test_excluded_rows(index):
-    query = index.features[2].numpy()
+    query = index.features[2]
     everything = query_index(index, query, 10)
     assert everything[0].path == index.paths[2]
     assert everything[0].similarity == pytest.approx(1.0, abs=1e-6)
@@ -62,7 +63,7 @@ def test_excluded_rows(index):
 
 def test_wrong_queries(index):
     with pytest.raises(ValueError, match="k must be at least 1"):
-        query_index(index, index.features[0].numpy(), 0)
+        query_index(index, index.features[0], 0)
     with pytest.raises(ValueError, match="dimensions"):
         query_index(index, np.ones(7), 3)
 
@@ -95,9 +96,9 @@ def test_an_indexed_file_is_not_embedded_again(model, index, root, originals):
 
     row = index.paths.index("b.mp4")
     feature = query_feature(index, root / "b.mp4", never)
-    np.testing.assert_array_equal(feature, index.features[row].numpy())
+    np.testing.assert_array_equal(feature, index.features[row])
     shutil.copy(originals / "more.mp4", root / "b.mp4")  # changed since: embedded again
-    expected = embed(model, originals / "more.mp4", num_clips=2)[0]
+    expected = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
     np.testing.assert_array_equal(query_feature(index, root / "b.mp4", lambda: model), expected)
     with pytest.raises(FileNotFoundError, match=r"none\.mp4"):
         query_feature(index, root / "none.mp4", lambda: model)
@@ -141,21 +142,61 @@ def test_an_untrusted_index_cannot_name_code(index):
         model_of_index(index)
 
 
-def test_a_large_index(tmp_path):
-    """More rows than one block of the search, and ties."""
-    rng = np.random.default_rng(0)
-    features = rng.normal(size=(40_000, 8)).astype(np.float32)
-    features[39_999] = features[5] = features[20_000]
-    index = VideoIndex(
-        folder=tmp_path,
-        root="/videos",
-        checkpoint={},
-        settings={},
-        records={},
-        paths=[f"{i}.mp4" for i in range(40_000)],
-        features=torch.from_numpy(features),
-    )
-    found = [m.path for m in query_index(index, features[5], 4)]
-    assert found[:3] == ["5.mp4", "20000.mp4", "39999.mp4"]
-    best = by_hand(features, features[5], False)[3][1]
-    assert found[3] == f"{best}.mp4"
+@pytest.fixture
+def large(tmp_path):
+    """Writes an index of 4,000 videos with the given features; returns what is read back."""
+
+    def write(features):
+        header = {
+            "root": str(tmp_path / "videos"),
+            "checkpoint": {"path": "c.pth", "sha256": "0"},
+            "settings": {"model": {}, "num_clips": 1, "num_crops": 1},
+        }
+        records = {f"{i:04}.mp4": FileRecord(i, i, row) for i, row in enumerate(features)}
+        (tmp_path / "large").mkdir(exist_ok=True)
+        write_records(tmp_path / "large" / "features.npz", header, records)
+        return read_index(tmp_path / "large")
+
+    return write
+
+
+def random_features():
+    return np.random.default_rng(0).normal(1, 1, size=(4000, 80)).astype(np.float32)
+
+
+def test_a_large_index_is_searched_in_blocks(large, monkeypatch):
+    """More rows than one block, ties between blocks."""
+    monkeypatch.setattr(search, "_READ_ROWS", 1000)
+    features = random_features()
+    features[3999] = features[5] = features[2000]
+    index = large(features)
+    for centred in (False, True):
+        matches = query_index(index, features[5], 40, centred=centred)
+        assert [m.path for m in matches[:3]] == ["0005.mp4", "2000.mp4", "3999.mp4"]
+        expected = by_hand(features, features[5], centred)[3:40]
+        assert [m.path for m in matches[3:]] == [f"{i:04}.mp4" for _, i in expected]
+    assert len(query_index(index, features[5], 5000, leave_out=[0, 3999])) == 3998
+
+
+def test_a_large_index_is_not_read_before_it_is_searched(large, tmp_path):
+    features = random_features()
+    index = large(features)
+    mapping = index.features
+    while isinstance(mapping, np.ndarray):
+        mapping = mapping.base
+    assert isinstance(mapping, mmap.mmap)
+    with pytest.raises(ValueError, match="read-only"):
+        index.features[0] = 0
+    assert (index.row("0007.mp4"), index.path(7)) == (7, "0007.mp4")
+    assert [index.row(name) for name in ("7.mp4", "a", "", "x" * 300)] == [None] * 4
+    # An update replaces the file; an index that was read before still gives its own results.
+    large(features[::-1].copy())
+    assert query_index(index, features[7], 1)[0].path == "0007.mp4"
+    assert query_index(read_index(tmp_path / "large"), features[7], 1)[0].path == "3992.mp4"
+
+
+def test_a_damaged_feature_is_named(large):
+    features = random_features()
+    features[3000, 5] = np.nan
+    with pytest.raises(ValueError, match=r"large is damaged: the feature of 3000\.mp4.*--rebuild"):
+        query_index(large(features), features[0])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from helpers.training import REPO, make_videos
 
+from sce_video.apis import launch
+
 FINETUNE = REPO / "configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py"
 LINEAR = REPO / "configs/downstream/linear/r3d18_8xb64-8x224-60e_k400.py"
 RETRIEVAL = REPO / "configs/downstream/retrieval/r3d18_8x224_ucf101.py"
@@ -62,3 +64,19 @@ def small_options(root: Path, **changes) -> list[str]:
     }
     options |= {key.replace("__", "."): value for key, value in changes.items()}
     return [f"{key}={value}" for key, value in options.items()]
+
+
+def folder_options(root: Path) -> list[str]:
+    """:func:`small_options` that read the class folders of ``root`` instead of its lists."""
+    loaders = ("train_dataloader", "val_dataloader", "test_dataloader")
+    return small_options(root, **{f"{name}__dataset__ann_file": None for name in loaders})
+
+
+def train_on_folders(root: Path, work_dir: Path) -> Path:
+    """Finetune for an epoch on all videos of ``root``; returns the checkpoint."""
+    cfg = launch.training_config(
+        FINETUNE, work_dir=work_dir, pretrained="random", amp="float32",
+        cfg_options=[*folder_options(root), "train_cfg.max_epochs=1"],
+    )  # fmt: skip
+    launch.train(cfg)
+    return work_dir / "epoch_1.pth"

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
-from sce_video.apis import embed, load_model
+from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import read_index
 
 
@@ -74,8 +74,8 @@ def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
     rows = table(capsys.readouterr().out)
     model = load_model(made / "tiny.pth")
     names = ["a.mp4", "b.mp4", "sub/c.mp4", "sub/d.mp4"]
-    gallery = embed(model, [made / "videos" / name for name in names], num_clips=2)
-    query = embed(model, made / "query.mp4", num_clips=2)[0]
+    gallery = embed(model, [made / "videos" / name for name in names], EmbedOptions(num_clips=2))
+    query = embed(model, made / "query.mp4", EmbedOptions(num_clips=2))[0]
     cosines = gallery @ query / np.linalg.norm(gallery, axis=1) / np.linalg.norm(query)
     best = np.argsort(-cosines)[:3]
     assert [row[3] for row in rows] == [names[i] for i in best]
@@ -116,13 +116,34 @@ def test_centring_changes_the_similarities(tool, made, capsys):
     assert min(outputs[0]) > min(outputs[1]) + 0.1
 
 
-def test_the_default_gallery_is_in_the_index_folder(tool, made, capsys):
-    assert tool.main(query_arguments(made, made / "query.mp4", "-k", "1")) == 0
-    assert "query.html" in capsys.readouterr().out
-    page = (made / "index" / "query.html").read_text()
-    (made / "index" / "query.html").unlink()
-    for link in ("./../query.mp4", "./../videos/"):
-        assert f'href="{link}' in page
+def test_the_default_gallery_is_a_new_file_in_the_index_folder(tool, made, capsys):
+    pages = [made / "index" / "queries" / f"query{end}.html" for end in ("", "-2")]
+    texts = []
+    for k, page in enumerate(pages, start=1):
+        assert tool.main(query_arguments(made, made / "query.mp4", "-k", str(k))) == 0
+        assert str(page) in capsys.readouterr().out
+        texts.append(page.read_text())
+        for link in ("./../../query.mp4", "./../../videos/"):
+            assert f'href="{link}' in texts[-1]
+    assert pages[0].read_text() == texts[0]
+    assert [text.count("<video") for text in texts] == [2, 3]
+    shutil.rmtree(pages[0].parent)
+
+
+def test_the_page_of_any_name_can_be_written(tool, tmp_path):
+    for stem in ("ü" * 120, b"\xff\xfe".decode("utf-8", "surrogateescape"), "a b#?"):
+        page = Path(tool.new_page(str(tmp_path), f"{stem}.mp4"))
+        page.parent.mkdir(exist_ok=True)
+        page.write_text("page")
+        assert tool.new_page(str(tmp_path), f"{stem}.mp4") == f"{str(page)[:-5]}-2.html"
+
+
+def test_similarities_close_to_one_suggest_centring(tool, made, capsys):
+    for more, expected in (([], True), (["--centred"], False)):
+        assert tool.main(query_arguments(made, made / "query.mp4", "--no-html", *more)) == 0
+        output = capsys.readouterr().out
+        assert (min(row[1] for row in table(output)) > 0.95) == expected
+        assert ("--centred" in output) == expected
 
 
 @pytest.fixture
@@ -145,6 +166,18 @@ def test_a_second_run_reports_what_it_did(tool, copied, capsys):
     assert "broken.mp4: cannot be opened" in printed.out
     assert "embedding 1/1 (100%)" in printed.err
     assert read_index(copied / "index").paths == ["b.mp4", "new.mp4", "sub/c.mp4", "sub/d.mp4"]
+
+
+def test_an_update_reads_network_and_views_from_the_index(tool, copied, capsys):
+    shutil.copy(copied / "query.mp4", copied / "videos" / "new.mp4")
+    update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
+    assert tool.main(update) == 0
+    assert "1 new, 0 changed, 5 kept" in capsys.readouterr().out
+    assert read_index(copied / "index").options == EmbedOptions(num_clips=2)
+    assert "num_clips is 2 in the index, now 3" in fails(tool, capsys, [*update, "--clips", "3"])
+    assert "give --checkpoint" in fails(tool, capsys, [*update, "--rebuild"])
+    update[3] = str(copied / "other")
+    assert "give --checkpoint" in fails(tool, capsys, update)
 
 
 def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
@@ -237,4 +270,5 @@ def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys
     rows = table(done.stdout)
     assert len(rows) == 3
     assert str(video.relative_to(folder)) not in {row[3] for row in rows}
-    assert (index / "query.html").stat().st_size > 10_000
+    (page,) = (index / "queries").iterdir()
+    assert page.stat().st_size > 10_000

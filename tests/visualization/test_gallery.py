@@ -1,11 +1,13 @@
 """The gallery: its content, that it is self-contained, that hostile names are escaped."""
 
 import base64
+import io
 import os
 import re
 import urllib.parse
 from html.parser import HTMLParser
 
+import av
 import cv2
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from sce_video.visualization.gallery import (
     draw_gallery,
     format_duration,
     read_entry,
-    sample_frames,
+    read_frames,
     write_gallery,
 )
 
@@ -66,23 +68,49 @@ QUERY = entry(rank=None, similarity=None, name="q.mp4")
 
 
 def test_frames_are_evenly_spaced(video):
-    frames, duration = sample_frames(video)
+    frames, _, duration = read_frames(video)
     assert [read_number(frame) for frame in frames] == [5, 15, 25, 35]
     assert duration == pytest.approx(1.6)
-    assert [read_number(frame) for frame in sample_frames(video, 2)[0]] == [10, 30]
+    assert [read_number(frame) for frame in read_frames(video, 2)[0]] == [10, 30]
+
+
+def test_the_middle_of_a_video_is_played(tmp_path):
+    """25 frames per second, played at 8: of 5 s the seconds 1 to 4, of 1.6 s all."""
+    for count, start, shown in ((125, 25, 24), (40, 0, 13)):
+        path = write_video(tmp_path / f"{count}.mp4", numbered_frames(count))
+        _, played, _ = read_frames(path)
+        numbers = [read_number(frame) for frame in played]
+        assert numbers == [start + int(i * 25 / 8 + 1e-6) for i in range(shown)]
+    write_gallery(tmp_path / "g.html", QUERY, [read_entry("v.mp4", path, 1, 0.5)])
+    (player,) = Page((tmp_path / "g.html").read_text()).all("video")
+    assert set(player) == {"controls", "loop", "muted", "playsinline", "title", "src"}
+    kind, _, data = player["src"].partition(",")
+    assert kind == "data:video/mp4;base64"
+    with av.open(io.BytesIO(base64.b64decode(data))) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        assert container.streams.video[0].pix_fmt == "yuv420p"
+        decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert [read_number(frame) for frame in decoded] == numbers
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (51, 33), (150, 1)])
+def test_frames_of_odd_sizes_can_be_shown(tmp_path, shape):
+    played = [np.zeros((*shape, 3), np.uint8)] * 3
+    write_gallery(tmp_path / "g.html", QUERY, [entry(played=played)])
+    assert len(Page((tmp_path / "g.html").read_text()).all("video")) == (min(shape) > 1)
 
 
 def test_frames_are_small_and_in_proportion(tmp_path):
     shapes = {(64, 80): (150, 188), (400, 640): (150, 240), (64, 640): (30, 300)}
     for i, (shape, expected) in enumerate(shapes.items()):
         path = write_video(tmp_path / f"{i}.mp4", np.zeros((2, *shape, 3), np.uint8))
-        frames, _ = sample_frames(path)
+        frames, _, _ = read_frames(path)
         assert len(frames) == 4  # of two frames: some twice
         assert {frame.shape for frame in frames} == {(*expected, 3)}
 
 
 def test_a_file_with_fewer_frames_than_its_header_states(shared_videos):
-    frames, _ = sample_frames(shared_videos / "formats" / "derived__truncated50_test.avi")
+    frames, _, _ = read_frames(shared_videos / "formats" / "derived__truncated50_test.avi")
     assert len(frames) == 4
 
 
@@ -96,7 +124,7 @@ def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
     good = read_entry("v.mp4", video, 1, 0.9)
     assert (good.problem, len(good.frames), good.rank, good.similarity) == ("", 4, 1, 0.9)
     with pytest.raises(VideoDecodeError):
-        sample_frames(tmp_path / "broken.mp4")
+        read_frames(tmp_path / "broken.mp4")
 
     write_gallery(tmp_path / "g.html", QUERY, [good, missing, broken])
     page = Page((tmp_path / "g.html").read_text())

@@ -21,6 +21,19 @@ ROW_BLOCK = 8192
 _TRAINING_ROWS = 65536
 
 
+class NotFiniteError(ValueError):
+    """A row of features holds NaN or infinity.
+
+    Args:
+        message: What is wrong.
+        row: The first such row.
+    """
+
+    def __init__(self, message: str, row: int) -> None:
+        super().__init__(message)
+        self.row = row
+
+
 def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int]:
     """Number of rows of a matrix (N, C) with NaN or infinity, and the first such row or -1."""
     count, first = 0, -1
@@ -34,14 +47,19 @@ def count_not_finite(features: Tensor, block: int = ROW_BLOCK) -> tuple[int, int
 
 def check_features(features: Tensor, name: str) -> None:
     """Raise ValueError unless ``features`` is a finite, non-empty matrix (N, C)."""
-    if features.ndim != 2 or 0 in features.shape:
-        raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
+    _check_shape(features, name)
     bad, first = count_not_finite(features)
     if bad:
-        raise ValueError(
+        raise NotFiniteError(
             f"{name}: {bad} of {len(features)} rows hold NaN or infinity, "
-            f"the first is row {first}: the network that made them has diverged"
+            f"the first is row {first}: the network that made them has diverged",
+            first,
         )
+
+
+def _check_shape(features: Tensor, name: str) -> None:
+    if features.ndim != 2 or 0 in features.shape:
+        raise ValueError(f"{name} must be (N, C) with N, C >= 1, got shape {tuple(features.shape)}")
 
 
 def feature_mean(features: Tensor, block: int = ROW_BLOCK) -> Tensor:
@@ -102,12 +120,17 @@ def nearest_neighbours(
     k = min(k, len(gallery))
     best = queries.new_full((len(queries), k), float("-inf"), dtype=torch.float32)
     where = torch.zeros_like(best, dtype=torch.long)
+    few = normalised(queries, query_mean) if len(queries) <= block else None
     for offset in range(0, len(gallery), gallery_block):
         columns = slice(offset, offset + gallery_block)
         candidates = normalised(gallery[columns], gallery_mean)
         for start in range(0, len(queries), block):
             rows = slice(start, start + block)
-            similar = normalised(queries[rows], query_mean) @ candidates.T
+            own = normalised(queries[rows], query_mean) if few is None else few
+            similar = own @ candidates.T
+            # Here and not in a pass of its own, which would read a memory-mapped gallery twice.
+            if not bool(torch.isfinite(similar).all()):
+                check_features(gallery, "gallery")
             if query_groups is not None and gallery_groups is not None:
                 same = query_groups[rows, None] == gallery_groups[None, columns]
                 similar.masked_fill_(same, float("-inf"))
@@ -146,7 +169,7 @@ def _check(
     gallery_groups: Tensor | None,
 ) -> None:
     check_features(queries, "queries")
-    check_features(gallery, "gallery")
+    _check_shape(gallery, "gallery")
     if queries.shape[1] != gallery.shape[1]:
         raise ValueError(
             f"queries have {queries.shape[1]} dimensions, the gallery {gallery.shape[1]}: "
@@ -223,6 +246,7 @@ def faiss_neighbours(
     """
     faiss = _import_faiss()
     _check(queries, gallery, k, query_groups, gallery_groups)
+    check_features(gallery, "gallery")
     k = min(k, len(gallery))
     try:
         store = faiss.index_factory(gallery.shape[1], index, faiss.METRIC_INNER_PRODUCT)

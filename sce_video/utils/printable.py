@@ -1,0 +1,83 @@
+"""File names and class names of others as text that is safe to print."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO, cast
+
+#: What a log may do to a terminal: set the colour.
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
+
+
+def printable(text: str, stream: TextIO | None = None) -> str:
+    r"""The text without characters that a terminal would act on or cannot show.
+
+    Control characters (escape sequences, line breaks inside a name) are written as in Python,
+    ``\x1b``; characters that the stream cannot encode become question marks.
+
+    Args:
+        text: One line.
+        stream: Where it is printed; stdout by default.
+    """
+    encoding = (stream or sys.stdout).encoding or "utf-8"
+    return _escape_controls(text).encode(encoding, "replace").decode(encoding)
+
+
+def printable_lines(text: str, stream: TextIO | None = None) -> str:
+    """As :func:`printable`, for a text of several lines: its line breaks are kept."""
+    return "\n".join(printable(line, stream) for line in text.split("\n"))
+
+
+def printable_utf8(text: str) -> str:
+    """As :func:`printable`, for UTF-8: bytes of names that are none become U+FFFD."""
+    return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+
+
+@contextmanager
+def printable_stdout() -> Iterator[None]:
+    """Everything that is printed inside is printable: the names in any message, and log lines.
+
+    Line breaks, tabs and colours are kept.
+    """
+    with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
+        yield
+
+
+class _PrintableStream:
+    """A stream with another ``write``.
+
+    Args:
+        stream: Where the printable text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as :func:`printable`, but for line breaks, tabs and colours."""
+        parts = re.split(r"([\n\t])", text)
+        parts = [part for whole in parts for part in _COLOUR.split(whole)]
+        self._stream.write(
+            "".join(
+                part if part in "\n\t" or _COLOUR.fullmatch(part) else printable(part, self._stream)
+                for part in parts
+            )
+        )
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _escape_controls(text: str) -> str:
+    """Only the characters that stand for bytes of file names are left of the surrogates."""
+    return "".join(
+        c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else _escaped(c) for c in text
+    )
+
+
+def _escaped(character: str) -> str:
+    return character.encode("unicode_escape").decode("ascii")
