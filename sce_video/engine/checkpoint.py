@@ -76,7 +76,16 @@ _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(value: Any) -> Any:
-    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused."""
+    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused.
+
+    So is a tensor that claims more numbers than the file holds for it (a step of 0, sparse, without
+    data): a copy of it could take any amount of memory.
+    """
+    if isinstance(value, torch.Tensor):
+        plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
+        if not plain or value.nbytes > value.untyped_storage().nbytes():
+            raise pickle.UnpicklingError(f"a tensor of shape {tuple(value.shape)} without its data")
+        return value
     if type(value) is HistoryRecord:
         return value.buffer()
     left_behind = isinstance(value, set | frozenset) and any(
