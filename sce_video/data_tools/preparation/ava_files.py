@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -265,13 +266,18 @@ class Detections:
                 f"{path} holds a {type(content).__name__}, not a dict of proposals: "
                 '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
             )
+        numbers_left = path.stat().st_size
         for name, value in content.items():
-            where = f"{path}, key {name!r}"
+            where = f"{path}, key {reprlib.repr(name)}"
             video, comma, second = name.rpartition(",") if isinstance(name, str) else ("", "", "")
             if not comma:
                 raise ValueError(f"{where} is not VIDEO,TIMESTAMP")
             key = self._key(video, second, where, videos)
-            for row, numbers in enumerate(_proposals(value, where).tolist()):
+            table = _proposals(value, where)
+            numbers_left -= table.size  # each takes at least a byte
+            if numbers_left < 0:
+                raise ValueError(f"{where}: more boxes than the file has bytes for: it repeats one")
+            for row, numbers in enumerate(table.tolist()):
                 corners = check_box(numbers[:4], f"{where}, row {row}", self.remarks)
                 self._add(key, corners, numbers[4], min_score)
                 self.files[path] += 1
@@ -294,8 +300,10 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """(n, 5) float64 of one key frame."""
     try:
-        table = np.asarray(value, dtype=np.float64)
-    except (ValueError, TypeError):  # rows of different lengths, text
+        # Nested lists that refer to each other would be expanded: rows of numbers only.
+        plain = isinstance(value, np.ndarray) or (isinstance(value, list) and _is_table(value))
+        table = np.asarray(value if plain else math.nan, dtype=np.float64)
+    except OverflowError:  # a whole number beyond all floats
         table = np.array(math.nan)
     if isinstance(value, np.ndarray | list) and table.size == 0:
         return np.zeros((0, 5))
@@ -307,6 +315,15 @@ def _proposals(value: Any, where: str) -> np.ndarray:
         row = int(wrong.argmax())
         raise ValueError(f"{where}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
     return table
+
+
+def _is_table(rows: list[Any]) -> bool:
+    return all(
+        isinstance(row, list | tuple | np.ndarray)
+        and len(row) == 5
+        and all(isinstance(number, int | float | np.number) for number in row)
+        for row in rows
+    )
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
