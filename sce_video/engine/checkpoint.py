@@ -14,6 +14,8 @@ import hashlib
 import pickle
 import random
 import re
+import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from mmengine.logging import HistoryBuffer
 from sce_video.utils.atomic_file import atomic_file
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
 
+_MAX_PLAIN_PARTS = 10**6
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
@@ -75,16 +78,17 @@ _MMENGINE_STAND_INS: list = [
 _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
-def _checked_leaf(value: Any) -> Any:
+def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
     """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused.
 
-    So is a tensor that claims more numbers than the file holds for it (a step of 0, sparse, without
-    data): a copy of it could take any amount of memory.
+    So is a tensor with more numbers than its storage holds (a step of 0, sparse, without data): a
+    copy of it could take any amount of memory. The bytes of every storage are noted by address.
     """
     if isinstance(value, torch.Tensor):
         plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
         if not plain or value.nbytes > value.untyped_storage().nbytes():
             raise pickle.UnpicklingError(f"a tensor of shape {tuple(value.shape)} without its data")
+        storages[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
         return value
     if type(value) is HistoryRecord:
         return value.buffer()
@@ -114,9 +118,13 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         if file.read(2)[:1] not in (b"P", b"\x80"):  # a zip file, or a pickle of torch < 1.6
             raise ValueError(f"{path} is not a readable checkpoint: it is no file of torch.save")
     try:
+        _check_not_packed(path)
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-        checkpoint = convert(checkpoint, _checked_leaf)
+        storages: dict[int, int] = {}
+        checkpoint = convert(checkpoint, partial(_checked_leaf, storages))
+        if sum(storages.values()) > path.stat().st_size:
+            raise pickle.UnpicklingError("tensors larger than the file")
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
         detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
@@ -131,6 +139,19 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
+
+
+def _check_not_packed(path: Path) -> None:
+    """Raise ValueError for an archive with compressed or overlapping records.
+
+    torch writes neither, and reads a small file that unpacks to any size.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+        stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+        if not stored or sum(record.file_size for record in records) > path.stat().st_size:
+            raise ValueError("its records are compressed, which torch.save does not do")
 
 
 def file_sha256(path: str | Path) -> str:
@@ -197,14 +218,23 @@ def unpack_message_hub(state: dict) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these."""
-    if value is None or type(value) in (bool, int, float, str):
-        return True
-    if type(value) in (list, tuple):
-        return all(is_plain(item) for item in value)
-    if type(value) is dict:
-        return all(is_plain(item) for pair in value.items() for item in pair)
-    return False
+    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these.
+
+    One with more than a million parts is not: lists that share others may stand for any number.
+    """
+    left, todo = _MAX_PLAIN_PARTS, [value]
+    while todo:
+        node = todo.pop()
+        left -= 1
+        if type(node) is dict:
+            todo += [*node, *node.values()]
+        elif type(node) in (list, tuple):
+            todo += node
+        elif node is not None and type(node) not in (bool, int, float, str):
+            return False
+        if len(todo) > left:
+            return False
+    return True
 
 
 def random_states() -> dict:

@@ -67,7 +67,7 @@ _MAX_NUMBERS = {
     **dict.fromkeys(("kernel", "stride", "padding", "dilation", "pool", "patch", "tubelet"), 32),
 }
 _MAX_VALUES, _MAX_DEPTH = 2000, 20  # values of a config, and their nesting
-_MAX_MODULES = 5000
+_MAX_MODULES = 3000
 #: Bytes of a network that the file need not hold, such as constant tables. A weight may be wider in
 #: the network than in the file (16 bits), and be used twice.
 _SPARE_BYTES, _BYTES_PER_STORED_BYTE = 2**24, 4

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -12,11 +13,13 @@ from typing import Any
 
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.folders import find_files
+from sce_video.utils.printable import printable_utf8
 
 _WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
+_MAX_BYTES, _MAX_DEPTH = 2**26, 50  # of a JSON file with results, and of the nesting in it
 
 
 @dataclass(frozen=True)
@@ -149,28 +152,50 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
 
 
 def _displayed(path: str) -> str:
-    """A path as valid UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
-    return os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
+    """A path as printable UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
+    text = os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
+    return printable_utf8(text)
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        if os.path.getsize(path) > _MAX_BYTES:
+            raise ValueError("is too large for a file of results")
+        text = Path(path).read_text(encoding="utf-8")
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ValueError("is not JSON") from error
+    try:
+        content = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise ValueError("is not JSON") from error
     if not isinstance(content, dict):
         raise ValueError("holds no results")
-    return content
+    return _printable(content, 0)
+
+
+def _printable(value: Any, depth: int) -> Any:
+    """A copy of JSON data in which every text can be written and printed."""
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"is nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict):
+        return {printable_utf8(k): _printable(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_printable(item, depth + 1) for item in value]
+    return printable_utf8(value) if isinstance(value, str) else value
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """The metrics that are numbers; one beyond all floats is infinite."""
+    found = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                found[name] = float(value)
+            except OverflowError:
+                found[name] = math.inf if value > 0 else -math.inf
+    return found
 
 
 def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:

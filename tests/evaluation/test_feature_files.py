@@ -93,8 +93,8 @@ def test_column_major_arrays_and_byte_paths_are_read(tmp_path):
         ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
         ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),
         ({"protocol": np.array('{"num_views": "x"}')}, "'num_views' in its protocol.*'x'"),
-        ({"features": np.array([[None]])}, "not a feature file.*[Oo]bject arrays"),
-        ({"paths": np.array([None])}, "not a feature file.*[Oo]bject arrays"),
+        ({"features": np.array([[None]])}, "not a feature file.*object arrays"),
+        ({"paths": np.array([None])}, "not a feature file.*object arrays"),
     ],
 )
 def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
@@ -200,7 +200,7 @@ def test_numpy_and_unzip_read_what_is_written(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.npz"
     write_npz(path, {"x": np.ones(3)}, {})
-    with pytest.raises(ValueError, match="[Oo]bject arrays"):
+    with pytest.raises(ValueError, match="Object arrays"):
         write_npz(path, {"x": np.zeros(3), "y": np.array([None])}, {})
     assert read_npz(path, "a file")[0]["x"].tolist() == [1, 1, 1]
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]
