@@ -7,19 +7,19 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.folders import find_files
+from sce_video.utils.json_files import read_json
 from sce_video.utils.printable import printable_utf8
 
 _WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
-_MAX_BYTES, _MAX_DEPTH = 2**26, 50  # of a JSON file with results, and of the nesting in it
+_MAX_BYTES = 2**26  # of a JSON file with results
 
 
 @dataclass(frozen=True)
@@ -159,30 +159,25 @@ def _displayed(path: str) -> str:
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        if os.path.getsize(path) > _MAX_BYTES:
-            raise ValueError("is too large for a file of results")
-        text = Path(path).read_text(encoding="utf-8")
+        small = os.path.getsize(path) <= _MAX_BYTES
+        content = read_json(path) if small else None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
+    except ValueError as error:
         raise ValueError("is not JSON") from error
-    try:
-        content = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError("is not JSON") from error
+    if not small:
+        raise ValueError("is too large for a file of results")
     if not isinstance(content, dict):
         raise ValueError("holds no results")
-    return _printable(content, 0)
+    return _printable(content)
 
 
-def _printable(value: Any, depth: int) -> Any:
+def _printable(value: Any) -> Any:
     """A copy of JSON data in which every text can be written and printed."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(f"is nested more than {_MAX_DEPTH} deep")
     if isinstance(value, dict):
-        return {printable_utf8(k): _printable(v, depth + 1) for k, v in value.items()}
+        return {printable_utf8(k): _printable(v) for k, v in value.items()}
     if isinstance(value, list):
-        return [_printable(item, depth + 1) for item in value]
+        return [_printable(item) for item in value]
     return printable_utf8(value) if isinstance(value, str) else value
 
 

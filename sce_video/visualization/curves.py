@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+
+from sce_video.utils.json_files import read_json_lines
 
 # Panels: title and curves (logged name, label). Only logged curves are drawn.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -25,16 +26,18 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: the folder holds no training log.
+        ValueError: a line of it is damaged; the message names file and line.
     """
     files = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not files:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
     for file in files:  # folders are named by start time
-        for line in file.read_text(encoding="utf-8").splitlines():
-            row = json.loads(line)
+        for where, row in read_json_lines(file):
             if "loss" in row and "iter" in row:
-                rows[row["iter"]] = row
+                if type(row["iter"]) is not int:
+                    raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
+                rows[row["iter"]] = _numbers(row)
     return [rows[i] for i in sorted(rows)]
 
 
@@ -43,7 +46,14 @@ def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    return [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    rows = [_numbers(row) for _, row in read_json_lines(file)]
+    return [row for row in rows if "iter" in row]
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    """The values that can be drawn."""
+    numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
+    return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}
 
 
 def draw_run(

@@ -17,6 +17,7 @@ from sce_video.data_tools.preparation.official import (
     first_existing,
     nearest,
 )
+from sce_video.utils.json_files import read_json
 
 LAYOUT = """\
   20bn-something-something-v2/78687.webm              (the parts of the download, joined, unpacked)
@@ -118,10 +119,7 @@ def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
 
 
 def _load(path: Path, kind: type, form: str) -> Any:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a JSON file: {error}") from error
+    data = read_json(path)
     if not isinstance(data, kind) or not data:
         raise ValueError(f"{path} must hold {form}")
     return data

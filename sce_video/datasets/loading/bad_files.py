@@ -91,7 +91,13 @@ class BadFileReport:
                     entry = json.loads(line)
                     self.counts[entry["path"]] = int(entry["count"])
                     self.errors[entry["path"]] = entry["error"]
-                except (ValueError, KeyError, TypeError) as error:
+                except (
+                    ValueError,
+                    LookupError,
+                    TypeError,
+                    ArithmeticError,
+                    RecursionError,
+                ) as error:
                     raise ValueError(
                         f"{self.path}, line {number} is no entry of a bad-file report: "
                         "move the file away or choose another path"
