@@ -17,6 +17,7 @@ from sce_video.utils.atomic_file import write_json
 
 FEATURES, DESCRIPTION, PARTS, LOCK = "features.npz", "index.json", "parts", "lock"
 _VERSION = 1
+_MAX_CLIPS = 10_000  # of a video
 
 
 @dataclass(frozen=True)
@@ -94,7 +95,7 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord], Row
         header = {
             "root": str(entry["root"]),
             "checkpoint": {name: str(entry["checkpoint"][name]) for name in ("path", "sha256")},
-            "settings": dict(entry["settings"]),
+            "settings": _checked_settings(entry["settings"]),
         }
         rows = stored.features.numpy()
         records = {
@@ -105,9 +106,19 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord], Row
         }
         for path, size, mtime, reason in entry["failed"]:
             records[str(path)] = FileRecord(int(size), int(mtime), None, str(reason))
-    except (KeyError, TypeError, ValueError) as error:
-        raise ValueError(f"{file} is not the file of an index: {error!r}") from error
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{file} is not the file of an index: {error!r:.500}") from error
     return header, dict(sorted(records.items())), stored
+
+
+def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
+    """A copy of the settings of an index; the network is checked when it is built."""
+    num_clips, num_crops = settings["num_clips"], settings["num_crops"]
+    if type(num_clips) is not int or not 1 <= num_clips <= _MAX_CLIPS or num_crops not in (1, 3):
+        raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
+    if not isinstance(settings["model"], dict):
+        raise ValueError("no settings of a model")
+    return dict(settings)
 
 
 def write_description(folder: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:

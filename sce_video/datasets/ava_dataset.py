@@ -45,7 +45,7 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
     """
     if not os.path.isfile(ann_file):
         raise ValueError(f"there is no list of key frames at {ann_file!r}: run tools/data/ava.py")
-    with open(ann_file, encoding="utf-8") as file:
+    with open(ann_file, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield _parse(line, f"{ann_file}, line {number}")

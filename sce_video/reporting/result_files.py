@@ -204,7 +204,7 @@ def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:
 
 def _split(protocol: dict[str, Any]) -> int | str | None:
     split = protocol.get("split")
-    if isinstance(split, str) and split.isdecimal():
+    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
         return int(split)
     if isinstance(split, int | str) and not isinstance(split, bool):
         return split
@@ -230,8 +230,8 @@ def _join_summary(
     parts: list[Result] = []
     deviations: list[str] = []
     for key, entry in sorted(listed.items()):
-        if not str(key).isdecimal() or not isinstance(entry, dict):
-            raise ValueError(f"split {key!r} is not a number with results")
+        if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
+            raise ValueError(f"split {key!r:.40} is not a number with results")
         metrics = entry.get("metrics")
         copied = _numbers(metrics) if isinstance(metrics, dict) else {}
         part = _part_file(path, entry.get("results"), single)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.preparation.official import nearest
+from sce_video.data_tools.preparation.official import is_count, nearest
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
@@ -79,7 +79,7 @@ def read_action_list(path: Path) -> dict[int, str]:
         where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
         fields: dict[str, str] = dict(_FIELD.findall(block[1]))
         name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
-        if not name.startswith('"') or not number.isdecimal():
+        if not name.startswith('"') or not is_count(number):
             raise ValueError(f'{where}: the block has no name: "..." with id: or label_id: NUMBER')
         if not 1 <= int(number) <= NUM_ACTIONS:
             raise ValueError(f"{where}: id {number} is not in 1 to {NUM_ACTIONS}")
@@ -199,7 +199,7 @@ def read_excluded(path: Path) -> set[Key]:
     """
     excluded = set()
     for line, cells in _rows(path):
-        if len(cells) != 2 or not cells[0] or not cells[1].isdecimal():
+        if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
             raise ValueError(f"{path}, line {line}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
         excluded.add((cells[0], int(cells[1])))
     return excluded
@@ -350,8 +350,8 @@ def _second(text: str, where: str) -> int:
 
 
 def _whole(text: str, where: str, what: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{where}: {what} {text!r} is not a whole number")
+    if not is_count(text):
+        raise ValueError(f"{where}: {what} {text!r:.40} is not a whole number")
     return int(text)
 
 

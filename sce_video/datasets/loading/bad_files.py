@@ -85,7 +85,7 @@ class BadFileReport:
 
     def _load(self) -> None:
         assert self.path is not None
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 try:
                     entry = json.loads(line)
