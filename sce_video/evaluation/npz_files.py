@@ -100,7 +100,9 @@ def read_npz(
     except FileNotFoundError:
         raise FileNotFoundError(f"no file at {path}, expected {what}") from None
     except Exception as error:  # a damaged file can raise anything: struct.error, MemoryError, ...
-        raise ValueError(f"{path} is not {what}: {str(error) or type(error).__name__}") from error
+        raise ValueError(
+            f"{path} is not {what}: {str(error)[:500] or type(error).__name__}"
+        ) from error
     return arrays, provenance
 
 
