@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
-from typing import TextIO
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO, cast
+
+#: What a log may do to a terminal: set the colour.
+_COLOUR = re.compile(r"(\x1b\[[0-9;]*m)")
 
 
 def printable(text: str, stream: TextIO | None = None) -> str:
@@ -16,7 +22,8 @@ def printable(text: str, stream: TextIO | None = None) -> str:
         text: One line.
         stream: Where it is printed; stdout by default.
     """
-    return _printable(text, (stream or sys.stdout).encoding or "utf-8")
+    encoding = (stream or sys.stdout).encoding or "utf-8"
+    return _escape_controls(text).encode(encoding, "replace").decode(encoding)
 
 
 def printable_lines(text: str, stream: TextIO | None = None) -> str:
@@ -25,15 +32,51 @@ def printable_lines(text: str, stream: TextIO | None = None) -> str:
 
 
 def printable_utf8(text: str) -> str:
-    """As :func:`printable`, for a file in UTF-8 instead of a stream."""
-    return _printable(text, "utf-8")
+    """As :func:`printable`, for UTF-8: bytes of names that are none become U+FFFD."""
+    return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
-def _printable(text: str, encoding: str) -> str:
-    shown = "".join(
+@contextmanager
+def printable_stdout() -> Iterator[None]:
+    """Everything that is printed inside is printable: the names in any message, and log lines.
+
+    Line breaks, tabs and colours are kept.
+    """
+    with redirect_stdout(cast(TextIO, _PrintableStream(sys.stdout))):
+        yield
+
+
+class _PrintableStream:
+    """A stream with another ``write``.
+
+    Args:
+        stream: Where the printable text goes.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text as :func:`printable`, but for line breaks, tabs and colours."""
+        parts = re.split(r"([\n\t])", text)
+        parts = [part for whole in parts for part in _COLOUR.split(whole)]
+        self._stream.write(
+            "".join(
+                part if part in "\n\t" or _COLOUR.fullmatch(part) else printable(part, self._stream)
+                for part in parts
+            )
+        )
+        return len(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+def _escape_controls(text: str) -> str:
+    """Only the characters that stand for bytes of file names are left of the surrogates."""
+    return "".join(
         c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else _escaped(c) for c in text
     )
-    return shown.encode(encoding, "replace").decode(encoding)
 
 
 def _escaped(character: str) -> str:
