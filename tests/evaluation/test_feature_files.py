@@ -1,5 +1,7 @@
 """Feature files of this package and of other programs: reading, mapping, conversion, errors."""
 
+import io
+import struct
 import zipfile
 
 import numpy as np
@@ -172,6 +174,66 @@ def test_files_of_other_programs_are_not_mapped(tmp_path, large):
         arrays, _ = read_npz(other, "a file")
         assert not isinstance(arrays["features"], np.memmap)
         assert torch.equal(load_features(other)[0].features, expected)
+
+
+def test_aligned_files_of_other_programs_are_not_mapped(tmp_path, large):
+    """As write_npz writes them, but for the mark in the padding."""
+    other = tmp_path / "other.npz"
+    data = bytearray(large[0].read_bytes())
+    data[data.index(struct.pack("<H", 0xD935), data.index(b"features.npy"))] += 1
+    other.write_bytes(data)
+    assert not isinstance(read_npz(other, "a file")[0]["features"], np.memmap)
+    assert isinstance(read_npz(large[0], "a file")[0]["features"], np.memmap)
+
+
+def member(array, **header):
+    """The .npy bytes of an array, with other entries in its header."""
+    file = io.BytesIO()
+    described = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape, **header}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue() + array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (member(np.zeros((4, 3)), shape=(10**12, 3)), "24,000,000,000,000 bytes, not 96"),
+        (member(np.zeros((4, 3)), shape=(10**12, 10**12, 0)), "has the impossible|takes 0 bytes"),
+        (member(np.zeros((4, 0))), r"'features' of shape \(4, 0\)"),
+        (member(np.zeros((0,)), shape=(10**12, 0)), r"'features' of shape \(1000000000000, 0\)"),
+        (member(np.zeros((4, 3)), shape=(-4, -3)), "impossible shape"),
+        (member(np.zeros((4, 3)), descr="|O"), "object arrays are never unpickled"),
+        (member(np.zeros(4), descr="<U100000000"), "takes 1,600,000,000 bytes, not 32"),
+        (member(np.zeros((4, 3)))[:-1], "takes 96 bytes, not 95"),
+        (b"\x93NUMPY\x03\x00" + bytes(99), "of a kind that is not read"),
+        (b"no array", "'features' is not an array"),
+    ],
+)
+def test_headers_that_do_not_fit_the_stored_bytes(tmp_path, data, message):
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+        archive.writestr("features.npy", data)
+    with pytest.raises(ValueError, match=rf"bad\.npz is not a feature file.*: .*({message})"):
+        load_features(tmp_path / "bad.npz")
+
+
+def test_a_compressed_file_that_expands_a_thousand_times(tmp_path):
+    np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((300_000, 100), np.float32))
+    assert (tmp_path / "bomb.npz").stat().st_size < 150_000
+    with pytest.raises(ValueError, match=r"bomb\.npz .* members become 120,000,\d+ bytes"):
+        load_features(tmp_path / "bomb.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "holds 18446744073709551615"),
+        ({"labels": np.array([0, 1, 2, 10**6])}, r"1 labels are out of range.*1000000 of ü 4\.mp4"),
+        ({"paths": np.array([b"a", b"b", b"c", b"\xff"])}, "'paths' must hold text, 'utf-8' codec"),
+    ],
+)
+def test_values_that_do_not_fit(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=rf"f\.npz: .*{message}"):
+        load_features(external_file(tmp_path / "f.npz", **changes))
 
 
 def test_numpy_and_unzip_read_what_is_written(tmp_path):

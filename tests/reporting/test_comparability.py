@@ -98,6 +98,7 @@ def test_obstacles(options, obstacle):
         ({"size": 112, "changes": {"crop_size": 256}}, "test crop 256"),
         ({"changes": {"epochs": 5}}, "5 epochs instead of 60"),
         ({**UCF, "benchmark": {"epochs": 60}}, "60 epochs instead of 200"),
+        ({"changes": {"epochs": 300}}, "300 epochs instead of 60"),
         ({**UCF, "changes": {"videos": 3750}}, "3,750 videos, published 3,783"),
         ({**UCF, "changes": {"videos": 3771, "failures": 12}}, "12 videos failed"),
         ({**UCF, "changes": {"videos": 3782, "failures": [["a", "b"]]}}, "1 video failed"),
