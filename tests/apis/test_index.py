@@ -13,6 +13,7 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis import index as index_module
 from sce_video.apis.index import build_index, read_index
+from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.apis.search import query_index
 from sce_video.evaluation import load_features
 
@@ -287,3 +288,27 @@ def test_only_broken_files(model, tmp_path):
     assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index")) == (0, 0, 0, 2, 0)
     with pytest.raises(ValueError, match="contains no video"):
         query_index(read_index(tmp_path / "index"), np.ones(32))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_clips": 10**9},
+        {"num_clips": "2"},
+        {"num_crops": 2},
+        {"model": []},
+        {"num_clips": None},
+    ],
+)
+def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
+    settings = {"model": {}, "num_clips": 2, "num_crops": 1}
+    header = {"root": "/videos", "checkpoint": {"path": "a", "sha256": "b"}, "settings": settings}
+    record = FileRecord(1, 2, np.ones(4, np.float32))
+    write_records(tmp_path / "features.npz", header, {"a.mp4": record})
+    assert read_index(tmp_path).settings == settings
+    file = dict(np.load(tmp_path / "features.npz"))
+    protocol = json.loads(str(file["protocol"]))
+    protocol["index"]["settings"] |= wrong
+    np.savez(tmp_path / "features.npz", **{**file, "protocol": np.array(json.dumps(protocol))})
+    with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
+        read_index(tmp_path)
