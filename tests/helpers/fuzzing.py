@@ -7,6 +7,7 @@ Every case is a function of (seed, target, number): a failure prints them.
 
 from __future__ import annotations
 
+import faulthandler
 import multiprocessing
 import os
 import random
@@ -150,6 +151,7 @@ def _child(target: Target, folder: Path, seed: int, cases: int, sender: Any) -> 
     """Send (number, "") before each case, (number, reason) of a failure, (cases, "") at the end."""
     path = folder / target.file_name
     warnings.simplefilter("ignore")
+    faulthandler.disable()  # a crash is reported by the parent
     sys.dont_write_bytecode = True  # by imports inside of readers
     os.chdir(folder)
     null = os.open(os.devnull, os.O_WRONLY)
