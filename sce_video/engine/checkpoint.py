@@ -130,11 +130,11 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
-            f"{detail.strip().splitlines()[0]}"
+            f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
         raise ValueError(
-            f"{path} is not a readable checkpoint: {error or type(error).__name__}"
+            f"{path} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")

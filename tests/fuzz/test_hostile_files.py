@@ -366,6 +366,8 @@ def _nameless(path: Path) -> None:
     ],
 )
 def test_the_harness_finds(tmp_path, read, found):
-    failure = run_fuzz(Target("faulty", [b"good"], read, "a.bin", cases=60), tmp_path)
+    failure = run_fuzz(
+        Target("faulty", [b"good"], read, "a.bin", cases=60), tmp_path, seed=0, cases=60
+    )
     assert any(words in failure for words in found.split("|")), failure
     assert "seed 0, case " in failure

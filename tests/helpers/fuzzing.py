@@ -195,7 +195,7 @@ def _case(target: Target, path: Path, guard: _Guard, valid: bool) -> str:
         return f"refuses a valid file: {error!s:.300}"
     if target.names_file and Path(target.file_name).name not in str(error):
         return f"an error that does not name the file: {error!s:.300}"
-    if len(str(error)) > 2000 + path.stat().st_size:
+    if len(str(error)) > 2000 + 6 * path.stat().st_size:  # a line may be quoted, escaped
         return f"an error of {len(str(error))} characters"
     return ""
 
