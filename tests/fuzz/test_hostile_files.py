@@ -89,7 +89,11 @@ def pickle_targets(folder: Path) -> list[Target]:
     memo = b"\x80\x02]r" + (2**28).to_bytes(4, "little") + b"."  # 9 bytes that took 4 GB
     opcodes = [bytes([code]) for code in range(0x20, 0xA0)]
     words = [memo[3:8], *opcodes, b"(" * 2000, b"K\x01\x85" * 1000, b"\x8e" + b"\xff" * 7 + b"\x00"]
-    return [Target("AVA proposals", samples, read_proposals, "p.pkl", cases=600, words=words)]
+    return [
+        Target(
+            "AVA proposals", samples, read_proposals, "p.pkl", cases=600, words=words, known=[memo]
+        )
+    ]
 
 
 def read_checkpoint(path: Path) -> None:
@@ -239,8 +243,13 @@ def result_targets(folder: Path) -> list[Target]:
     benchmark = results({}, "finetune", "ucf101")["protocol"]
     splits = {"kind": "splits", "splits": entries, "protocol": benchmark}
     samples = [json.dumps(content).encode() for content in (linear, retrieval, splits)]
+    known = [samples[0].replace(b"0.5", b"9" * 400), samples[0].replace(b"av 18", b"\\ud800")]
     words = [b"9" * 4200, b"[[]]", b'{"a": 1}', b'"\\u001b[31m"', b'"<script>"']
-    return [Target("results", samples, read_results, "results.json", cases=100, words=words)]
+    return [
+        Target(
+            "results", samples, read_results, "results.json", cases=100, words=words, known=known
+        )
+    ]
 
 
 def read_scalars_of(path: Path) -> None:

@@ -59,6 +59,7 @@ class Target:
         cases: Mutations in a normal run of the tests.
         names_file: An error has to name the file.
         words: More words to insert.
+        known: Hostile contents, read after the samples.
     """
 
     name: str
@@ -69,6 +70,7 @@ class Target:
     cases: int = 150
     names_file: bool = True
     words: Sequence[bytes] = ()
+    known: Sequence[bytes] = ()
 
 
 def mutate(samples: Sequence[bytes], words: Sequence[bytes], rng: random.Random) -> bytes:
@@ -101,9 +103,10 @@ def mutate(samples: Sequence[bytes], words: Sequence[bytes], rng: random.Random)
 
 
 def content(target: Target, seed: int, number: int) -> bytes:
-    """The mutated content of a case; the samples themselves come first."""
-    if number < len(target.samples):
-        return target.samples[number]
+    """The mutated content of a case; the samples and the known contents come first."""
+    first = (*target.samples, *target.known)
+    if number < len(first):
+        return first[number]
     rng = random.Random(zlib.crc32(f"{seed} {target.name} {number}".encode()))
     return mutate(target.samples, [*_WORDS, *target.words], rng)
 
