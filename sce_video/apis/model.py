@@ -14,6 +14,7 @@ from sce_video.apis.config_text import stored_config
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
 from sce_video.engine.config import load_config
+from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_backbone_weights
 from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import MODELS
@@ -112,7 +113,7 @@ def load_model(
     else:
         cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
     try:
-        settings = settings_from_config(cfg)
+        settings = settings_from_config(cfg, trusted=config is not None)
     except ValueError as error:
         advice = "" if config is not None else "; give the config file (config=)"
         raise ValueError(f"{source}: {error}{advice}") from error
@@ -149,13 +150,15 @@ def build_model(
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
     preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
+    weights = _weights(stored, str(checkpoint))
     try:
-        encoder = MODELS.build(
-            dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
-        )
+        with bounded_network(weights):
+            encoder = MODELS.build(
+                dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
+            )
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
-    _load_backbone(encoder, stored, str(checkpoint))
+    _load_backbone(encoder, weights, str(checkpoint))
     encoder = encoder.to(selected).eval().requires_grad_(False)
     return VideoModel(
         encoder=encoder,
@@ -184,16 +187,20 @@ def select_device(device: str | torch.device | None) -> torch.device:
     return selected
 
 
-def _load_backbone(encoder: nn.Module, stored: dict[str, Any], name: str) -> None:
-    """Load every weight of the backbone from the file, or raise ValueError.
-
-    Files of a backbone alone (tools/convert without --add-prefix) have names without ``backbone.``.
-    """
+def _weights(stored: dict[str, Any], name: str) -> dict[str, torch.Tensor]:
+    """The weights of a file by name, or ValueError."""
     weights = stored.get("state_dict", stored)
     if not isinstance(weights, dict):
         raise ValueError(f"{name} contains no weights (state_dict)")
     weights = {str(key).removeprefix("module."): value for key, value in weights.items()}
-    weights = {key: value for key, value in weights.items() if torch.is_tensor(value)}
+    return {key: value for key, value in weights.items() if torch.is_tensor(value)}
+
+
+def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
+    """Load every weight of the backbone, or raise ValueError.
+
+    Files of a backbone alone (tools/convert without --add-prefix) have names without ``backbone.``.
+    """
     backbone = encoder.backbone
     assert isinstance(backbone, nn.Module)
     own = backbone.state_dict()

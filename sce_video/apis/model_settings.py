@@ -7,14 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from torch import nn
+from sce_video.engine.untrusted_network import checked_backbone
 
-from sce_video.registry import MODELS
-
-#: Scopes whose registered names may be built.
-_SCOPES = ("sce_video", "mmaction")
-#: Keys of a backbone that would load weights or change the lookup of names.
-_DROPPED = ("init_cfg", "pretrained", "_scope_")
 _PREPROCESSORS = ("VideoDataPreprocessor", "RecognizerDataPreprocessor")
 _CLIPS = ("RandomClips", "UniformClips")
 _SEGMENTS = ("RandomSegmentClip", "CenterSegmentClip")
@@ -32,6 +26,9 @@ _TEST_SIZE_OF = {224: 256, 112: 128}
 _MAX_CLIPS = 1000
 #: A larger ratio of test crop to training crop means that one of them was overridden.
 _MAX_CROP_RATIO = 1.5
+#: Limits of a clip, far above every network: what a file states is allocated for every view.
+_LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
+_MAX_CLIP_PIXELS = 2**28
 
 
 @dataclass(frozen=True)
@@ -63,16 +60,24 @@ class ModelSettings:
             raise ValueError(f"clip_duration must be positive seconds, got {self.clip_duration!r}")
         for name in ("num_frames", "short_side", "crop_size"):
             value = getattr(self, name)
-            if type(value) is not int or value < 1:
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+            if type(value) is not int or not 1 <= value <= _LIMITS[name]:
+                raise ValueError(
+                    f"{name} must be a whole number from 1 to {_LIMITS[name]}, got {value!r:.40}"
+                )
+        if self.num_frames * self.short_side**2 > _MAX_CLIP_PIXELS:
+            raise ValueError(
+                f"a clip of {self.num_frames} frames with a short side of {self.short_side} has "
+                f"more than {_MAX_CLIP_PIXELS} pixels"
+            )
         if self.short_side < self.crop_size:
             raise ValueError(
                 f"a crop of {self.crop_size} does not fit into a short side of {self.short_side}"
             )
         for name in ("mean", "std"):
             value = getattr(self, name)
-            if not all(map(_is_number, value if isinstance(value, tuple) else (value,))):
-                raise ValueError(f"{name} must be one number or three, got {value!r}")
+            numbers = value if isinstance(value, tuple) and len(value) == 3 else (value,)
+            if not all(_is_number(number) and -math.inf < number < math.inf for number in numbers):
+                raise ValueError(f"{name} must be one number or three, got {value!r:.100}")
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON data: the inverse of :meth:`from_dict`."""
@@ -83,8 +88,8 @@ class ModelSettings:
         """Settings from untrusted plain data.
 
         Raises:
-            ValueError: keys are missing or unknown, a value is out of range, or a ``type`` in the
-                backbone is not registered.
+            ValueError: keys are missing or unknown, a value is out of range, or the backbone may
+                not be built.
         """
         if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
@@ -92,7 +97,7 @@ class ModelSettings:
         return cls(**{**values, "backbone": checked_backbone(stored["backbone"])})
 
 
-def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
+def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSettings:
     """Backbone, normalisation, clip and crop of a config.
 
     The clip is that of the training pipeline, else that of a test pipeline. A config of images
@@ -105,9 +110,11 @@ def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
 
     Args:
         cfg: A config as plain dicts and lists.
+        trusted: It is a config file that the user gave, see
+            :func:`~sce_video.engine.untrusted_network.checked_backbone`.
 
     Raises:
-        ValueError: something is missing, or a ``type`` in the backbone is not registered.
+        ValueError: something is missing, or the backbone may not be built.
     """
     model = cfg.get("model")
     if not isinstance(model, dict) or not isinstance(model.get("backbone"), dict):
@@ -118,7 +125,7 @@ def settings_from_config(cfg: dict[str, Any]) -> ModelSettings:
     clip_duration, num_frames = _clip(train + test)
     short_side, crop_size = _sizes(train, test, _is_image(train + test))
     return ModelSettings(
-        backbone=checked_backbone(model["backbone"]),
+        backbone=checked_backbone(model["backbone"], trusted),
         mean=mean,
         std=std,
         clip_duration=clip_duration,
@@ -140,54 +147,6 @@ def crop_fits(crop_size: int, trained: int) -> bool:
 
 def _training_crop(train: Iterable[tuple[str, dict]]) -> int | None:
     return next((t["size"] for n, t in train if n in _TRAIN_CROPS and _is_size(t, "size")), None)
-
-
-def checked_backbone(backbone: Any) -> dict[str, Any]:
-    """A copy of a backbone's config that is safe to build.
-
-    An mmengine registry imports any dotted path given as ``type``; so every ``type`` in the config
-    must be a registered name, plain or with the prefix ``sce_video.`` or ``mmaction.``. Keys that
-    would load weights (``init_cfg``, ``pretrained``) are dropped, sequences become tuples.
-
-    Raises:
-        ValueError: a ``type`` is missing or not registered.
-    """
-    if not isinstance(backbone, dict) or "type" not in backbone:
-        raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
-    _check_type(backbone["type"], ancestors=False)
-    return _clean(backbone)
-
-
-def _clean(node: Any) -> Any:
-    if isinstance(node, dict):
-        if "type" in node:
-            _check_type(node["type"], ancestors=True)
-        return {key: _clean(value) for key, value in node.items() if key not in _DROPPED}
-    if isinstance(node, list | tuple):
-        return tuple(_clean(item) for item in node)
-    if node is None or isinstance(node, bool | int | float | str):
-        return node
-    raise ValueError(f"a backbone's config holds plain data, got a {type(node).__name__}")
-
-
-def _check_type(name: Any, ancestors: bool) -> None:
-    """Raise unless ``name`` is a registered network (or layer) of ours, mmaction2 or mmengine.
-
-    Args:
-        name: Value of a ``type`` key.
-        ancestors: Names registered by mmengine's root (layers such as ``BN3d``) are allowed too.
-    """
-    if isinstance(name, str):
-        scope, _, plain = name.rpartition(".")
-        for registry in MODELS.chain():
-            known = registry.scope in _SCOPES or (ancestors and not scope)
-            part = registry.module_dict.get(plain) if known and scope in ("", registry.scope) else 0
-            if isinstance(part, type) and issubclass(part, nn.Module):
-                return
-    raise ValueError(
-        f"type {name!r} is not the name of a registered network or layer; only those are built "
-        "(a network of your own: give the config file, with custom_imports)"
-    )
 
 
 def _normalisation(model: dict, cfg: dict) -> tuple[Any, Any]:

@@ -18,6 +18,7 @@ from sce_video.apis.model import select_device
 from sce_video.apis.model_settings import ModelSettings, settings_from_config, view_counts
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import load_config
+from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_classifier_weights, load_backbone
 from sce_video.evaluation.row_functions import class_scores
 from sce_video.registry import MODELS
@@ -98,7 +99,8 @@ def load_classifier(
     _check_is_classifier(cfg, checkpoint)
     test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
     try:
-        settings, (num_clips, num_crops) = settings_from_config(test_only), view_counts(test_only)
+        settings = settings_from_config(test_only, trusted=config is not None)
+        num_clips, num_crops = view_counts(test_only)
         head = cfg["model"]["cls_head"]
         if config is None or head.get("type") in _KNOWN_HEADS:
             head = _known_head(head, stored)
@@ -161,7 +163,9 @@ def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any]
     )
     try:
         # Inside mmaction2's recogniser names are looked up in the default scope.
-        with DefaultScope.overwrite_default_scope("sce_video"):
+        weights = stored.get("state_dict", stored)
+        scope = DefaultScope.overwrite_default_scope("sce_video")
+        with scope, bounded_network(weights):
             recognizer = MODELS.build(model)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{name}: the network cannot be built: {error}") from error

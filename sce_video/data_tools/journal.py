@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from filelock import lock_descriptor
 
 from sce_video.utils.atomic_file import append_all_or_nothing
+from sce_video.utils.json_files import parse_json
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Journal:
         self._file: TextIO | None = None
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = open(path, "a+", encoding="utf-8")
+            self._file = open(path, "a+", encoding="utf-8", errors="surrogateescape")
         try:
             self._prepare(restart)
             self.reload()
@@ -92,7 +93,7 @@ class Journal:
             self._file.truncate(0)
             self._write(self.format.header)
         elif complete != text:
-            self._file.truncate(len(complete.encode("utf-8")))
+            self._file.truncate(len(complete.encode("utf-8", "surrogateescape")))
 
     def _check_header(self, line: str, name: str) -> None:
         if _parse(line) != self.format.header:
@@ -109,13 +110,13 @@ class Journal:
                 self._read(path)
 
     def _read(self, path: Path) -> None:
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
             lines = [line for line in file if line.endswith("\n")]
         if lines:
             self._check_header(lines[0], str(path))
         for line in lines[1:]:
             entry = _parse(line)
-            if entry is None or "path" not in entry:
+            if entry is None or not isinstance(entry.get("path"), str) or not _has_time(entry):
                 continue
             known = self.entries.get(entry["path"], entry)
             if known.get("time", 0) <= entry.get("time", 0):
@@ -151,10 +152,14 @@ class Journal:
 
 def _parse(line: str) -> dict[str, Any] | None:
     try:
-        entry = json.loads(line)
+        entry = parse_json(line, "the line")
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def _has_time(entry: dict[str, Any]) -> bool:
+    return isinstance(entry.get("time", 0), int | float)
 
 
 def file_state(path: str | os.PathLike[str]) -> dict[str, Any] | None:

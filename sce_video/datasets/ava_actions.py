@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from sce_video.utils.json_files import read_json
+
 NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
 
 
@@ -39,11 +41,9 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
             names file and entry.
     """
     try:
-        entries = json.loads(Path(path).read_text(encoding="utf-8"))
+        entries = read_json(path)
     except FileNotFoundError:
         raise FileNotFoundError(f"no list of actions {path}: run tools/data/ava.py") from None
-    except ValueError as error:
-        raise ValueError(f"{path} is no JSON file: {error}") from error
     if not isinstance(entries, list) or not entries:
         raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from sce_video.datasets.pipeline import Transform
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.registry import DATASETS
+from sce_video.utils.json_files import parse_json
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
     """
     if not os.path.isfile(ann_file):
         raise ValueError(f"there is no list of key frames at {ann_file!r}: run tools/data/ava.py")
-    with open(ann_file, encoding="utf-8") as file:
+    with open(ann_file, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
                 yield _parse(line, f"{ann_file}, line {number}")
@@ -53,7 +53,7 @@ def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
 
 def _parse(line: str, where: str) -> KeyFrame:
     try:
-        entry = json.loads(line)
+        entry = parse_json(line, "it")
         frame = KeyFrame(
             video=str(entry["video"]),
             timestamp=int(entry["timestamp"]),
@@ -61,7 +61,7 @@ def _parse(line: str, where: str) -> KeyFrame:
             actions=[[int(action) for action in actions] for actions in entry["labels"]],
             detections=np.array(entry.get("detections", []), dtype=np.float32).reshape(-1, 5),
         )
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
         raise ValueError(f"{where} is not a key frame: {type(error).__name__} {error}") from error
     if len(frame.actions) != len(frame.boxes):
         raise ValueError(

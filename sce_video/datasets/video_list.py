@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -16,6 +17,11 @@ VIDEO_EXTENSIONS = (
     ".webm", ".wmv",
 )  # fmt: skip
 IMAGE_EXTENSIONS = (".jpg", ".jpeg", ".png", ".bmp", ".webp")
+#: Largest label: metrics have a column for each class up to the largest.
+MAX_LABEL = 999_999
+
+
+_INTEGER = re.compile(r"-?[0-9]+")
 
 
 _MAX_LINE = 8192  # characters of a line; more are no path
@@ -76,8 +82,9 @@ def read_annotation_list(
         class_file: Names of the labels, one per line: line *i*, counted from 0, is label *i*.
 
     Raises:
-        ValueError: No such file, no line in it, another format, a negative label, a label without a
-            name, or lines with and without a label mixed; the message names file and line.
+        ValueError: No such file, no line in it, another format, a label that is negative, more than
+            :data:`MAX_LABEL` or without a name, or lines with and without a label mixed; the
+            message names file and line.
     """
     if os.path.isdir(ann_file):
         raise ValueError(
@@ -161,15 +168,15 @@ def line_number(ann_file: str, index: int) -> int:
 
 def _parse_line(line: str, where: str) -> tuple[str, int]:
     path, _, last = line.rpartition(" ") if "\t" not in line else line.rpartition("\t")
-    try:
-        label = int(last)
-    except ValueError:
+    if not _INTEGER.fullmatch(last):
         return line, -1
-    if label < 0:
-        raise ValueError(f"{where}: label {label} is negative; leave it out if there is none")
+    if last.startswith("-"):
+        raise ValueError(f"{where}: label {last:.40} is negative; leave it out if there is none")
+    if len(last.lstrip("0")) > len(str(MAX_LABEL)):
+        raise ValueError(f"{where}: label {last:.40} is no class number, at most {MAX_LABEL}")
     if not path.strip():
         raise ValueError(f"{where}: {line!r} is a label without a path")
-    return path.strip(), label
+    return path.strip(), int(last)
 
 
 def scan_folder(

@@ -15,6 +15,7 @@ import pickle
 import random
 import re
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeReco
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
 _FOLDER = 0x10
+_MAX_PLAIN_PARTS = 10**6
 _CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
@@ -78,8 +80,18 @@ _MMENGINE_STAND_INS: list = [
 _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
 
 
-def _checked_leaf(value: Any) -> Any:
-    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused."""
+def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
+    """A value as read by torch, or the buffer of a HistoryRecord; other stand-ins are refused.
+
+    So is a tensor with more numbers than its storage holds (a step of 0, sparse, without data): a
+    copy of it could take any amount of memory. The bytes of every storage are noted by address.
+    """
+    if isinstance(value, torch.Tensor):
+        plain = value.layout is torch.strided and not (value.is_meta or value.is_nested)
+        if not plain or value.nbytes > value.untyped_storage().nbytes():
+            raise pickle.UnpicklingError(f"a tensor of shape {tuple(value.shape)} without its data")
+        storages[value.untyped_storage().data_ptr()] = value.untyped_storage().nbytes()
+        return value
     if type(value) is HistoryRecord:
         return value.buffer()
     left_behind = isinstance(value, set | frozenset) and any(
@@ -114,20 +126,24 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
     try:
+        _check_not_packed(path)
         _check_records(path)
         with torch.serialization.safe_globals(_MMENGINE_STAND_INS):
             checkpoint = torch.load(path, map_location=map_location, weights_only=True)
-        checkpoint = convert(checkpoint, _checked_leaf)
+        storages: dict[int, int] = {}
+        checkpoint = convert(checkpoint, partial(_checked_leaf, storages))
+        if sum(storages.values()) > path.stat().st_size:
+            raise pickle.UnpicklingError("tensors larger than the file")
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
         detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
-            f"{detail.strip().splitlines()[0]}"
+            f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
         raise ValueError(
-            f"{path} is not a readable checkpoint: {str(error) or type(error).__name__}"
+            f"{path} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
         raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
@@ -156,6 +172,19 @@ def _check_records(path: Path) -> None:
                 damaged = archive.testzip()
     if damaged is not None:
         raise ValueError(f"it is damaged: bits of its record {damaged} have changed")
+
+
+def _check_not_packed(path: Path) -> None:
+    """Raise ValueError for an archive with compressed or overlapping records.
+
+    torch writes neither, and reads a small file that unpacks to any size.
+    """
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            records = archive.infolist()
+        stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+        if not stored or sum(record.file_size for record in records) > path.stat().st_size:
+            raise ValueError("its records are compressed, which torch.save does not do")
 
 
 def file_sha256(path: str | Path) -> str:
@@ -245,14 +274,23 @@ def unpack_message_hub(state: dict) -> dict:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these."""
-    if value is None or type(value) in (bool, int, float, str):
-        return True
-    if type(value) in (list, tuple):
-        return all(is_plain(item) for item in value)
-    if type(value) is dict:
-        return all(is_plain(item) for pair in value.items() for item in pair)
-    return False
+    """Whether a value consists of numbers, strings, None, and lists, tuples and dicts of these.
+
+    One with more than a million parts is not: lists that share others may stand for any number.
+    """
+    left, todo = _MAX_PLAIN_PARTS, [value]
+    while todo:
+        node = todo.pop()
+        left -= 1
+        if type(node) is dict:
+            todo += [*node, *node.values()]
+        elif type(node) in (list, tuple):
+            todo += node
+        elif node is not None and type(node) not in (bool, int, float, str):
+            return False
+        if len(todo) > left:
+            return False
+    return True
 
 
 def random_states() -> dict:

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.npz_files import (
@@ -81,8 +82,8 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not a feature file, lengths differ, a label is below -1, or a feature is not
-            finite; the message names the file and the video.
+        ValueError: not a feature file, lengths differ, a label is out of range, or a feature
+            is not finite; the message names the file and the video.
     """
     arrays, provenance = read_npz(path, "a feature file of this package", ("features", "paths"))
     matrix = torch.from_numpy(as_matrix(path, arrays["features"], "features"))
@@ -112,10 +113,11 @@ def _check_loaded(features: Rows) -> None:
             f"infinity, the first is row {first}, {features.paths[first]}: "
             "the network that made them has diverged"
         )
-    below = torch.nonzero(features.labels < -1).flatten().tolist()
-    if below:
+    outside = (features.labels < -1) | (features.labels > MAX_LABEL)
+    rows = torch.nonzero(outside).flatten().tolist()
+    if rows:
         raise ValueError(
-            f"{features.source}: {len(below)} labels are out of range, the first is "
-            f"{int(features.labels[below[0]])} of {features.paths[below[0]]}; "
-            "labels are 0 or more, -1 means none"
+            f"{features.source}: {len(rows)} labels are out of range, the first is "
+            f"{int(features.labels[rows[0]])} of {features.paths[rows[0]]}; "
+            f"labels are 0 to {MAX_LABEL}, -1 means none"
         )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import struct
 import zipfile
-import zlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,13 @@ _MAPPED_BYTES = 1 << 20
 _LOCAL_HEADER, _ZIP64_RECORD = 30, 20
 #: Id of the zip extra field for padding, the same as of Android's zipalign.
 _PADDING_FIELD = 0xD935
+#: A compressed file that becomes more than this many times as large is no file of arrays.
+_MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
+_MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
+_READ_HEADER = {
+    (1, 0): np.lib.format.read_array_header_1_0,
+    (2, 0): np.lib.format.read_array_header_2_0,
+}
 
 
 def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], provenance: dict) -> None:
@@ -70,8 +77,9 @@ def read_npz(
 
     Raises:
         FileNotFoundError: no such file.
-        ValueError: not an .npz file, a member that is no array or holds Python objects (they are
-            never unpickled), a ``protocol`` that is not a JSON object, a required array missing.
+        ValueError: not an .npz file, a member that is no array, has not the size that it states or
+            holds Python objects (they are never unpickled), a ``protocol`` that is not a JSON
+            object, a required array missing.
     """
     arrays: dict[str, np.ndarray] = {}
     try:
@@ -79,21 +87,60 @@ def read_npz(
             if not zipfile.is_zipfile(file):
                 raise ValueError("not an .npz archive, or truncated")
         with np.load(path, allow_pickle=False) as stored:
+            _check_expansion(stored.zip, os.path.getsize(path))
             for info in stored.zip.infolist():
                 name = info.filename.removesuffix(".npy")
+                _check_member(stored.zip, info, name)
                 mapped = _mapped(path, info)
                 arrays[name] = stored[name] if mapped is None else mapped
-                if not isinstance(arrays[name], np.ndarray):
-                    raise ValueError(f"{name!r} is not an array")
         provenance = _parse_provenance(arrays.pop("protocol", None))
         for name in required:
             if name not in arrays:
                 raise ValueError(f"no {name!r} in it, only {sorted(arrays)}")
     except FileNotFoundError:
         raise FileNotFoundError(f"no file at {path}, expected {what}") from None
-    except (OSError, ValueError, EOFError, AttributeError, zipfile.BadZipFile, zlib.error) as error:
-        raise ValueError(f"{path} is not {what}: {error}") from error
+    except Exception as error:  # a damaged file can raise anything: struct.error, MemoryError, ...
+        raise ValueError(
+            f"{path} is not {what}: {str(error)[:500] or type(error).__name__}"
+        ) from error
     return arrays, provenance
+
+
+def _check_expansion(archive: zipfile.ZipFile, size: int) -> None:
+    """Raise ValueError for an archive whose members are far larger than the file."""
+    members = archive.infolist()
+    total = sum(info.file_size for info in members)
+    if len(members) > _MAX_MEMBERS or total > _MAX_EXPANSION * size + _SMALL_BYTES:
+        raise ValueError(
+            f"its {len(members)} members become {total:,} bytes, the file has {size:,}: that is "
+            "no file of arrays"
+        )
+
+
+def _check_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo, name: str) -> None:
+    """Raise ValueError unless a member is an array as long as its shape and type say.
+
+    numpy allocates the shape before it reads the values.
+    """
+    with archive.open(info) as member:
+        try:
+            version = np.lib.format.read_magic(member)
+        except ValueError:
+            raise ValueError(f"{name!r} is not an array") from None
+        if version not in _READ_HEADER:
+            raise ValueError(f"{name!r} is an array of a kind that is not read here")
+        shape, _, dtype = _READ_HEADER[version](member)
+        stored = info.file_size - member.tell()
+    if dtype.hasobject:
+        raise ValueError(f"{name!r} holds Python objects: object arrays are never unpickled")
+    if not all(0 <= side <= _MAX_SIDE for side in shape):
+        raise ValueError(f"{name!r} has the impossible shape {shape}")
+    size = math.prod(shape) * dtype.itemsize
+    empty_rows = size == 0 and shape[:1] != (0,)
+    if size != stored or empty_rows:
+        raise ValueError(
+            f"{name!r} of shape {shape} and type {dtype} takes {size:,} bytes, not {stored:,}"
+        )
 
 
 def _mapped(path: str | Path, info: zipfile.ZipInfo) -> np.ndarray | None:
@@ -144,11 +191,13 @@ def as_integers(path: str | Path, array: np.ndarray, name: str, count: int) -> n
     """``array`` as (count,) int64.
 
     Raises:
-        ValueError: another length, or not integers.
+        ValueError: another length, not integers, or one of 2**63 or more.
     """
     _check_length(path, array, name, count)
     if array.dtype.kind not in "iu":
         raise ValueError(f"{path}: {name!r} must hold integers, got {array.dtype}")
+    if array.dtype == np.uint64 and (array > np.iinfo(np.int64).max).any():
+        raise ValueError(f"{path}: {name!r} holds {array.max()}, more than 64-bit integers can")
     return np.array(array, dtype=np.int64)
 
 
@@ -159,11 +208,14 @@ def as_strings(path: str | Path, array: np.ndarray, name: str, count: int) -> li
         ValueError: another length, or not text.
     """
     _check_length(path, array, name, count)
-    if array.dtype.kind == "S":
-        array = np.char.decode(array, "utf-8")
-    if array.dtype.kind != "U":
-        raise ValueError(f"{path}: {name!r} must hold text, got {array.dtype}")
-    return [str(text) for text in array.tolist()]
+    try:
+        if array.dtype.kind == "S":
+            array = np.char.decode(array, "utf-8")
+        if array.dtype.kind != "U":
+            raise ValueError(f"got {array.dtype}")
+        return [str(text) for text in array.tolist()]
+    except ValueError as error:  # also bytes that are no UTF-8, and numbers that are no characters
+        raise ValueError(f"{path}: {name!r} must hold text, {error}") from error
 
 
 def _check_length(path: str | Path, array: np.ndarray, name: str, count: int) -> None:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from sce_video.published import WITH_SPLITS
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.folders import find_files
+from sce_video.utils.json_files import read_json
+from sce_video.utils.printable import printable_utf8
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
 #: Other files that the tools write: a log beside vis_data, the settings of a run over splits.
 _NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings)\.json$")
+_MAX_BYTES = 2**26  # of a JSON file with results
 
 
 @dataclass(frozen=True)
@@ -162,28 +165,45 @@ def _find(sources: Iterable[str | os.PathLike[str]]) -> Iterator[tuple[str, str]
 
 
 def _displayed(path: str) -> str:
-    """A path as valid UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
-    return os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
+    """A path as printable UTF-8 text with ``/``; bytes that are not UTF-8 are replaced."""
+    text = os.fsencode(os.path.normpath(path)).decode("utf-8", "replace").replace(os.sep, "/")
+    return printable_utf8(text)
 
 
 def _read(path: str) -> dict[str, Any]:
     try:
-        content = json.loads(Path(path).read_text(encoding="utf-8"))
+        small = os.path.getsize(path) <= _MAX_BYTES
+        content = read_json(path) if small else None
     except OSError as error:
         raise ValueError(f"cannot be read: {error.strerror}") from error
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise ValueError("is not JSON") from error
+    if not small:
+        raise ValueError("is too large for a file of results")
     if not isinstance(content, dict):
         raise ValueError("holds no results")
-    return content
+    return _printable(content)
+
+
+def _printable(value: Any) -> Any:
+    """A copy of JSON data in which every text can be written and printed."""
+    if isinstance(value, dict):
+        return {printable_utf8(k): _printable(v) for k, v in value.items()}
+    if isinstance(value, list):
+        return [_printable(item) for item in value]
+    return printable_utf8(value) if isinstance(value, str) else value
 
 
 def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
-    return {
-        name: float(value)
-        for name, value in metrics.items()
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    }
+    """The metrics that are numbers; one beyond all floats is infinite."""
+    found = {}
+    for name, value in metrics.items():
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            try:
+                found[name] = float(value)
+            except OverflowError:
+                found[name] = math.inf if value > 0 else -math.inf
+    return found
 
 
 def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:
@@ -197,7 +217,7 @@ def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:
 
 def _split(protocol: dict[str, Any]) -> int | str | None:
     split = protocol.get("split")
-    if isinstance(split, str) and split.isdecimal():
+    if isinstance(split, str) and split.isdecimal() and len(split) < 10:
         return int(split)
     if isinstance(split, int | str) and not isinstance(split, bool):
         return split
@@ -223,8 +243,8 @@ def _join_summary(
     parts: list[Result] = []
     deviations: list[str] = []
     for key, entry in sorted(listed.items()):
-        if not str(key).isdecimal() or not isinstance(entry, dict):
-            raise ValueError(f"split {key!r} is not a number with results")
+        if not (key.isdecimal() and len(key) < 10) or not isinstance(entry, dict):
+            raise ValueError(f"split {key!r:.40} is not a number with results")
         metrics = entry.get("metrics")
         copied = _numbers(metrics) if isinstance(metrics, dict) else {}
         part = _part_file(path, entry.get("results"), single)

@@ -10,6 +10,7 @@ from functools import wraps
 from pathlib import Path
 
 from sce_video.utils.errors import UserError
+from sce_video.utils.printable import printable_lines, printable_stdout
 
 #: Exit status after an error, that of argparse for a wrong command line. 0 is success, 1 that the
 #: work was done and has found problems in the data, 128 + n that signal n has ended it.
@@ -49,7 +50,8 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
         @wraps(function)
         def run(argv: Sequence[str] | None = None) -> int:
             try:
-                return function(argv)
+                with printable_stdout():  # names of files and classes are those of strangers
+                    return function(argv)
             except KeyboardInterrupt:
                 print(f"\n{tool}: {interrupted}", file=sys.stderr)
                 return INTERRUPTED
@@ -57,7 +59,7 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
                 message = explain(error)
                 if message is None:
                     raise
-                print(f"{tool}: error: {message}", file=sys.stderr)
+                print(printable_lines(f"{tool}: error: {message}", sys.stderr), file=sys.stderr)
                 return ERROR
 
         return run

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from sce_video.utils.json_files import read_json_lines
 from sce_video.visualization.figures import save_figure
 
 # Panels: title and curves (logged name, label). Only logged curves are drawn.
@@ -30,13 +29,18 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
 
     Raises:
         FileNotFoundError: the folder holds no training log.
+        ValueError: a line of it is damaged; the message names file and line.
     """
     files = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
     if not files:
         raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
     rows: dict[int, dict[str, Any]] = {}
     for file in files:  # folders are named by start time
-        logged = {r["iter"]: r for r in _read_rows(file) if "loss" in r and "iter" in r}
+        logged = dict(
+            _logged_step(where, row)
+            for where, row in read_json_lines(file)
+            if "loss" in row and "iter" in row
+        )
         first = min(logged, default=math.inf)
         rows = {**{i: row for i, row in rows.items() if i < first}, **logged}
     return [rows[i] for i in sorted(rows)]
@@ -47,16 +51,20 @@ def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    return _read_rows(file)
+    rows = [_numbers(row) for _, row in read_json_lines(file)]
+    return [row for row in rows if "iter" in row]
 
 
-def _read_rows(file: Path) -> list[dict[str, Any]]:
-    """The JSON objects of a file's lines; a line that a kill has cut off is left out."""
-    rows = []
-    for line in file.read_text(encoding="utf-8", errors="replace").splitlines():
-        with suppress(ValueError):
-            rows.append(json.loads(line))
-    return [row for row in rows if isinstance(row, dict)]
+def _logged_step(where: str, row: dict[str, Any]) -> tuple[int, dict[str, float]]:
+    if type(row["iter"]) is not int:
+        raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
+    return row["iter"], _numbers(row)
+
+
+def _numbers(row: dict[str, Any]) -> dict[str, float]:
+    """The values that can be drawn."""
+    numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
+    return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}
 
 
 def draw_run(

@@ -15,6 +15,7 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis import index as index_module
 from sce_video.apis.index import build_index, read_index
+from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.apis.search import query_index
 from sce_video.datasets import VideoDecodeError
 from sce_video.evaluation import load_features
@@ -316,3 +317,27 @@ def test_a_file_that_crashes_a_worker_is_an_error_of_embed(model, root, monkeypa
     monkeypatch.setitem(READERS.module_dict, "av", crash_at({"b.mp4": signal.SIGKILL}))
     with pytest.raises(VideoDecodeError, match=r"b\.mp4: crashed the process that was reading it"):
         embed(model, [root / "a.mp4", root / "b.mp4"], num_workers=1)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_clips": 10**9},
+        {"num_clips": "2"},
+        {"num_crops": 2},
+        {"model": []},
+        {"num_clips": None},
+    ],
+)
+def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
+    settings = {"model": {}, "num_clips": 2, "num_crops": 1}
+    header = {"root": "/videos", "checkpoint": {"path": "a", "sha256": "b"}, "settings": settings}
+    record = FileRecord(1, 2, np.ones(4, np.float32))
+    write_records(tmp_path / "features.npz", header, {"a.mp4": record})
+    assert read_index(tmp_path).settings == settings
+    file = dict(np.load(tmp_path / "features.npz"))
+    protocol = json.loads(str(file["protocol"]))
+    protocol["index"]["settings"] |= wrong
+    np.savez(tmp_path / "features.npz", **{**file, "protocol": np.array(json.dumps(protocol))})
+    with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
+        read_index(tmp_path)

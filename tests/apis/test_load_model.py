@@ -17,12 +17,9 @@ from helpers.tiny_encoder import (
 )
 
 from sce_video.apis import load_model
-from sce_video.apis.model_settings import (
-    ModelSettings,
-    checked_backbone,
-    settings_from_config,
-)
+from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.config import load_config
+from sce_video.engine.untrusted_network import checked_backbone
 
 BACKBONE = {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4}
 

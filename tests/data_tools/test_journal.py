@@ -46,3 +46,14 @@ def test_a_journal_that_is_only_read_cannot_be_written(tmp_path):
     with open_journal(tmp_path, None) as journal, pytest.raises(RuntimeError, match="to be read"):
         journal.add({"path": "x"})
     assert list(tmp_path.iterdir()) == []
+
+
+def test_damaged_lines_are_passed_over(tmp_path):
+    with open_journal(tmp_path, "a.jsonl") as journal:
+        journal.add({"path": "x", "status": "done"})
+    lines = [b'{"path": ["x"]}', b'{"path": "y", "time": "z"}', b'{"path": "\xff"', b"[" * 10**5]
+    with open(tmp_path / "a.jsonl", "ab") as file:
+        file.write(b"\n".join([*lines, b'{"path": "caf\xe9"}', b'{"path": "cut\xff']))
+    with open_journal(tmp_path, "a.jsonl") as journal:  # ends with a complete line, as bytes count
+        journal.add({"path": "z"})
+    assert sorted(open_journal(tmp_path, None).entries) == ["caf\udce9", "x", "z"]

@@ -44,6 +44,8 @@ def test_list_without_labels(tmp_path):
         ("\n \n", ["list.txt", "no video"]),
         ("a.mp4 1\nb.mp4 -2\n", ["list.txt", "line 2", "-2", "negative"]),
         ("a.mp4 1\nb.mp4\n", ["list.txt", "line 2", "b.mp4", "label"]),
+        ("a.mp4 1\nb.mp4 99999999999999999999\n", ["line 2", "99999999999999999999", "999999"]),
+        ("a.mp4 1000000\n", ["list.txt", "line 1", "no class number"]),
         ("17\n", ["list.txt", "line 1", "without a path"]),
         ("a.mp4\n\nb.mp4 1\n", ["list.txt", "line 3", "b.mp4 1", "label"]),
         ("a.mp4 1\nb/a.mp4 zero\n", ["list.txt", "line 2", "'zero' is no label", "whole number"]),
@@ -81,6 +83,14 @@ def test_wrong_class_files_name_file_and_line(tmp_path, text, words):
         names.write_text(text)
     with pytest.raises(ValueError, match=words):
         read_annotation_list(write(tmp_path / "list.txt", "a.mp4 1\n"), class_file=str(names))
+
+
+def test_a_label_is_written_in_plain_digits(tmp_path):
+    for last in ("1_0", "²", "٣", "+1", "1e3"):
+        videos = read_annotation_list(write(tmp_path / "list.txt", f"a {last}\n"))
+        assert entries(videos) == [(f"a {last}", -1)]
+    videos = read_annotation_list(write(tmp_path / "list.txt", "a 0000000000007\nb 999999\n"))
+    assert entries(videos) == [("a", 7), ("b", 999_999)]
 
 
 def test_missing_list(tmp_path):

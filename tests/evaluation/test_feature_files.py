@@ -1,5 +1,7 @@
 """Feature files of this package and of other programs: reading, mapping, conversion, errors."""
 
+import io
+import struct
 import zipfile
 
 import numpy as np
@@ -93,8 +95,8 @@ def test_column_major_arrays_and_byte_paths_are_read(tmp_path):
         ({"protocol": np.array("[1]")}, "not a feature file.*'protocol' must be a JSON object"),
         ({"protocol": np.array('{"failures": ["x"]}')}, "'failures' in its protocol"),
         ({"protocol": np.array('{"num_views": "x"}')}, "'num_views' in its protocol.*'x'"),
-        ({"features": np.array([[None]])}, "not a feature file.*[Oo]bject arrays"),
-        ({"paths": np.array([None])}, "not a feature file.*[Oo]bject arrays"),
+        ({"features": np.array([[None]])}, "not a feature file.*object arrays"),
+        ({"paths": np.array([None])}, "not a feature file.*object arrays"),
     ],
 )
 def test_invalid_arrays_raise_with_the_file_name(tmp_path, changes, message):
@@ -174,6 +176,66 @@ def test_files_of_other_programs_are_not_mapped(tmp_path, large):
         assert torch.equal(load_features(other)[0].features, expected)
 
 
+def test_aligned_files_of_other_programs_are_not_mapped(tmp_path, large):
+    """As write_npz writes them, but for the mark in the padding."""
+    other = tmp_path / "other.npz"
+    data = bytearray(large[0].read_bytes())
+    data[data.index(struct.pack("<H", 0xD935), data.index(b"features.npy"))] += 1
+    other.write_bytes(data)
+    assert not isinstance(read_npz(other, "a file")[0]["features"], np.memmap)
+    assert isinstance(read_npz(large[0], "a file")[0]["features"], np.memmap)
+
+
+def member(array, **header):
+    """The .npy bytes of an array, with other entries in its header."""
+    file = io.BytesIO()
+    described = {"descr": array.dtype.str, "fortran_order": False, "shape": array.shape, **header}
+    np.lib.format.write_array_header_1_0(file, described)
+    return file.getvalue() + array.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (member(np.zeros((4, 3)), shape=(10**12, 3)), "24,000,000,000,000 bytes, not 96"),
+        (member(np.zeros((4, 3)), shape=(10**12, 10**12, 0)), "has the impossible|takes 0 bytes"),
+        (member(np.zeros((4, 0))), r"'features' of shape \(4, 0\)"),
+        (member(np.zeros((0,)), shape=(10**12, 0)), r"'features' of shape \(1000000000000, 0\)"),
+        (member(np.zeros((4, 3)), shape=(-4, -3)), "impossible shape"),
+        (member(np.zeros((4, 3)), descr="|O"), "object arrays are never unpickled"),
+        (member(np.zeros(4), descr="<U100000000"), "takes 1,600,000,000 bytes, not 32"),
+        (member(np.zeros((4, 3)))[:-1], "takes 96 bytes, not 95"),
+        (b"\x93NUMPY\x03\x00" + bytes(99), "of a kind that is not read"),
+        (b"no array", "'features' is not an array"),
+    ],
+)
+def test_headers_that_do_not_fit_the_stored_bytes(tmp_path, data, message):
+    with zipfile.ZipFile(tmp_path / "bad.npz", "w") as archive:
+        archive.writestr("features.npy", data)
+    with pytest.raises(ValueError, match=rf"bad\.npz is not a feature file.*: .*({message})"):
+        load_features(tmp_path / "bad.npz")
+
+
+def test_a_compressed_file_that_expands_a_thousand_times(tmp_path):
+    np.savez_compressed(tmp_path / "bomb.npz", features=np.zeros((300_000, 100), np.float32))
+    assert (tmp_path / "bomb.npz").stat().st_size < 150_000
+    with pytest.raises(ValueError, match=r"bomb\.npz .* members become 120,000,\d+ bytes"):
+        load_features(tmp_path / "bomb.npz")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"labels": np.array([0, 1, 2, 2**64 - 1], np.uint64)}, "holds 18446744073709551615"),
+        ({"labels": np.array([0, 1, 2, 10**6])}, r"1 labels are out of range.*1000000 of ü 4\.mp4"),
+        ({"paths": np.array([b"a", b"b", b"c", b"\xff"])}, "'paths' must hold text, 'utf-8' codec"),
+    ],
+)
+def test_values_that_do_not_fit(tmp_path, changes, message):
+    with pytest.raises(ValueError, match=rf"f\.npz: .*{message}"):
+        load_features(external_file(tmp_path / "f.npz", **changes))
+
+
 def test_numpy_and_unzip_read_what_is_written(tmp_path):
     arrays = {
         "long_name_of_an_array": np.arange(7.0),
@@ -200,7 +262,7 @@ def test_numpy_and_unzip_read_what_is_written(tmp_path):
 def test_a_failed_write_leaves_the_old_file(tmp_path):
     path = tmp_path / "a.npz"
     write_npz(path, {"x": np.ones(3)}, {})
-    with pytest.raises(ValueError, match="[Oo]bject arrays"):
+    with pytest.raises(ValueError, match="Object arrays"):
         write_npz(path, {"x": np.zeros(3), "y": np.array([None])}, {})
     assert read_npz(path, "a file")[0]["x"].tolist() == [1, 1, 1]
     assert [p.name for p in tmp_path.iterdir()] == ["a.npz"]

@@ -13,6 +13,7 @@ from sce_video import published
 from sce_video.apis import launch
 from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.datasets.labels import check_labels
+from sce_video.datasets.transforms import cut_views
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
@@ -86,6 +87,28 @@ def test_mean_of_the_softmax_vectors_not_of_the_logits():
         np.testing.assert_allclose(rows.central[0], softmax[1], atol=1e-6)
 
 
+def test_the_one_view_scores_are_those_of_the_central_crop_of_the_central_clip():
+    logits = torch.arange(18, dtype=torch.uint8).reshape(2, 3, 3) % 5  # of 2 clips x 3 crops
+    frames = torch.zeros(2, 9, 3, 3, dtype=torch.uint8)
+    frames[:, ::3, :, 0] = logits
+    video = {
+        "frames": frames,
+        "positions": torch.tensor([[0], [1]]),
+        "offsets": torch.tensor([[0, 0], [3, 0], [6, 0]]),
+        "crop_size": 3,
+    }
+    softmax = logits.float().softmax(2)
+    for max_views in (1, 4, 30):
+        rows = class_scores(max_views)(Logits(), {"videos": [video]})
+        assert rows.num_views == 6
+        torch.testing.assert_close(rows.central[0], softmax[1, 1])
+        torch.testing.assert_close(rows.values[0], softmax.mean((0, 1)))
+    inputs = [view[None] for view in cut_views(video, 3, 6)]  # one clip, cut already
+    rows = class_scores()(Logits(), {"inputs": inputs})
+    assert rows.num_views == 3
+    torch.testing.assert_close(rows.central[0], softmax[1, 1])
+
+
 def test_results_equal_a_loop_over_views(videos, finetuned, tmp_path):
     """One view per forward pass, from the data set to the accuracy."""
     results = run_test(videos, finetuned, tmp_path, dump=tmp_path / "scores.npz")
@@ -98,15 +121,17 @@ def test_results_equal_a_loop_over_views(videos, finetuned, tmp_path):
     model.eval()
     dataset = DATASETS.build(cfg.test_dataloader.dataset)
     for i in range(len(dataset)):
-        sample, total = dataset[i], 0
+        sample, softmax = dataset[i], []
         for clip in sample["positions"]:
             for top, left in sample["offsets"].tolist():
                 view = sample["frames"][clip][:, top : top + 36, left : left + 36]
                 x = (view.permute(3, 0, 1, 2)[None].float() / 255 - 0.45) / 0.225
                 with torch.no_grad():
                     pooled = model.backbone(x).mean((2, 3, 4))
-                    total = total + model.cls_head.fc_cls(pooled).softmax(1)[0]
-        torch.testing.assert_close(scores.scores[i], total / 30, atol=1e-5, rtol=0)
+                    softmax.append(model.cls_head.fc_cls(pooled).softmax(1)[0])
+        torch.testing.assert_close(scores.scores[i], sum(softmax) / 30, atol=1e-5, rtol=0)
+        central = softmax[5 * 3 + 1]  # the sixth of ten clips, the second of three crops
+        torch.testing.assert_close(scores.central[i], central, atol=1e-5, rtol=0)
         assert scores.paths[i] == dataset.path(i)
     correct = (scores.scores.argmax(1) == torch.from_numpy(dataset.labels)).double().mean()
     assert results["metrics"]["top1"] == pytest.approx(float(correct))

@@ -182,6 +182,10 @@ def test_invalid_sets_raise():
     logits = dataclasses.replace(b, values=3 * b.scores)
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*9 of 9.*v0\.mp4"):
         fuse_scores([a, logits])
+    for factor in (0.95, 1.05):
+        with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*9 of 9"):
+            fuse_scores([a, dataclasses.replace(b, values=factor * b.scores)])
+    fuse_scores([a, dataclasses.replace(b, values=1.005 * b.scores)])  # rounded to 16 bits
     negative = b.scores.clone()
     negative[2] = torch.tensor([-0.5, 1.5, 0, 0, 0, 0])
     with pytest.raises(ValueError, match=r"B\.npz: .*probabilities.*1 of 9.*row 2, v2\.mp4"):

@@ -143,6 +143,7 @@ def test_obstacles(options, obstacle):
             "best epoch on the test videos; the result",
         ),
         ({**UCF, "changes": chosen("abc", "def", 150)}, "best epoch on a validation list"),
+        ({"changes": {"epochs": 300}}, "300 epochs instead of 60"),
         ({**UCF, "changes": {"videos": 3750}}, "3,750 videos, published 3,783"),
         ({**UCF, "changes": {"videos": 3771, "failures": 12}}, "12 videos failed"),
         ({**UCF, "changes": {"videos": 3782, "failures": [["a", "b"]]}}, "1 video failed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 
@@ -70,6 +71,28 @@ def test_names_and_contents_that_are_not_utf8(tmp_path):
     assert len(found.skipped) == 2
     for name, why in found.skipped:
         (name + why).encode("utf-8")
+
+
+def test_a_linked_folder_is_not_searched(tmp_path):
+    """A link out of the work dirs, or to the disk's root, would be read as results."""
+    write(tmp_path / "elsewhere/results.json", results({"top1": 0.5}, "linear", K400))
+    (tmp_path / "w").mkdir()
+    os.symlink(tmp_path / "elsewhere", tmp_path / "w" / "link")
+    assert collect_results([tmp_path / "w"]).results == []
+    assert len(collect_results([tmp_path / "w" / "link"]).results) == 1
+
+
+def test_numbers_beyond_all_floats_and_texts_that_cannot_be_written(tmp_path):
+    content = results({"top1": 0.5}, "linear", K400, changes={"decoder_version": "av \ud800\x1b"})
+    content["metrics"] |= {"large": 10**400, "small": -(10**400), "ink\ud800": 1}
+    path = write(tmp_path / "results.json", json.dumps(content))
+    (found,) = collect_results([path]).results
+    assert found.metrics == {
+        "top1": 0.5, "large": math.inf, "small": -math.inf, "ink\\ud800": 1.0
+    }  # fmt: skip
+    assert found.protocol["decoder_version"] == "av \\ud800\\x1b"
+    deep = write(tmp_path / "deep.json", '{"metrics":' * 60 + "1" + "}" * 60)
+    assert [why for _, why in collect_results([deep]).skipped] == ["is not JSON"]
 
 
 # -- splits --------------------------------------------------------------------------------

@@ -495,7 +495,7 @@ BAD = {
     "ssv2 no json": (
         "ssv2",
         lambda root: _edit(root / "labels/something-something-v2-labels.json", lambda t: t[:-2]),
-        "labels.json is not a JSON file",
+        "labels.json is not JSON",
     ),
 }
 

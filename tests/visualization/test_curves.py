@@ -67,3 +67,19 @@ def test_the_figure_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
 def test_the_figure_is_written(tmp_path):
     draw_run([row(10, 4.0), row(20, 3.0)], [], tmp_path / "deep" / "a.png", "title")
     assert (tmp_path / "deep" / "a.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_log_of_a_killed_run_and_a_damaged_one(tmp_path):
+    log = tmp_path / "run" / "vis_data" / "scalars.json"
+    log.parent.mkdir(parents=True)
+    log.write_text('{"loss": 1.0, "iter": 1}\n{"loss": 2.0, "iter": 2, "note": "x"}\n{"loss": 3')
+    assert read_scalars(tmp_path) == [{"loss": 1.0, "iter": 1}, {"loss": 2.0, "iter": 2}]
+    (tmp_path / "online_evaluation.jsonl").write_text('{"iter": 3, "knn_top1": 0.5}\n{"iter": ')
+    assert read_online_evaluations(tmp_path) == [{"iter": 3, "knn_top1": 0.5}]
+    for line, reason in (
+        ("[1]", "is no object"),
+        ('{"loss": 1, "iter": []}', "not a whole number"),
+    ):
+        log.write_text(f'{{"loss": 1.0, "iter": 1}}\n{line}\n')
+        with pytest.raises(ValueError, match=rf"scalars\.json, line 2.*{reason}"):
+            read_scalars(tmp_path)

@@ -28,6 +28,7 @@ from sce_video.data_tools.preparation.files import relative_to_root
 from sce_video.data_tools.preparation.official import first_existing
 from sce_video.data_tools.preparation.outputs import write_outputs
 from sce_video.datasets.ava_actions import Action, format_actions
+from sce_video.utils.printable import printable_lines
 
 # Gu et al. 2018 and the data set's page.
 PUBLISHED_VIDEOS = {"train": 235, "val": 64}
@@ -83,7 +84,7 @@ def prepare_ava(options: AvaOptions, stream: TextIO | None = None) -> bool:
         _fill(split, detections, images, options)
     rows = [*_action_rows(actions), *(row for s in splits for row in _rows(s, images, options))]
     notes = [*_notes(splits, detections, images, options)]
-    print(_printable("\n".join([format_table(rows), *notes]), stream), file=stream)
+    print(printable_lines("\n".join([format_table(rows), *notes]), stream), file=stream)
     contents: dict[str, str | None] = {}
     for split in splits:
         if not split.lines:
@@ -97,13 +98,8 @@ def prepare_ava(options: AvaOptions, stream: TextIO | None = None) -> bool:
     contents["unreadable_ava.txt"] = _report(images.unreadable)
     folder = options.out or options.root
     for name, done in write_outputs(folder, contents, force=options.force).items():
-        print(_printable(f"{folder / name}: {done}", stream), file=stream)
+        print(printable_lines(f"{folder / name}: {done}", stream), file=stream)
     return all(row.agrees is not False for row in rows)
-
-
-def _printable(text: str, stream: TextIO) -> str:
-    encoding = stream.encoding or "utf-8"
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def _report(reasons: Mapping[str, str]) -> str | None:

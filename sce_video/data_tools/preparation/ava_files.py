@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import math
 import re
+import reprlib
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.preparation.official import nearest
+from sce_video.data_tools.preparation.official import is_count, nearest
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 
@@ -78,7 +79,7 @@ def read_action_list(path: Path) -> dict[int, str]:
         where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
         fields: dict[str, str] = dict(_FIELD.findall(block[1]))
         name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
-        if not name.startswith('"') or not number.isdecimal():
+        if not name.startswith('"') or not is_count(number):
             raise ValueError(f'{where}: the block has no name: "..." with id: or label_id: NUMBER')
         if not 1 <= int(number) <= NUM_ACTIONS:
             raise ValueError(f"{where}: id {number} is not in 1 to {NUM_ACTIONS}")
@@ -198,7 +199,7 @@ def read_excluded(path: Path) -> set[Key]:
     """
     excluded = set()
     for line, cells in _rows(path):
-        if len(cells) != 2 or not cells[0] or not cells[1].isdecimal():
+        if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
             raise ValueError(f"{path}, line {line}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
         excluded.add((cells[0], int(cells[1])))
     return excluded
@@ -265,13 +266,18 @@ class Detections:
                 f"{path} holds a {type(content).__name__}, not a dict of proposals: "
                 '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
             )
+        numbers_left = path.stat().st_size
         for name, value in content.items():
-            where = f"{path}, key {name!r}"
+            where = f"{path}, key {reprlib.repr(name)}"
             video, comma, second = name.rpartition(",") if isinstance(name, str) else ("", "", "")
             if not comma:
                 raise ValueError(f"{where} is not VIDEO,TIMESTAMP")
             key = self._key(video, second, where, videos)
-            for row, numbers in enumerate(_proposals(value, where).tolist()):
+            table = _proposals(value, where)
+            numbers_left -= table.size  # each takes at least a byte
+            if numbers_left < 0:
+                raise ValueError(f"{where}: more boxes than the file has bytes for: it repeats one")
+            for row, numbers in enumerate(table.tolist()):
                 corners = check_box(numbers[:4], f"{where}, row {row}", self.remarks)
                 self._add(key, corners, numbers[4], min_score)
                 self.files[path] += 1
@@ -294,8 +300,10 @@ class Detections:
 def _proposals(value: Any, where: str) -> np.ndarray:
     """(n, 5) float64 of one key frame."""
     try:
-        table = np.asarray(value, dtype=np.float64)
-    except (ValueError, TypeError):  # rows of different lengths, text
+        # Nested lists that refer to each other would be expanded: rows of numbers only.
+        plain = isinstance(value, np.ndarray) or (isinstance(value, list) and _is_table(value))
+        table = np.asarray(value if plain else math.nan, dtype=np.float64)
+    except OverflowError:  # a whole number beyond all floats
         table = np.array(math.nan)
     if isinstance(value, np.ndarray | list) and table.size == 0:
         return np.zeros((0, 5))
@@ -307,6 +315,15 @@ def _proposals(value: Any, where: str) -> np.ndarray:
         row = int(wrong.argmax())
         raise ValueError(f"{where}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
     return table
+
+
+def _is_table(rows: list[Any]) -> bool:
+    return all(
+        isinstance(row, list | tuple | np.ndarray)
+        and len(row) == 5
+        and all(isinstance(number, int | float | np.number) for number in row)
+        for row in rows
+    )
 
 
 def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -333,8 +350,8 @@ def _second(text: str, where: str) -> int:
 
 
 def _whole(text: str, where: str, what: str) -> int:
-    if not text.isdecimal():
-        raise ValueError(f"{where}: {what} {text!r} is not a whole number")
+    if not is_count(text):
+        raise ValueError(f"{where}: {what} {text!r:.40} is not a whole number")
     return int(text)
 
 

@@ -15,6 +15,7 @@ from sce_video.data_tools.preparation.official import (
     Split,
     check_disjoint,
     first_existing,
+    is_count,
     nearest,
     read_lines,
 )
@@ -144,7 +145,7 @@ def _parse_row(row: Mapping[str, str], part: str, where: str) -> tuple[str, str]
         raise ValueError(f"{where}: no label")
     if not _YOUTUBE_ID.fullmatch(video):
         raise ValueError(f"{where}: youtube_id {video!r} does not have 11 letters, digits, - or _")
-    if not (start.isdecimal() and end.isdecimal() and int(start) < int(end)):
+    if not (is_count(start) and is_count(end) and int(start) < int(end)):
         raise ValueError(
             f"{where}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
             "smaller than the second"

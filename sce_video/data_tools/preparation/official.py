@@ -97,6 +97,11 @@ def read_lines(path: Path) -> list[tuple[int, str]]:
     return lines
 
 
+def is_count(text: str) -> bool:
+    """Whether a text is a whole number of a size that a count can have."""
+    return text.isdecimal() and len(text) <= 18
+
+
 def first_existing(candidates: Sequence[Path], root: Path, layout: str, what: str) -> Path:
     """The first of the paths that exists.
 

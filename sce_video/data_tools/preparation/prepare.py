@@ -14,6 +14,7 @@ from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
 from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.utils.printable import printable_lines
 from sce_video.utils.progress import Progress
 
 _SHOWN = 5  # examples of missing and unreadable files on the screen
@@ -83,9 +84,7 @@ def prepare(
 
 
 def _print(text: str, stream: TextIO) -> None:
-    """Print; characters that the stream cannot encode are escaped."""
-    encoding = stream.encoding or "utf-8"
-    print(text.encode(encoding, "backslashreplace").decode(encoding), file=stream)
+    print(printable_lines(text, stream), file=stream)
 
 
 def _check_distinct(located: Mapping[str, Located]) -> None:

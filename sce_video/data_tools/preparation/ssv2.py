@@ -15,8 +15,10 @@ from sce_video.data_tools.preparation.official import (
     Split,
     check_disjoint,
     first_existing,
+    is_count,
     nearest,
 )
+from sce_video.utils.json_files import read_json
 
 LAYOUT = """\
   20bn-something-something-v2/78687.webm              (the parts of the download, joined, unpacked)
@@ -74,8 +76,8 @@ def read_labels(path: Path) -> tuple[str, ...]:
     labels = _load(path, dict, '{"TEMPLATE": "ID", ...}')
     by_id: dict[int, str] = {}
     for template, text in labels.items():
-        if not isinstance(text, str | int) or not str(text).isdecimal():
-            raise ValueError(f"{path}: entry {template!r} has id {text!r}, not a whole number")
+        if not isinstance(text, str | int) or not is_count(str(text)):
+            raise ValueError(f"{path}: entry {template!r} has id {text!r:.40}, not a whole number")
         if int(text) in by_id:
             raise ValueError(f"{path}: entries {by_id[int(text)]!r} and {template!r} share {text}")
         by_id[int(text)] = template
@@ -101,8 +103,8 @@ def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
         if not isinstance(item, dict) or not {"id", "template"} <= item.keys():
             raise ValueError(f"{where}: {_short(item)} has no 'id' and 'template'")
         video, template = item["id"], item["template"]
-        if not isinstance(video, str | int) or not str(video).isdecimal():
-            raise ValueError(f"{where}: id {video!r} is not a number")
+        if not isinstance(video, str | int) or not is_count(str(video)):
+            raise ValueError(f"{where}: id {video!r:.40} is not a number")
         if not isinstance(template, str):
             raise ValueError(f"{where} (id {video}): template {template!r} is not a string")
         name = re.sub(r"[\[\]]", "", template)
@@ -118,10 +120,7 @@ def read_entries(path: Path, classes: tuple[str, ...]) -> tuple[Entry, ...]:
 
 
 def _load(path: Path, kind: type, form: str) -> Any:
-    try:
-        data = json.loads(path.read_text(encoding="utf-8-sig"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not a JSON file: {error}") from error
+    data = read_json(path)
     if not isinstance(data, kind) or not data:
         raise ValueError(f"{path} must hold {form}")
     return data

@@ -109,7 +109,7 @@ def read_split_list(path: Path, classes: tuple[str, ...], labelled: bool) -> tup
             )
         if labelled and words[1] != str(label + 1):
             raise ValueError(
-                f"{where}: {line!r} gives number {words[1]}, but classInd.txt numbers "
+                f"{where}: {line!r:.200} gives number {words[1]:.40}, but classInd.txt numbers "
                 f"{folder} {label + 1}"
             )
         if words[0] in entries:

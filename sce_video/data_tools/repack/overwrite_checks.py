@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +15,7 @@ from sce_video.data_tools.repack.report import result_paths
 from sce_video.data_tools.repack.work import COMMENT
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.containers import open_video
+from sce_video.utils.json_files import read_json
 
 
 def check_results(plan: Plan, folder: Path, force: bool) -> None:
@@ -42,7 +42,7 @@ def check_results(plan: Plan, folder: Path, force: bool) -> None:
 def _read_report(path: Path) -> dict[str, Any] | None:
     """The content of a report of repack; None if the file is missing or something else."""
     try:
-        report = json.loads(path.read_text(encoding="utf-8"))
+        report = read_json(path)
     except (OSError, ValueError):
         return None
     wanted = {"source", "source_path", "entries", "settings"}

@@ -10,6 +10,7 @@ from typing import Any
 
 from sce_video.data_tools.repack.plan import Item, Plan
 from sce_video.utils.atomic_file import write_text
+from sce_video.utils.printable import printable_utf8
 
 #: Kinds of failures, with their descriptions in the summary.
 KINDS = {
@@ -179,8 +180,8 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
         )
         lines.append(
             f"  PSNR: {psnr['mean']:.2f} dB on average (luma {psnr['mean_luma']:.2f}), worst "
-            f"{psnr['worst']:.2f} ({_printable(psnr['worst_path'])}); crf {report['crf'][0]:g} to "
-            f"{report['crf'][1]:g}"
+            f"{psnr['worst']:.2f} ({printable_utf8(psnr['worst_path'])}); "
+            f"crf {report['crf'][0]:g} to {report['crf'][1]:g}"
         )
         lines.append(
             f"  time: {report['seconds']:,.0f} s of video in {report['cpu_seconds']:,.0f} s of one "
@@ -195,7 +196,7 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
             + (f"; {hidden:,} of their frames are never shown" if hidden else "")
         )
     if report["damaged"]:
-        first = _printable(report["damaged"][0])
+        first = printable_utf8(report["damaged"][0])
         lines.append(
             f"  {len(report['damaged'])} with frames that do not decode, for example {first}"
         )
@@ -205,14 +206,11 @@ def summarize(report: dict[str, Any], examples: int = 5) -> str:
             continue
         lines.append(f"  failed: {counts[kind]} {words}")
         of_kind = [failure for failure in report["failures"] if failure["kind"] == kind]
-        lines += [f"    {_printable(f['path'])}: {f['reason']}" for f in of_kind[:examples]]
+        shown = [printable_utf8(f"{f['path']}: {f['reason']}") for f in of_kind[:examples]]
+        lines += [f"    {line}" for line in shown]
         if len(of_kind) > examples:
             lines.append(f"    ... and {len(of_kind) - examples} more")
     return "\n".join(lines)
-
-
-def _printable(path: str) -> str:
-    return os.fsencode(path).decode("utf-8", "replace")
 
 
 def _mega(size: int) -> str:

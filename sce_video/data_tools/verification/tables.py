@@ -10,6 +10,7 @@ from typing import Any
 
 from sce_video.data_tools.verification.problems import KINDS, Problem
 from sce_video.utils.atomic_file import write_text
+from sce_video.utils.printable import printable_utf8
 
 
 def write_table(path: str | os.PathLike[str], problems: Sequence[Problem]) -> None:
@@ -43,11 +44,6 @@ def _row(problem: Problem) -> list[Any]:
     ]
 
 
-def _printable(path: str) -> str:
-    """A path with replacement characters for bytes that are not UTF-8."""
-    return os.fsencode(path).decode("utf-8", "replace")
-
-
 def _cell(value: Any) -> str:
     text = "" if value is None else str(value)
     return text.replace("\t", "\\t").replace("\n", "\\n").replace("\r", "\\r")
@@ -69,7 +65,8 @@ def summarize(problems: Sequence[Problem], num_files: int, examples: int = 5) ->
             continue
         lines.append(f"  {kind}: {counts[kind]} ({words})")
         of_kind = [problem for problem in problems if problem.kind == kind]
-        lines.extend(f"    {_printable(p.path)}: {p.detail}" for p in of_kind[:examples])
+        shown = [printable_utf8(f"{p.path}: {p.detail}") for p in of_kind[:examples]]
+        lines.extend(f"    {line}" for line in shown)
         if len(of_kind) > examples:
             lines.append(f"    ... and {len(of_kind) - examples} more")
     return "\n".join(lines)

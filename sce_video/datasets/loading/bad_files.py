@@ -86,13 +86,19 @@ class BadFileReport:
 
     def _load(self) -> None:
         assert self.path is not None
-        with open(self.path, encoding="utf-8") as file:
+        with open(self.path, encoding="utf-8", errors="replace") as file:
             for number, line in enumerate(file, 1):
                 try:
                     entry = json.loads(line)
                     self.counts[entry["path"]] = int(entry["count"])
                     self.errors[entry["path"]] = entry["error"]
-                except (ValueError, KeyError, TypeError) as error:
+                except (
+                    ValueError,
+                    LookupError,
+                    TypeError,
+                    ArithmeticError,
+                    RecursionError,
+                ) as error:
                     raise ValueError(
                         f"{self.path}, line {number} is no entry of a bad-file report: "
                         "move the file away or choose another path"

@@ -10,6 +10,7 @@ from mmengine.hooks import Hook
 from sce_video.datasets import BadFileReport
 from sce_video.registry import HOOKS
 from sce_video.utils.atomic_file import WriteError
+from sce_video.utils.printable import printable_utf8
 
 
 @HOOKS.register_module()
@@ -51,7 +52,8 @@ class BadFileHook(Hook):
         failures = [tuple(failure) for failure in data_batch.get("failures", [])]
         for path, error in failures:
             if path not in self.report.counts:
-                runner.logger.warning(f"cannot decode {path}, another video replaces it: {error}")
+                text = f"cannot decode {path}, another video replaces it: {error}"
+                runner.logger.warning(printable_utf8(text))
         self._fresh += failures
         self._add(runner, failures)
 

@@ -4,6 +4,7 @@ import collections
 import datetime
 import os
 import pickle
+import resource
 import struct
 from collections import Counter
 
@@ -454,3 +455,49 @@ def test_invalid_options(tmp_path):
         AvaOptions(root=tmp_path, videos=tmp_path, frames=tmp_path)
     with pytest.raises(ValueError, match="not both"):
         AvaOptions(root=tmp_path, detections=(tmp_path,), without_detections=True)
+
+
+def doubled(depth):
+    """A pickle of a tuple of tuples that stands for 2**depth numbers."""
+    pairs = b"".join(b"h" + bytes([i]) + b"h" + bytes([i]) + b"\x86\x94" for i in range(depth))
+    return b"K\x01\x94" + pairs
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (b"\x80\x02]r" + struct.pack("<I", 2**28) + b".", None),  # a slot of the memo: 4 GB
+        (b"\x80\x05\x96" + struct.pack("<Q", 2**33) + b"a.", "truncated|MemoryError"),
+        (b"\x80\x04\x8e" + struct.pack("<Q", 2**33) + b"a.", "truncated|MemoryError"),
+        (b"\x80\x04}" + doubled(40) + b"K\x01s.", "a key that is no text or number"),
+        (b"\x80\x04}(" + doubled(40) + b"K\x01u.", "a key that is no text or number"),
+        (b"\x80\x04" + doubled(40) + b".", None),
+        (b"\x80\x02" + b"(" * 10**5 + b"t" * 10**5 + b".", "recursion"),
+        (b"\x80\x04\x8f(K\x01\x90.", "holds a set"),
+        (b"c_codecs\nencode\n(NK\x01tb.", "a state of something else"),
+        (b"L" + b"9" * 10**5 + b"L\n.", "limit"),
+    ],
+)
+def test_small_pickles_take_little_time_and_memory(tmp_path, text, reason):
+    (tmp_path / "p.pkl").write_bytes(text)
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    if reason is None:
+        load_plain_pickle(tmp_path / "p.pkl")
+    else:
+        with pytest.raises(ValueError, match=rf"p\.pkl is no pickle of plain data: .*({reason})"):
+            load_plain_pickle(tmp_path / "p.pkl")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000  # KiB
+
+
+def test_proposals_that_repeat_a_table(tmp_path):
+    path, table = tmp_path / "p.pkl", np.tile([0, 0, 1, 1, 0.9], (5000, 1))
+    path.write_bytes(pickle.dumps({f"film,{902 + i:04}": table for i in range(800)}))
+    with pytest.raises(ValueError, match="more boxes than the file has bytes for"):
+        detections_of(path)
+    text = b"\x80\x04}\x8c\x09film,0902" + b"\x94" + doubled(40)[3:].replace(b"h\x00", b"]")
+    path.write_bytes(text + b"s.")
+    with pytest.raises(ValueError, match=r"p\.pkl"):
+        detections_of(path)
+    path.write_bytes(pickle.dumps({"film,0902": [[0, 0, 1, 1, 10**400]]}))
+    with pytest.raises(ValueError, match="key 'film,0902': list, not an array"):
+        detections_of(path)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.official import ClassMap, Entry, OfficialLists, Split
 
@@ -60,3 +62,20 @@ def test_the_columns_of_the_table_are_aligned():
     for line, listed in zip(lines[1:], ("2", "1,203", "1,200", "3", "3"), strict=True):
         assert line[:column].endswith(f" {listed}")
     assert all(line == line.rstrip() for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("labels", "listed", "agrees"),
+    [
+        ([0, 0, 1, 1], "2", True),
+        ([0, 0, 1, 1, 1], "2 to 3", False),
+        ([0, 1, 1], "1 to 2", False),
+        ([0, 1], "1", False),
+    ],
+)
+def test_each_class_has_the_published_number(labels, listed, agrees):
+    entries = tuple(Entry(f"{i}.avi", label) for i, label in enumerate(labels))
+    split = Split("train_split1.txt", entries, published=4, per_class=2)
+    row = count_rows(OfficialLists("hmdb51", (split,), ()), set(), set())[-1]
+    assert (row.title, row.listed, row.published) == ("train_split1, per class", listed, "2")
+    assert row.agrees == agrees

@@ -100,7 +100,7 @@ def test_bad_labels(tmp_path, labels, message):
 
 def test_a_file_that_is_not_json(tmp_path):
     (tmp_path / "train.json").write_text('[{"id": "5",')
-    with pytest.raises(ValueError, match=r"train.json is not a JSON file: .*line 1"):
+    with pytest.raises(ValueError, match=r"train.json is not JSON: .*line 1"):
         read_entries(tmp_path / "train.json", CLASSES)
 
 

@@ -1,0 +1,80 @@
+"""JSON from files that may be damaged or written by anybody."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+_MAX_DEPTH = 50
+
+
+def parse_json(text: str, where: str) -> Any:
+    """The JSON data in a text.
+
+    Args:
+        text: The text.
+        where: File, and line if there are several, for the message.
+
+    Raises:
+        ValueError: it is not JSON, or nested more than 50 deep.
+    """
+    try:
+        value = json.loads(text)
+        _check_depth(value, 0)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{where} is not JSON: {str(error)[:200]}") from error
+    return value
+
+
+def _check_depth(value: Any, depth: int) -> None:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"nested more than {_MAX_DEPTH} deep")
+    if isinstance(value, dict | list):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, dict | list):
+                _check_depth(item, depth + 1)
+
+
+def read_json(path: str | os.PathLike[str]) -> Any:
+    """The JSON data of a file in UTF-8, with or without a byte order mark.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: see :func:`parse_json`.
+    """
+    return parse_json(_read(path), str(path))
+
+
+def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """(file and line number for messages, object) of the lines of a file that are not blank.
+
+    A last line without line break that is no JSON is left out: its writer was killed.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: see :func:`parse_json`; or a line is no object.
+    """
+    lines = _read(path).split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        where = f"{path}, line {number}"
+        try:
+            value = parse_json(line, where)
+        except ValueError:
+            if number == len(lines):
+                return
+            raise
+        if not isinstance(value, dict):
+            raise ValueError(f"{where} is no object {{...}}")
+        yield where, value
+
+
+def _read(path: str | os.PathLike[str]) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"{path} is not JSON: {error}") from error

@@ -1,0 +1,382 @@
+"""A hostile file makes a reader raise a ValueError that names it, in bounded time and memory.
+
+Nothing else: no other error, no crash, no file written, no command run.
+
+A longer run: ``SCE_VIDEO_FUZZ_CASES=20000 SCE_VIDEO_FUZZ_SEED=7 pytest -n 0 tests/fuzz``. What a
+run has found is mended where it is read, and gets a test of its own beside that code.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.fuzzing import Target, run_fuzz
+from helpers.results_files import K400, recalls, results
+from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
+from mmengine.logging import HistoryBuffer
+
+from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.config_text import parse_config_text
+from sce_video.apis.index import read_index
+from sce_video.apis.index_files import FileRecord, write_records
+from sce_video.apis.model_settings import ModelSettings, settings_from_config
+from sce_video.apis.search import query_index
+from sce_video.data_tools.preparation import ava_files, hmdb51, kinetics, ssv2, ucf101
+from sce_video.data_tools.repack.file_status import open_journal
+from sce_video.datasets import read_annotation_list, read_key_frames
+from sce_video.datasets.ava_actions import read_actions
+from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
+from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.reporting.markdown import render_markdown
+from sce_video.reporting.page import render_html
+from sce_video.reporting.report import build_report
+from sce_video.reporting.result_files import collect_results
+from sce_video.visualization.curves import read_online_evaluations, read_scalars
+
+ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
+BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
+DETECTION = b"film,0902,0.077,0.151,0.283,0.811,,0.995\nfilm,0903,0.1,0.2,0.3,0.4,80,0.5\n"
+
+
+# -- archives: a member is mutated and packed with the right checksum --------------------------
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        return {info.filename: archive.read(info) for info in archive.infolist()}
+
+
+def repack(archive: bytes, name: str, compression: int = zipfile.ZIP_STORED):
+    """A ``write`` of a target: the archive with another content of one member."""
+
+    def write(path: Path, data: bytes) -> None:
+        with zipfile.ZipFile(path, "w", compression) as target:
+            for member, own in members(archive).items():
+                target.writestr(member, data if member == name else own)
+
+    return write
+
+
+def saved(folder: Path, name: str, save) -> bytes:
+    save(folder / name)
+    return (folder / name).read_bytes()
+
+
+# -- pickles and checkpoints ---------------------------------------------------------------------
+
+
+def read_proposals(path: Path) -> None:
+    ava_files.Detections().add_file(path, {"film": 1, "-a": 2}, 0.5)
+
+
+def pickle_targets(folder: Path) -> list[Target]:
+    content = {
+        "film,0902": np.array([[0.036, 0.098, 0.55, 0.979, 0.99], [0, 0, 1, 1, 0.2]]),
+        "-a,1798": [[0.25, 0.5, 0.75, 1, 0.95]],
+    }
+    samples = [pickle.dumps(content, protocol) for protocol in (0, 2, 4, 5)]
+    memo = b"\x80\x02]r" + (2**28).to_bytes(4, "little") + b"."  # 9 bytes that took 4 GB
+    opcodes = [bytes([code]) for code in range(0x20, 0xA0)]
+    words = [memo[3:8], *opcodes, b"(" * 2000, b"K\x01\x85" * 1000, b"\x8e" + b"\xff" * 7 + b"\x00"]
+    return [
+        Target(
+            "AVA proposals", samples, read_proposals, "p.pkl", cases=600, words=words, known=[memo]
+        )
+    ]
+
+
+def read_checkpoint(path: Path) -> None:
+    content = load_checkpoint_file(path)
+    meta = content.get("meta")
+    if isinstance(meta, dict):
+        describe_checkpoint_file(path, content)
+
+
+def checkpoint_targets(folder: Path) -> list[Target]:
+    backbone = tiny_backbone(base_channels=1)
+    text = CONFIG.replace("base_channels=4", "base_channels=1")
+    tiny = saved(folder, "t.pth", lambda path: save_tiny(path, backbone, text))
+    history = HistoryBuffer([1.0, 2.0], [1, 1])
+    small = {"meta": {"epoch": 1, "cfg": "a = 1"}, "state_dict": {"a": torch.arange(6.0)[::2]}}
+    mmengine = {**small, "message_hub": {"log_scalars": {"train/loss": history}}}
+    packed = saved(folder, "m.pth", lambda path: torch.save(mmengine, path))
+    program = "m/data.pkl"
+    for number, content in enumerate((small, mmengine)):
+        torch.save(content, folder / f"{number}.pth", _use_new_zipfile_serialization=False)
+    legacy = [(folder / f"{number}.pth").read_bytes() for number in (0, 1)]
+
+    def with_text(path: Path, data: bytes) -> None:
+        save_tiny(path, backbone, data.decode("latin1"))
+
+    names = ["LFBInferHead", "Conv3d", "ResNet3d", "mmaction.MViT", "os.system", "Encoder"]
+    values = ["2000000000", "(1, ) * 9", "[" * 50, "dict(type='BN3d')", "inf", "-1", "None"]
+    words = [*(repr(name).encode() for name in names), *(value.encode() for value in values)]
+    return [
+        Target("checkpoint pickle", [members(packed)[program]], read_checkpoint, "a.pth",
+               write=repack(packed, program), cases=300),
+        Target("checkpoint file", [packed, *legacy], read_checkpoint, "a.pth"),
+        Target("config text in a checkpoint", [text.encode()], load_on_cpu, "a.pth",
+               write=with_text, cases=60, words=words),
+        Target("tiny checkpoint", [tiny], load_on_cpu, "a.pth", cases=20),
+        Target("config text", [text.encode()], read_config, "a.py", cases=600, words=words),
+    ]  # fmt: skip
+
+
+def load_on_cpu(path: Path) -> None:
+    load_model(path, device="cpu")
+
+
+def read_config(path: Path) -> None:
+    cfg = parse_config_text(path.read_text(encoding="utf-8", errors="surrogateescape"), str(path))
+    try:
+        settings_from_config(cfg)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+# -- arrays --------------------------------------------------------------------------------------
+
+
+def rows(count: int = 3) -> Rows:
+    values = torch.softmax(torch.arange(count * 4.0).reshape(count, 4), dim=1)
+    paths = [f"ü {i}.mp4" for i in range(count)]
+    return Rows(values, torch.arange(count), torch.arange(count), paths, [("x.mp4", "why")])
+
+
+def read_features(path: Path) -> None:
+    features, provenance = load_features(path)
+    features.subset(torch.arange(min(1, len(features))))
+    json.dumps(provenance)
+
+
+def read_scores(path: Path) -> None:
+    scores, _ = load_scores(path)
+    fuse_scores([scores, scores])
+
+
+def array_targets(folder: Path) -> list[Target]:
+    features = saved(folder, "f.npz", lambda path: save_features(path, rows(), {"a": [1]}))
+    scores = saved(folder, "s.npz", lambda path: save_scores(path, rows()))
+    packed = io.BytesIO()
+    np.savez_compressed(packed, features=np.zeros((3, 4)), paths=np.array(["a", "b", "c"]))
+    numbers = [b"1000000000000", b"<U1000000000", b"(3, 0)", b"|S0", b"'<c16'", b"-3", b"(" * 50]
+    targets = [
+        Target("feature file", [features, packed.getvalue()], read_features, "a.npz", cases=200),
+        Target("score file", [scores], read_scores, "a.npz", cases=80),
+    ]
+    for archive, read, names in (
+        (features, read_features, ("features", "labels", "paths", "protocol")),
+        (scores, read_scores, ("scores", "paths")),
+    ):
+        for name in (f"{name}.npy" for name in names):
+            sample, write = members(archive)[name], repack(archive, name)
+            title = f"{name} in a file of {read.__name__}"
+            targets.append(Target(title, [sample], read, "a.npz", write, words=numbers))
+    return targets
+
+
+def read_whole_index(path: Path) -> None:
+    index = read_index(path.parent)
+    assert isinstance(index.options, EmbedOptions)
+    try:
+        ModelSettings.from_dict(index.settings["model"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+    if len(index):
+        query_index(index, index.features[0].numpy(), 2)
+    assert all(isinstance(text, str) for pair in index.failures for text in pair)
+
+
+def index_targets(folder: Path) -> list[Target]:
+    cfg = parse_config_text(CONFIG, "a")
+    header = {
+        "root": "/videos",
+        "checkpoint": {"path": "/a.pth", "sha256": "0" * 64},
+        "settings": {
+            "model": settings_from_config(cfg).to_dict(),
+            "num_clips": 2,
+            "num_crops": 1,
+        },
+    }
+    records = {f"{i}.mp4": FileRecord(10, 5, np.arange(4, dtype=np.float32)) for i in range(3)}
+    records["bad.mp4"] = FileRecord(0, 1, None, "no video")
+    archive = saved(folder, "i.npz", lambda path: write_records(path, header, records))
+    stated = json.loads(str(np.load(folder / "i.npz")["protocol"]))
+
+    def write(path: Path, data: bytes) -> None:
+        text = io.BytesIO()
+        np.save(text, np.array(data.decode("utf-8", "replace")))
+        repack(archive, "protocol.npy")(path, text.getvalue())
+
+    sample = json.dumps(stated).encode()
+    return [
+        Target("index", [sample], read_whole_index, "features.npz", write, cases=300),
+        Target("index file", [archive], read_whole_index, "features.npz", cases=80),
+    ]
+
+
+# -- results and logs ----------------------------------------------------------------------------
+
+
+def read_results(path: Path) -> None:
+    report = build_report(collect_results([path]))
+    for text in (render_markdown(report), render_html(report)):
+        text.encode("utf-8")
+        assert "\x1b" not in text
+
+
+def result_targets(folder: Path) -> list[Target]:
+    linear = results({"top1": 0.5, "top5": 0.8, "effective_rank": 31.2}, "linear", K400)
+    retrieval = results(recalls(0.4, 0.5, 0.6), "retrieval", "ucf101", split=1)
+    entries = {str(i): {"metrics": {"top1": 0.5}, "results": "x", "videos": 9} for i in (1, 2, 3)}
+    benchmark = results({}, "finetune", "ucf101")["protocol"]
+    splits = {"kind": "splits", "splits": entries, "protocol": benchmark}
+    samples = [json.dumps(content).encode() for content in (linear, retrieval, splits)]
+    known = [samples[0].replace(b"0.5", b"9" * 400), samples[0].replace(b"av 18", b"\\ud800")]
+    words = [b"9" * 4200, b"[[]]", b'{"a": 1}', b'"\\u001b[31m"', b'"<script>"']
+    return [
+        Target(
+            "results", samples, read_results, "results.json", cases=100, words=words, known=known
+        )
+    ]
+
+
+def read_scalars_of(path: Path) -> None:
+    sorted(row["loss"] for row in read_scalars(path.parents[2]) if "loss" in row)
+
+
+def write_scalars(path: Path, data: bytes) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(data)
+
+
+def log_targets(folder: Path) -> list[Target]:
+    with open_journal(folder, "j.jsonl") as journal:
+        journal.add({"path": "a.mp4", "status": "done"})
+        journal.add({"path": "b.mp4", "status": "failed", "reason": "ü"})
+    entry = {"path": "a.mp4", "count": 2, "error": "no video"}
+    scalar = b'{"loss": 1.5, "iter": 10, "epoch": 1}\n{"loss": 1.25, "iter": 20}\n'
+    return [
+        Target("journal", [(folder / "j.jsonl").read_bytes()],
+               lambda path: open_journal(path.parent, None), "a.jsonl", cases=200),
+        Target("bad files", [json.dumps(entry).encode() + b"\n"],
+               lambda path: BadFileReport(path, num_files=9), "a.jsonl"),
+        Target("scalars", [scalar], read_scalars_of, "run/vis_data/scalars.json", write_scalars),
+        Target("online evaluation", [b'{"iter": 4, "epoch": 1, "knn_top1": 0.5}\n'],
+               lambda path: read_online_evaluations(path.parent), "online_evaluation.jsonl"),
+    ]  # fmt: skip
+
+
+# -- lists and official files --------------------------------------------------------------------
+
+
+def read_list(path: Path) -> None:
+    videos = read_annotation_list(str(path))
+    for i in range(len(videos)):
+        os.fsencode(videos.path(i))
+
+
+def list_targets(folder: Path) -> list[Target]:
+    frame = {"video": "aa", "timestamp": 902, "boxes": [[0.1, 0.1, 0.5, 0.9]], "labels": [[12]],
+             "detections": [[0.1, 0.1, 0.5, 0.91, 0.99]]}  # fmt: skip
+    action = [{"id": 1, "name": "bend", "scored": True}, {"id": 2, "name": "sit", "scored": False}]
+    templates = [{"id": "7", "template": "Holding [something]"}, {"id": "8", "template": "Push"}]
+    actions = (
+        b'item {\n name: "bend"\n id: 1\n}\nlabel {\n name: "sit \\"down\\""\n label_id: 2\n}\n'
+    )
+    clips = b"label,youtube_id,time_start,time_end,split,is_cc\nzumba,-3_xY6zAbcd,0,10,train,0\n"
+    digits = [b"9" * 20, b"9" * 5000, "²".encode(), "٣".encode(), b"1_0", b"+1", b"nan", b"inf"]
+    readers = [
+        ("video list", b"a b.mp4 3\nclass/c.mp4\t12\n", read_list),
+        ("AVA annotations", BOX, lambda path: ava_files.read_annotations(path, ACTIONS)),
+        ("AVA detections", DETECTION, read_proposals),
+        ("AVA exclusions", b"film,0902\nother,1000\n", ava_files.read_excluded),
+        ("AVA action list", actions, ava_files.read_action_list),
+        ("AVA key frames", json.dumps(frame).encode(),
+         lambda path: list(read_key_frames(str(path)))),
+        ("AVA actions", json.dumps(action).encode(), read_actions),
+        ("SSv2 labels", b'{"Holding something": "0", "Push": "1"}', ssv2.read_labels),
+        ("SSv2 entries", json.dumps(templates).encode(),
+         lambda path: ssv2.read_entries(path, ("Holding something", "Push"))),
+        ("HMDB51 split", b"a #1_(x).avi 1\nb.avi 2\nc.avi 0\n", hmdb51.read_class_split),
+        ("UCF101 classes", b"1 ApplyEyeMakeup\n2 YoYo\n", ucf101.read_class_index),
+        ("UCF101 split", b"YoYo/v_YoYo_g01_c01.avi 2\n",
+         lambda path: ucf101.read_split_list(path, ("ApplyEyeMakeup", "YoYo"), True)),
+        ("Kinetics csv", clips, lambda path: kinetics.read_csv(path, "train")),
+    ]  # fmt: skip
+    return [
+        Target(name, [sample], read, "list.csv", cases=120, words=digits)
+        for name, sample, read in readers
+    ]
+
+
+GROUPS = {
+    "pickles": pickle_targets,
+    "checkpoints": checkpoint_targets,
+    "arrays": array_targets,
+    "indexes": index_targets,
+    "results": result_targets,
+    "logs": log_targets,
+    "lists": list_targets,
+}
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_readers(tmp_path, group):
+    (tmp_path / "samples").mkdir()
+    failures = []
+    for number, target in enumerate(GROUPS[group](tmp_path / "samples")):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        failures.append(run_fuzz(target, folder))
+    assert not any(failures), "\n".join(filter(None, failures))
+
+
+# -- the harness itself finds faults -------------------------------------------------------------
+
+
+def _allocate(path: Path) -> None:
+    np.ones(2**28)
+
+
+def _write(path: Path) -> None:
+    path.with_suffix(".out").write_text("x")
+
+
+def _crash(path: Path) -> None:
+    os.abort()
+
+
+def _nameless(path: Path) -> None:
+    if path.read_bytes() != b"good":
+        raise ValueError("wrong")
+
+
+@pytest.mark.parametrize(
+    ("read", "found"),
+    [
+        (_allocate, "MemoryError|ArrayMemoryError"),
+        (_write, "does more than reading: open"),
+        (_crash, "ended with status -6"),
+        (_nameless, "does not name the file: wrong"),
+        (lambda path: path.read_bytes().decode(), "raises UnicodeDecodeError"),
+        (lambda path: 1 / (path.read_bytes() == b"good"), "raises ZeroDivisionError"),
+    ],
+)
+def test_the_harness_finds(tmp_path, read, found):
+    failure = run_fuzz(
+        Target("faulty", [b"good"], read, "a.bin", cases=60), tmp_path, seed=0, cases=60
+    )
+    assert any(words in failure for words in found.split("|")), failure
+    assert "seed 0, case " in failure
