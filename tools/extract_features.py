@@ -15,8 +15,9 @@ import argparse
 import sys
 
 from sce_video.apis import launch
-from sce_video.engine.runner import RANDOM, leave_process_group
+from sce_video.engine.runner import RANDOM
 from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

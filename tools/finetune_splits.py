@@ -22,8 +22,8 @@ from mmengine.dist import is_main_process
 
 from sce_video.apis import launch
 from sce_video.apis.splits import SUMMARY, StoppedError, format_splits, run_splits
-from sce_video.engine.runner import leave_process_group
 from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -6,7 +6,7 @@ VIDEOS are files and folders, whose sub-folders are searched too. Network, class
 (clips x crops) are read from the checkpoint; the probabilities are those of tools/test.py. Prints
 the most probable classes of every video; --csv writes them to a file. Files that cannot be decoded
 are listed with the reason.
-Exit status: 0 predicted, 1 wrong usage or no file could be decoded, 130 interrupted.
+Exit status: 0 predicted, 1 no file could be decoded, 2 wrong usage, 130 interrupted.
 """
 
 from __future__ import annotations

@@ -14,8 +14,9 @@ import os
 import sys
 
 from sce_video.apis import launch
-from sce_video.engine.runner import RANDOM, leave_process_group
+from sce_video.engine.runner import RANDOM
 from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -19,8 +19,8 @@ from mmengine.config import Config
 
 from sce_video.apis import launch
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.runner import leave_process_group
 from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import sys
 import time
 from dataclasses import asdict
 from functools import cached_property
@@ -38,6 +35,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.compile import compile_backbones
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
 from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.training_record import record_selection, record_training
@@ -162,22 +160,9 @@ class VideoRunner(Runner):
             ValueError: another value, or arguments that torch.compile refuses.
         """
         options = self.cfg.get("compile")
-        if not options:
-            return
-        if options is not True and not isinstance(options, dict):
-            raise ValueError(
-                "compile is True, False or a dict of torch.compile's arguments, e.g. "
-                f"compile.mode=max-autotune; got {options!r}"
-            )
-        options = {} if options is True else dict(options)
-        model = unwrap_model(self.model)
-        backbones = [module for name, module in model.named_modules() if _is_backbone(name)]
-        for backbone in backbones:
-            try:
-                backbone.compile(**options)
-            except (RuntimeError, TypeError) as error:
-                raise ValueError(f"compile={options}: {error}") from error
-        self.logger.info(f"compiled {len(backbones)} backbones; the first iterations are slow")
+        if options:
+            count = compile_backbones(unwrap_model(self.model), options)
+            self.logger.info(f"compiled {count} backbones; the first iterations are slow")
 
     def save_checkpoint(
         self,
@@ -411,32 +396,8 @@ class VideoRunner(Runner):
             sampler.seed = seed
 
 
-def leave_process_group(status: int = 0) -> None:
-    """Wait for all ranks and leave the process group at the end of a distributed program.
-
-    With gloo this exits the process: gloo's threads occasionally abort a process that ends in the
-    usual way, which a launcher would report as a failure of the training.
-
-    Args:
-        status: Exit status, used with gloo.
-    """
-    if not is_distributed():
-        return
-    torch.distributed.barrier()
-    if torch.distributed.get_backend() == "gloo":
-        logging.shutdown()
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
-    torch.distributed.destroy_process_group()
-
-
 def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
     return scores.float() if isinstance(scores, torch.Tensor) else scores
-
-
-def _is_backbone(name: str) -> bool:
-    return name.split(".")[-1] == "backbone"
 
 
 def _to_cpu(state: Any) -> Any:

@@ -56,7 +56,7 @@ LAYERS: dict[str, frozenset[str]] = {
 }  # fmt: skip
 #: Packages whose classes must be listed above. A class of any other package is in the registry
 #: only because the user's own code imported it.
-_KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"})
+KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"})
 #: Keys of a backbone that would load weights or change the lookup of names.
 _DROPPED = ("init_cfg", "pretrained", "_scope_")
 #: Largest whole number in the config of a backbone: channels, pixels, frames.
@@ -159,7 +159,7 @@ def _check_type(name: Any, layer: bool, trusted: bool) -> None:
 
 
 def _is_named(part: type, name: str, scope: str, layer: bool) -> bool:
-    if part.__module__.partition(".")[0] not in _KNOWN_PACKAGES:
+    if part.__module__.partition(".")[0] not in KNOWN_PACKAGES:
         return True
     named = BACKBONES.get(scope, frozenset())
     return name in (named | LAYERS.get(scope, frozenset()) if layer else named)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
-from mmengine.dist import all_gather_object, broadcast_object_list, is_main_process
+from mmengine.dist import (
+    all_gather_object,
+    broadcast_object_list,
+    is_distributed,
+    is_main_process,
+)
 from mmengine.model import is_model_wrapper
-from torch import nn
+from torch import distributed, nn
 
 from sce_video.utils.errors import UserError
 
@@ -68,3 +76,23 @@ def all_or_none(what: str) -> Iterator[None]:
     failed = [f"rank {rank}: {text}" for rank, text in enumerate(messages) if text]
     if failed:
         raise OtherRankError(f"{what} failed on {'; '.join(failed)}")
+
+
+def leave_process_group(status: int = 0) -> None:
+    """Wait for all ranks and leave the process group at the end of a distributed program.
+
+    With gloo this exits the process: gloo's threads occasionally abort a process that ends in the
+    usual way, which a launcher would report as a failure of the training.
+
+    Args:
+        status: Exit status, used with gloo.
+    """
+    if not is_distributed():
+        return
+    distributed.barrier()
+    if distributed.get_backend() == "gloo":
+        logging.shutdown()
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(status)
+    distributed.destroy_process_group()

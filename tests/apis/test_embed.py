@@ -160,11 +160,6 @@ def test_a_path_where_a_model_is_wanted_is_told_what_to_give(function):
         function(torch.nn.Linear(1, 1), ["a.mp4"])
 
 
-def test_one_path_where_a_list_is_wanted(model):
-    with pytest.raises(TypeError, match=r"paths is a list of files, got 'a\.mp4'"):
-        embed_files(model, "a.mp4")
-
-
 def test_a_feature_depends_only_on_its_video(model, videos):
     paths, frames = videos
     together = embed(model, paths)

@@ -194,7 +194,7 @@ def read_whole_index(path: Path) -> None:
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
     if len(index):
-        query_index(index, index.features[0].numpy(), 2)
+        query_index(index, index.features[0], 2)
     assert all(isinstance(text, str) for pair in index.failures for text in pair)
 
 

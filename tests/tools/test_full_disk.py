@@ -161,7 +161,7 @@ TOOLS = [
         ["00001.mp4", "manifest.json"],
     ),
     ("extract_features", extract, ["f.npz"]),
-    ("test", evaluate, ["results.json", "s.npz", FINETUNE.name]),
+    ("test", evaluate, ["results.json", "s.npz"]),
     ("train", train, ["epoch_1.pth", FINETUNE.name]),
 ]
 CASES = [(tool, name, arguments) for tool, arguments, names in TOOLS for name in names]

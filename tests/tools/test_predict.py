@@ -135,7 +135,7 @@ def test_mistakes(tool, folder_classifier, folder, tmp_path, capsys):
         "nothing.pth": arguments(tmp_path / "nothing.pth", video),
     }
     for message, given in cases.items():
-        assert tool.main(given) == 1, message
+        assert tool.main(given) == 2, message
         error = capsys.readouterr().err
         assert message in error
-        assert error.startswith("predict: ")
+        assert error.startswith("predict.py: error: ")

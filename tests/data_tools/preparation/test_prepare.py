@@ -43,7 +43,7 @@ def test_unusual_paths_can_be_read_from_the_list(tmp_path):
     videos = read_annotation_list(str(tmp_path / "a.txt"))
     assert [videos.path(i) for i in range(5)] == names
     assert videos.labels.tolist() == [0, 1, 0, 1, 0]
-    assert r"note: 5 files of odd names, for example caf\udce9.avi" in text
+    assert r"note: 5 files of odd names, for example caf?.avi" in text
 
 
 def test_many_missing_files_are_counted_and_all_reported(tmp_path):

@@ -86,8 +86,11 @@ def test_the_profiles_of_8_bit_video_alone_are_left_to_the_library(codec, extrad
         codecs = frozenset({"h264", "hevc"})
 
     opened = SimpleNamespace(
-        facts=("mov,mp4,m4a,3gp,3g2,mj2", codec, 0, 1.0), by_count=False, extradata=extradata
+        facts=("mov,mp4,m4a,3gp,3g2,mj2", codec, 0, 1.0),
+        by_count=False,
+        has_false_keys=False,
+        extradata=extradata,
     )
     assert Reading.can_read(opened) == expected
-    opened.by_count = True
-    assert not Reading.can_read(opened)
+    for reason in ("by_count", "has_false_keys"):
+        assert not Reading.can_read(SimpleNamespace(**{**vars(opened), reason: True}))

@@ -513,7 +513,7 @@ def test_actions_are_read_back_from_their_file(tmp_path):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("x", "is no JSON file"),
+        ("x", "is not JSON"),
         ("[]", "should hold"),
         ('[{"id": 1}]', "entry 1: .* has not just id, name and scored"),
         ('[{"id": 81, "name": "x", "scored": true}]', "entry 1: id 81 is not one of 1 to 80"),
