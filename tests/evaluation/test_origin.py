@@ -53,12 +53,12 @@ def benchmark(protocol="finetune", dataset="ucf101", **changes):
     return {"protocol": protocol, "dataset": dataset, **claim, **changes}
 
 
-def judge(origin, network=R18, **changes):
+def claims(origin, network=R18, **changes):
     return confirmed_benchmark(benchmark(**changes), 1, finetuned(origin), network)
 
 
 def test_a_confirmed_claim():
-    known, problems = judge(pretrained())
+    known, problems = claims(pretrained())
     assert problems == {}
     assert known == {
         **benchmark(),
@@ -81,7 +81,7 @@ def test_the_recipe_of_the_pretraining_counts_not_that_of_the_evaluation():
             {"type": "RandomCropClips", "size": 224},
         ],
     )
-    known, problems = judge(pretrained(record, benchmark=declared, epoch=200))
+    known, problems = claims(pretrained(record, benchmark=declared, epoch=200))
     assert problems == {}
     assert (known["pretrained_on"], known["pretraining"]) == ("kinetics200", "sce_baseline")
 
@@ -165,7 +165,7 @@ WIDE = {**R18, "parameters": 1_254_480, "base_channels": 16}
     ],
 )
 def test_what_is_not_confirmed_is_unknown_with_the_reason(origin, entry, reason):
-    known, problems = judge(origin)
+    known, problems = claims(origin)
     assert reason in problems[entry]
     if entry in known:
         assert known[entry] == UNKNOWN
@@ -180,13 +180,13 @@ def test_what_is_not_confirmed_is_unknown_with_the_reason(origin, entry, reason)
     ],
 )
 def test_files_of_others_leave_everything_unknown(origin, reason):
-    known, problems = judge(origin)
+    known, problems = claims(origin)
     entries = ("pretrained_on", "pretraining", "pretraining_epochs")
     assert all(known[name] == UNKNOWN and reason in problems[name] for name in entries)
 
 
 def test_the_width_of_the_network_counts():
-    known, problems = judge(pretrained(pretraining_record(network=WIDE)), network=WIDE)
+    known, problems = claims(pretrained(pretraining_record(network=WIDE)), network=WIDE)
     assert known["network"] == UNKNOWN
     assert problems["network"] == (
         "ResNet3dSlowPath of 1,254,480 parameters, r3d18 is ResNet3dSlowPath of 20,023,872"
