@@ -1,7 +1,8 @@
-# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos:
-# for a CPU, small videos, or a first look.
+# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own
+# videos: for a CPU, small videos, or a first look.
 # Paper:    none; LeJEPA (arXiv 2511.08544) on the data, views and optimiser of
-#           sce_r3d18_folder_small.py, so that only the objective differs.
+#           sce_r3d18_folder_small.py, so that only the objective differs. SIGReg with the
+#           paper's 17 points over [-5, 5].
 # Run:      python tools/train.py configs/lejepa/lejepa_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Test:     python tools/test.py configs/lejepa/lejepa_r3d18_folder_small.py CHECKPOINT \
@@ -29,7 +30,7 @@ model = dict(
         out_channels=64,
         num_layers=3,
         norm_output=False,
-        bias=True,
+        bias_output=True,
     ),
     lambda_=0.05,
     num_directions=256,

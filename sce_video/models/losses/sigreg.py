@@ -1,7 +1,8 @@
 """SIGReg: how far embeddings are from an isotropic Gaussian (LeJEPA, arXiv 2511.08544).
 
-A distribution is N(0, I) if each of its projections on a line is N(0, 1). The projections ``x_n`` on
-a direction are compared with N(0, 1) by their characteristic functions (test of Epps and Pulley)::
+A distribution is N(0, I) if each of its projections on a line is N(0, 1). The projections ``x_n``
+on a direction are compared with N(0, 1) by their characteristic functions (the test of Epps and
+Pulley)::
 
     phi(t)    = mean_n exp(i t x_n)                  empirical; that of N(0, 1) is exp(-t^2 / 2)
     statistic = N * integral over t of |phi(t) - exp(-t^2 / 2)|^2 * exp(-t^2 / 2)
@@ -42,7 +43,7 @@ def sigreg_loss(
             below 2.
     """
     _check(embeddings, directions, t_max, num_points)
-    # fp32 under autocast too: the differences of means that remain near N(0, I) are below 16 bits.
+    # fp32 under autocast too: near N(0, I) differences below the precision of 16 bits remain.
     with torch.autocast(embeddings.device.type, enabled=False):
         embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
         t = torch.linspace(
