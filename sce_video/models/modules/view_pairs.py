@@ -62,13 +62,18 @@ def check_views(
     view_pairs(num_views, chosen or (0,), symmetric)
 
 
-def check_target_views(target_views: Sequence[int]) -> None:
-    """Raise ValueError unless these are different indices of views, at least one of them."""
+def check_target_views(target_views: Sequence[int], name: str = "target_views") -> None:
+    """Raise ValueError unless these are different indices of views, at least one of them.
+
+    Args:
+        target_views: Indices of views.
+        name: What the message calls them.
+    """
     indices = list(target_views)
     wrong = [index for index in indices if type(index) is not int or index < 0]
     if not indices or wrong or len(set(indices)) != len(indices):
         raise ValueError(
-            f"target_views must be one or more different indices of views from 0, got {indices}"
+            f"{name} must be one or more different indices of views from 0, got {indices}"
         )
 
 

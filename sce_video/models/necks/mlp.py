@@ -40,6 +40,8 @@ class MLP(BaseModule):
                            affine_output=True``             lightly/models/modules/heads.py
     SwAV, 2048-2048-128    2 layers, ``norm_output=False,   facebookresearch/swav
                            bias=True``                      src/resnet50.py
+    LeJEPA,                3 layers, ``norm_output=False,   arXiv 2511.08544; rbalestr-lab/lejepa
+    512-2048-2048-16       bias=True``                      MINIMAL.md
     ====================== ================================ ====================================
 
     Args:

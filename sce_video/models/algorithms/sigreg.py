@@ -1,0 +1,111 @@
+"""LeJEPA: view prediction with SIGReg (Balestriero and LeCun, arXiv 2511.08544)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses.sigreg import sigreg_loss
+from sce_video.models.modules.random_directions import RandomDirections
+from sce_video.models.modules.view_pairs import check_target_views, default_target_views
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class LeJEPA(SelfSupervisedModel):
+    """All views predict the centre of the global views; SIGReg prevents the collapse.
+
+    With z_v (N, D) the embeddings of view v, not normalised, and c the mean of those of the global
+    views::
+
+        prediction = mean over views, samples and dimensions of (z_v - c)^2
+        loss       = (1 - lambda) * prediction + lambda * mean over views of SIGReg(z_v)
+
+    There is no target network, no stop-gradient, no predictor and no queue. SIGReg
+    (:mod:`sce_video.models.losses.sigreg`) is 0 for embeddings distributed as N(0, I); it sees the
+    samples of all ranks, but of one micro-batch when gradients are accumulated.
+
+    Args:
+        backbone: Config of the encoder; must have ``out_channels``.
+        projector: Config of the projector; ``in_channels`` is the backbone's. Without output BN,
+            which would fix mean and variance instead of the loss.
+        lambda_: Weight of SIGReg, 0 to 1: 0.02 to 0.05 in the paper; read at every step.
+        num_directions: M, random directions of a step, 256 to 1024 in the paper.
+        global_views: Indices of the views whose mean is predicted; local views only predict. None:
+            all views as large as the first.
+        data_preprocessor: Config of the batched augmentation.
+
+    Raises:
+        ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its
+            range or ``num_directions`` is below 1.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        lambda_: float = 0.05,
+        num_directions: int = 1024,
+        global_views: Sequence[int] | None = None,
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor)
+        if global_views is not None:
+            check_target_views(global_views, "global_views")
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.directions = RandomDirections(num_directions, self.projector.out_channels)
+        self.lambda_ = lambda_
+        self.global_views = global_views
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a ``lambda_`` out of its range."""
+        if not 0 <= self.lambda_ <= 1:
+            raise ValueError(f"lambda_ must be from 0 to 1, got {self.lambda_}")
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """No warnings; ValueError for fewer than two views or a global view that is not there."""
+        if num_views is not None:
+            self._check_views(num_views)
+        return []
+
+    def _check_views(self, num_views: int) -> None:
+        if num_views < 2:
+            raise ValueError(f"LeJEPA compares at least two views, got {num_views}")
+        if self.global_views is not None and max(self.global_views) >= num_views:
+            raise ValueError(
+                f"global_views {list(self.global_views)} must be below the number of views, "
+                f"{num_views}"
+            )
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Prediction and SIGReg, for any number of views.
+
+        Returns:
+            ``loss``, its parts ``prediction`` and ``sigreg``, the spread of the first view's
+            embeddings ``z_std`` (1 for N(0, I), 0 when they collapse) and collapse metrics.
+        """
+        self._check_views(len(views))
+        global_views = self.global_views or default_target_views(views, symmetric=True)
+        h = [self.represent(view) for view in views]
+        z = torch.stack([self.projector(x).float() for x in h])  # (V, N, D)
+
+        centre = z[list(global_views)].mean(dim=0)  # with gradient
+        prediction = (z - centre).square().mean()
+        directions = self.directions()
+        sigreg = torch.stack([sigreg_loss(view, directions) for view in z]).mean()
+        return {
+            "loss": (1 - self.lambda_) * prediction + self.lambda_ * sigreg,
+            "prediction": prediction.detach(),
+            "sigreg": sigreg.detach(),
+            "z_std": z[0].detach().std(dim=0, correction=0).mean(),
+            **self.collapse_metrics(h[0]),
+        }
+
+    def after_optimizer_step(self) -> None:
+        """The next step has other directions."""
+        self.directions.advance()

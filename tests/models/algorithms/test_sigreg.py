@@ -1,0 +1,129 @@
+"""One step of LeJEPA against its equations, and the collapse that SIGReg prevents."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sce_video.models.algorithms import LeJEPA
+from sce_video.models.losses import sigreg_loss
+
+
+def build(**changes) -> LeJEPA:
+    torch.manual_seed(0)
+    options = dict(
+        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4, zero_init_residual=False),
+        projector=dict(
+            type="MLP",
+            hidden_channels=16,
+            out_channels=8,
+            num_layers=2,
+            norm_output=False,
+            bias_output=True,
+        ),
+        num_directions=32,
+    )
+    model = LeJEPA(**{**options, **changes})
+    model.init_weights()
+    return model
+
+
+def make_views(sizes=(32, 32), n=6, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(n, 3, 2, size, size, generator=generator) for size in sizes]
+
+
+def expected_loss(model, views, global_views, lambda_):
+    """The loss of the paper, with loops over views and samples."""
+    z = [model.projector(model.backbone(view).mean((2, 3, 4))) for view in views]
+    centre = sum(z[i] for i in global_views) / len(global_views)
+    prediction = 0.0
+    for view in z:
+        for sample, goal in zip(view, centre, strict=True):
+            prediction = prediction + (sample - goal).square().sum()
+    prediction = prediction / (len(z) * z[0].numel())
+    sigreg = sum(sigreg_loss(view, model.directions()) for view in z) / len(z)
+    return (1 - lambda_) * prediction + lambda_ * sigreg
+
+
+@pytest.mark.parametrize(
+    ("sizes", "options", "global_views"),
+    [
+        ((32, 32), {}, [0, 1]),
+        ((32, 32, 16), {}, [0, 1]),  # a local view
+        ((32, 32, 32), dict(global_views=(2,), lambda_=0.3), [2]),
+        ((32, 32), dict(lambda_=0.0), [0, 1]),
+    ],
+)
+def test_loss_and_gradients_are_those_of_the_paper(sizes, options, global_views):
+    views = make_views(sizes)
+    model, reference = build(**options), build(**options)
+    out = model(views, mode="loss")
+    expected = expected_loss(reference, views, global_views, options.get("lambda_", 0.05))
+    assert out["loss"].item() == pytest.approx(expected.item(), rel=1e-5)
+    out["loss"].backward()
+    expected.backward()
+    for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+
+
+def test_all_logged_parts_are_without_gradient():
+    out = build(lambda_=0.25)(make_views(), mode="loss")
+    total = 0.75 * out["prediction"] + 0.25 * out["sigreg"]
+    assert out["loss"].item() == pytest.approx(total.item(), rel=1e-6)
+    assert [name for name, value in out.items() if value.requires_grad] == ["loss"]
+
+
+def test_a_skipped_step_keeps_the_directions():
+    model = build()
+    before = model.directions()
+    model(make_views(), mode="loss")
+    model.discard_step()
+    assert torch.equal(model.directions(), before)
+    model.after_optimizer_step()
+    assert not torch.equal(model.directions(), before)
+
+
+def training(steps: int, **changes) -> list[dict[str, float]]:
+    """Logged values of every step on two noisy views of the same 16 samples."""
+    model = build(**changes)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    samples = make_views((8,), n=16)[0]
+    generator = torch.Generator().manual_seed(1)
+    rows = []
+    for _ in range(steps):
+        views = [samples + 0.1 * torch.randn(samples.shape, generator=generator) for _ in range(2)]
+        out = model(views, mode="loss")
+        optimizer.zero_grad()
+        out["loss"].backward()
+        optimizer.step()
+        model.after_optimizer_step()
+        rows.append({name: value.item() for name, value in out.items()})
+    return rows
+
+
+def test_golden_losses_of_the_first_steps():
+    losses = [row["loss"] for row in training(5)]
+    assert losses == pytest.approx([0.270755, 0.25821, 0.248317, 0.208672, 0.223785], rel=1e-3)
+
+
+def test_embeddings_collapse_without_sigreg_and_become_normal_with_it():
+    without, regularised = (training(40, lambda_=value)[-1] for value in (0.0, 0.05))
+    assert without["z_std"] < 0.1 < 0.7 < regularised["z_std"] < 1.3
+    assert without["sigreg"] > 4 * regularised["sigreg"]
+
+
+def test_errors():
+    with pytest.raises(ValueError, match="at least two views, got 1"):
+        build()(make_views((32,)), mode="loss")
+    with pytest.raises(ValueError, match="at least two views, got 1"):
+        build().check_training(10, 4, 1)
+    with pytest.raises(ValueError, match="global_views must be one or more different indices"):
+        build(global_views=(1, 1))
+    with pytest.raises(ValueError, match=r"global_views \[2\] must be below the number of views"):
+        build(global_views=(2,)).check_training(10, 4, 2)
+    with pytest.raises(ValueError, match="lambda_ must be from 0 to 1, got 1.5"):
+        build(lambda_=1.5)
+    with pytest.raises(ValueError, match="at least 1, got 0 and 8"):
+        build(num_directions=0)
+    assert build().check_training(10, 4, None) == []

@@ -1,0 +1,165 @@
+"""sigreg_loss against loops over its definition, and two processes against one."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+
+from sce_video.models.losses import sigreg_loss
+
+
+def oracle(embeddings, directions, t_max=5.0, num_points=17) -> float:
+    """The definition, with loops and complex numbers."""
+    n, step = len(embeddings), 2 * t_max / (num_points - 1)
+    statistics = []
+    for a in directions:
+        integral = 0.0
+        for k in range(num_points):
+            t = -t_max + k * step
+            phi = sum(np.exp(1j * t * float(a @ z)) for z in embeddings) / n
+            end = 0.5 if k in (0, num_points - 1) else 1.0
+            integral += end * step * abs(phi - math.exp(-(t**2) / 2)) ** 2 * math.exp(-(t**2) / 2)
+        statistics.append(n * integral)
+    return sum(statistics) / len(statistics)
+
+
+def sample(n=7, dim=3, count=4, seed=0, dtype=torch.float64):
+    generator = torch.Generator().manual_seed(seed)
+    embeddings = torch.randn(n, dim, generator=generator, dtype=dtype)
+    directions = torch.randn(count, dim, generator=generator, dtype=dtype)
+    return embeddings, F.normalize(directions, dim=1)
+
+
+@pytest.mark.parametrize("options", [{}, dict(t_max=3.0, num_points=33), dict(num_points=4)])
+@pytest.mark.parametrize("scale", [0.3, 1.0, 4.0])
+def test_equals_loops_over_the_definition(options, scale):
+    embeddings, directions = sample()
+    embeddings = scale * embeddings + 0.2
+    expected = oracle(embeddings.numpy(), directions.numpy(), **options)
+    assert sigreg_loss(embeddings, directions, **options).item() == pytest.approx(expected)
+    single = sigreg_loss(embeddings.float(), directions.float(), **options)
+    assert single.dtype == torch.float32
+    assert single.item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_golden_values():
+    """One dimension, of which the integral has a closed form."""
+    one = torch.ones(1, 1, dtype=torch.float64)
+    at_zero = torch.zeros(8, 1, dtype=torch.float64)
+    root = math.sqrt(2 * math.pi)
+    closed = 8 * root * (1 - 2 / math.sqrt(2) + 1 / math.sqrt(3))
+    fine = dict(t_max=8.0, num_points=801)
+    assert sigreg_loss(at_zero, one, **fine).item() == pytest.approx(closed, rel=1e-9)
+    # mean exp(i t x) of the points -1 and 1 is cos t
+    pair = torch.tensor([[-1.0], [1.0]], dtype=torch.float64)
+    closed = root * ((1 + math.exp(-2)) - 4 * math.exp(-1 / 4) / math.sqrt(2) + 2 / math.sqrt(3))
+    assert sigreg_loss(pair, one, **fine).item() == pytest.approx(closed, rel=1e-9)
+    embeddings = torch.tensor([[0.5, -1.0], [1.5, 0.25], [-2.0, 0.0]])
+    directions = torch.tensor([[1.0, 0.0], [0.6, 0.8]])
+    assert sigreg_loss(embeddings, directions).item() == pytest.approx(0.80069486, rel=1e-6)
+
+
+def test_gradient_equals_finite_differences():
+    embeddings, directions = sample(n=4, dim=2, count=3)
+    embeddings.requires_grad_()
+    assert torch.autograd.gradcheck(lambda z: sigreg_loss(z, directions), embeddings)
+    (gradient,) = torch.autograd.grad(sigreg_loss(embeddings, directions), embeddings)
+    step = 1e-6
+    for index in np.ndindex(*embeddings.shape):
+        moved = []
+        for sign in (1, -1):
+            z = embeddings.detach().clone()
+            z[index] += sign * step
+            moved.append(oracle(z.numpy(), directions.numpy()))
+        assert gradient[index].item() == pytest.approx((moved[0] - moved[1]) / (2 * step), rel=1e-5)
+
+
+def test_is_small_for_a_standard_normal_sample_only():
+    embeddings, directions = sample(n=2000, dim=16, count=256, dtype=torch.float32)
+    value = sigreg_loss(embeddings, directions).item()
+    expected = math.sqrt(2 * math.pi) * (1 - 1 / math.sqrt(3))  # 1.06, whatever N
+    assert value == pytest.approx(expected, rel=0.1)
+    repeated = embeddings[:, :1].expand(-1, 16)  # normal in each dimension, of rank 1
+    for name, other in {
+        "collapsed": torch.zeros_like(embeddings),
+        "shifted": embeddings + 0.5,
+        "scaled by 2": 2 * embeddings,
+        "scaled by 1/2": embeddings / 2,
+        "uniform": torch.rand_like(embeddings),
+        "of rank 1": repeated,
+    }.items():
+        assert sigreg_loss(other, directions).item() > 10 * expected, name
+
+
+def test_quantiles_of_the_normal_distribution_cost_nothing():
+    quantiles = torch.special.ndtri((torch.arange(1000, dtype=torch.float64) + 0.5) / 1000)
+    assert sigreg_loss(quantiles[:, None], torch.ones(1, 1)).item() < 1e-3
+
+
+def test_is_computed_in_fp32_under_autocast():
+    embeddings, directions = sample(n=64, dim=8, count=16, dtype=torch.float32)
+    expected = sigreg_loss(embeddings, directions)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert torch.equal(sigreg_loss(embeddings, directions), expected)
+        half = sigreg_loss(embeddings.bfloat16(), directions)
+    assert half.dtype == torch.float32
+
+
+@pytest.mark.parametrize(
+    ("embeddings", "directions", "options", "message"),
+    [
+        ((4,), (2, 3), {}, r"embeddings must be \(N, D\) with N, D >= 1, got \(4,\)"),
+        ((0, 3), (2, 3), {}, r"got \(0, 3\)"),
+        ((4, 3), (2, 4), {}, r"directions must be \(M, 3\) with M >= 1, got \(2, 4\)"),
+        ((4, 3), (0, 3), {}, r"got \(0, 3\)"),
+        ((4, 3), (2, 3), dict(t_max=0.0), "t_max must be a number above 0, got 0.0"),
+        ((4, 3), (2, 3), dict(t_max=math.nan), "got nan"),
+        ((4, 3), (2, 3), dict(num_points=1), "num_points must be at least 2, got 1"),
+    ],
+)
+def test_errors(embeddings, directions, options, message):
+    with pytest.raises(ValueError, match=message):
+        sigreg_loss(torch.ones(embeddings), torch.ones(directions), **options)
+
+
+SHARE = 5  # of 8 samples, of the first process; the second has the others
+
+
+def value_and_gradient(part: slice) -> dict:
+    embeddings, directions = sample(n=8)
+    weight = torch.eye(3, dtype=torch.float64, requires_grad=True)  # as of a shared network
+    loss = sigreg_loss(embeddings[part] @ weight, directions)
+    loss.backward()
+    return {"loss": loss.detach(), "gradient": weight.grad}
+
+
+def worker(rank: int, port: int, folder: Path) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    part = slice(0, SHARE) if rank == 0 else slice(SHARE, None)
+    torch.save(value_and_gradient(part), folder / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
+
+
+@pytest.mark.distributed
+def test_two_processes_equal_one(tmp_path):
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(worker, args=(port, tmp_path), nprocs=2)
+    first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
+    one = value_and_gradient(slice(None))
+    torch.testing.assert_close(first["loss"], one["loss"])
+    torch.testing.assert_close(second["loss"], one["loss"])
+    # DistributedDataParallel averages the gradients of the ranks.
+    torch.testing.assert_close((first["gradient"] + second["gradient"]) / 2, one["gradient"])
