@@ -8,7 +8,6 @@ networks that we do not have.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Any
 
 from torch import Tensor
@@ -20,11 +19,12 @@ from sce_video.models.checkpoint_conversion import (
     stored_weights,
 )
 
-#: The first convolution of a network, whose name tells which it is, and the parts of its head.
+#: Of every network: dimensions of its convolutions, the first one, the one that has
+#: ``base_channels``, and the prefix of its head.
 _NETWORKS = {
-    "R2Plus1d": ("stem.0.weight", "fc."),
-    "S3D": ("features.0.0.0.weight", "classifier."),
-    "ResNet2d": ("conv1.weight", "fc."),
+    "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
+    "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
+    "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
 }
 #: Depth from the blocks of the third stage, and whether a block is a bottleneck.
 _DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
@@ -47,27 +47,26 @@ def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> C
     """
     weights = stored_weights(checkpoint)
     prefix, kind = _find_network(weights, prefix)
-    stem, head = _NETWORKS[kind]
-    inner = {name.removeprefix(prefix): v for name, v in weights.items() if name.startswith(prefix)}
-    dropped = [
-        name
-        for name in weights
-        if not name.startswith(prefix) or name.removeprefix(prefix).startswith(head)
-    ]
-    kept = {name: v.detach().clone() for name, v in inner.items() if not name.startswith(head)}
-    backbone = _architecture(kind, kept, kept[stem])
+    head = prefix + _NETWORKS[kind][-1]
+    kept, dropped = {}, []
+    for name, value in weights.items():
+        if name.startswith(prefix) and not name.startswith(head):
+            kept[name.removeprefix(prefix)] = value.detach().clone()
+        else:
+            dropped.append(name)
+    backbone = _architecture(kind, kept)
     return Conversion(checked_weights(kept, backbone), backbone, prefix, dropped)
 
 
 def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, str]:
     """Prefix and type of the network in a file."""
-    found = [
-        (name.removesuffix(stem), kind)
-        for name in weights
-        for kind, (stem, _) in _NETWORKS.items()
-        if re.search(rf"(^|\.){re.escape(stem)}$", name)
-        and _has_dimensions(kind, weights, name, name.removesuffix(stem))
-    ]
+    found = []
+    for kind, (dimensions, first, second, _) in _NETWORKS.items():
+        for name in weights:
+            start = name.removesuffix(first)
+            whole = name.endswith(first) and (not start or start.endswith("."))
+            if whole and start + second in weights and weights[name].ndim == dimensions:
+                found.append((start, kind))
     if prefix is not None:
         found = [(start, kind) for start, kind in found if start == prefix]
     if not found:
@@ -83,32 +82,17 @@ def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, 
     return found[0]
 
 
-def _has_dimensions(kind: str, weights: dict[str, Tensor], name: str, prefix: str) -> bool:
-    """Whether a first convolution is that of the network, and not of one with the same name."""
-    if kind == "ResNet2d":  # layer1.0.conv1.weight ends with the name of a first convolution, too
-        return weights[name].ndim == 4 and f"{prefix}layer1.0.conv1.weight" in weights
-    return weights[name].ndim == 5 and (kind == "S3D" or f"{prefix}stem.3.weight" in weights)
-
-
-def _architecture(kind: str, names: Iterable[str], stem: Tensor) -> dict[str, Any]:
+def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
     """The config that builds the network."""
-    names = list(names)
+    _, first, second, _ = _NETWORKS[kind]
+    widths = {"base_channels": len(weights[second]), "in_channels": weights[first].shape[1]}
     if kind == "S3D":
-        base, gating = stem.shape[0], any(".gate." in name for name in names)
-        return {
-            "type": kind, "base_channels": base, "in_channels": stem.shape[1], "gating": gating,
-        }  # fmt: skip
-    blocks = {m[1] for m in map(re.compile(r"layer3\.(\d+)\.").match, names) if m}
-    bottleneck = any(".conv3." in name for name in names)
+        return {"type": kind, **widths}
+    blocks = {m[1] for m in map(re.compile(r"layer3\.(\d+)\.").match, weights) if m}
+    bottleneck = any(".conv3." in name for name in weights)
     if (len(blocks), bottleneck) not in _DEPTHS:
         raise ValueError(
             f"a network of {len(blocks)} blocks in its third stage has none of the depths "
             f"{sorted(_DEPTHS.values())}"
         )
-    base = stem.shape[0]
-    return {
-        "type": kind,
-        "depth": _DEPTHS[len(blocks), bottleneck],
-        "base_channels": base,
-        "in_channels": stem.shape[1],
-    }
+    return {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}

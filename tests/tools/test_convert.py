@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from sce_video.apis.conversion import convert_file
 from sce_video.models.backbones import ResNet3dSlowPath
 from sce_video.models.checkpoint_conversion import from_pytorchvideo
 
@@ -155,10 +156,10 @@ def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys
     assert ours.bn1.num_batches_tracked == 7
 
 
-def test_the_file_records_its_source(tool, tmp_path):
+def test_the_file_records_its_source(tmp_path):
     src, dst = tmp_path / "encoder.pth", tmp_path / "dst.pth"
     torch.save(_network(18).state_dict(), src)
-    tool.convert(src, dst)
+    convert_file(from_pytorchvideo, src, dst)
     meta = _load(dst)["meta"]
     assert (meta["depth"], meta["base_channels"], meta["in_channels"]) == (18, 4, 3)
     assert meta["source"] == "encoder.pth"
@@ -222,17 +223,19 @@ def test_several_networks_of_unknown_role_are_an_error():
         from_pytorchvideo(two, prefix="three.")
 
 
-def test_names_for_a_whole_model(tool, tmp_path):
+def test_names_for_a_whole_model(tmp_path):
     torch.save(_network(18).state_dict(), tmp_path / "src.pth")
-    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone.")
+    convert_file(
+        from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone."
+    )
     names = _load(tmp_path / "dst.pth")["state_dict"].keys()
     assert names == {f"backbone.{name}" for name in ResNet3dSlowPath(18).state_dict()}
 
 
-def test_the_file_loads_by_init_cfg(tool, tmp_path):
+def test_the_file_loads_by_init_cfg(tmp_path):
     theirs = _network(18)
     torch.save(theirs.state_dict(), tmp_path / "src.pth")
-    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth")
+    convert_file(from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth")
     init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"))
     ours = ResNet3dSlowPath(depth=18, base_channels=4, init_cfg=init_cfg)
     ours.init_weights()
