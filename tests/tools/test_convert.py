@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import pickle
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.run_tool import load
 from torch import nn
 
 from sce_video.apis.conversion import convert_file
@@ -123,11 +123,7 @@ def _network(depth: int, width: int = 4, **options) -> _Net:
 @pytest.fixture(scope="module")
 def tool():
     """tools/convert/from_pytorchvideo.py as a module."""
-    path = Path(__file__).resolve().parents[2] / "tools/convert/from_pytorchvideo.py"
-    spec = importlib.util.spec_from_file_location("from_pytorchvideo", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("convert/from_pytorchvideo")
 
 
 def _load(path: Path) -> dict:
@@ -309,8 +305,9 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
     torch.save(weights, tmp_path / "src.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"extra": _Unsafe()}, protocol=2))
     for name in ("src.pth", "plain.pkl"):
-        assert tool.main([name, "dst.pth"]) == 2
-        assert f"error: {name}" in capsys.readouterr().err
+        for other in (tool, load("convert/from_torchvision")):
+            assert other.main([name, "dst.pth"]) == 2
+            assert f"error: {name}" in capsys.readouterr().err
     assert not (tmp_path / "harmful").exists()
     assert not (tmp_path / "dst.pth").exists()
 
