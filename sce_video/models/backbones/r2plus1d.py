@@ -12,7 +12,7 @@ _DEPTHS = (18, 34)  # depths of basic blocks
 
 
 def _factorised(
-    in_channels: int, mid_channels: int, out_channels: int, kernel: int, strides: tuple[int, int]
+    in_channels: int, mid: int, out_channels: int, kernel: int, strides: tuple[int, int]
 ) -> nn.Sequential:
     """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
     temporal, spatial = strides
@@ -20,16 +20,16 @@ def _factorised(
     return nn.Sequential(
         nn.Conv3d(
             in_channels,
-            mid_channels,
+            mid,
             (1, kernel, kernel),
             stride=(1, spatial, spatial),
             padding=(0, pad, pad),
             bias=False,
         ),
-        nn.BatchNorm3d(mid_channels),
+        nn.BatchNorm3d(mid),
         nn.ReLU(inplace=True),
         nn.Conv3d(
-            mid_channels,
+            mid,
             out_channels,
             (3, 1, 1),
             stride=(temporal, 1, 1),
