@@ -45,8 +45,11 @@ _NETWORK = {
 }
 #: Numbers that are no size of a weight; any other has to be one in the checkpoint.
 _NOT_WIDTHS = ("depth", "num_layers", "last_stage_stride", "last_stage_dilation")
-_SWITCHES = ("norm_output", "norm_hidden", "affine_hidden", "affine_output", "bias", "bias_output")
-_BACKBONE_NAMES = (*_BACKBONE, "stem")
+_SWITCHES = (
+    *("norm_output", "norm_hidden", "affine_hidden", "affine_output", "bias", "bias_output"),
+    "gating",
+)
+_BACKBONE_NAMES = (*_BACKBONE, "stem", "gating")
 _NETWORK_NAMES = (*_NETWORK, *_SWITCHES, "stem")
 _CLIP = {"num_frames": 4096, "frame_interval": 4096, "clip_duration": 86400}
 _VIEW = {**_CLIP, "size": 8192, "crop_size": 8192, "short_side": 8192}

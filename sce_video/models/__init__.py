@@ -1,7 +1,7 @@
 """Algorithms, networks, losses, augmentation and data preprocessors."""
 
 from sce_video.models.algorithms import SCE, ActionDetector, Encoder
-from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
+from sce_video.models.backbones import S3D, R2Plus1d, ResNet2d, ResNet3dSlowPath
 from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
 from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
@@ -10,10 +10,12 @@ from sce_video.models.necks import MLP
 
 __all__ = [
     "MLP",
+    "S3D",
     "SCE",
     "ActionDetector",
     "BoxDataPreprocessor",
     "Encoder",
+    "R2Plus1d",
     "RecognizerDataPreprocessor",
     "ResNet2d",
     "ResNet3dSlowPath",

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.models.backbones import ResNet3dSlowPath
+from sce_video.registry import MODELS
 
 _STEM = "blocks.0.conv.weight"
 _COUNTER = "num_batches_tracked"
@@ -57,12 +57,10 @@ _DEPTHS: dict[tuple[tuple[int, ...], int], int] = {
 
 
 class Conversion(NamedTuple):
-    """Weights of :class:`ResNet3dSlowPath`, and the architecture found from their shapes."""
+    """Weights of one of our backbones, and the architecture found from their shapes."""
 
     state_dict: dict[str, Tensor]
-    depth: int
-    base_channels: int
-    in_channels: int
+    backbone: dict[str, Any]  # the config that builds it
     prefix: str  # the prefix that was removed from the names
     dropped: list[str]  # names outside the backbone: heads, projectors, other branches
 
@@ -83,7 +81,7 @@ def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> 
         ValueError: no network of this layout, several, an unknown depth, or keys that are missing,
             of another shape or without a counterpart; the message lists them.
     """
-    weights = _weights(checkpoint)
+    weights = stored_weights(checkpoint)
     prefix = _find_prefix(weights) if prefix is None else prefix
     renamed, dropped, unknown = {}, [], []
     for name, value in weights.items():
@@ -96,28 +94,31 @@ def from_pytorchvideo(checkpoint: dict[str, Any], prefix: str | None = None) -> 
         else:
             renamed[own_name] = value.detach().clone()
     if unknown:
-        raise ValueError(f"keys without a counterpart in ResNet3dSlowPath: {_listed(unknown)}")
+        raise ValueError(f"keys without a counterpart in ResNet3dSlowPath: {listed(unknown)}")
     if "conv1.weight" not in renamed:
         raise ValueError(f"no weight is called {prefix}{_STEM}: is the prefix {prefix!r} right?")
     stem = renamed["conv1.weight"]
-    depth = _depth(renamed)
-    base_channels, in_channels = stem.shape[:2]
-    with torch.device("meta"):
-        network = ResNet3dSlowPath(
-            depth=depth, base_channels=base_channels, in_channels=in_channels
-        )
-    state_dict = _ordered(renamed, network.state_dict())
-    return Conversion(state_dict, depth, base_channels, in_channels, prefix, dropped)
+    backbone = {
+        "type": "ResNet3dSlowPath",
+        "depth": _depth(renamed),
+        "base_channels": stem.shape[0],
+        "in_channels": stem.shape[1],
+    }
+    return Conversion(checked_weights(renamed, backbone), backbone, prefix, dropped)
 
 
-def _weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """The tensors by name, from any of the wrappers that :func:`from_pytorchvideo` accepts."""
+def stored_weights(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
+    """The tensors by name, directly or under ``state_dict`` or ``model_state``.
+
+    Raises:
+        ValueError: there are none.
+    """
     for key in ("state_dict", "model_state"):
         if isinstance(checkpoint.get(key), dict):
             checkpoint = checkpoint[key]
     weights = {name: value for name, value in checkpoint.items() if isinstance(value, Tensor)}
     if not weights:
-        raise ValueError(f"the file has no weights, only {_listed(map(str, checkpoint))}")
+        raise ValueError(f"the file has no weights, only {listed(map(str, checkpoint))}")
     return weights
 
 
@@ -131,7 +132,7 @@ def _find_prefix(weights: Iterable[str]) -> str:
     if not found:
         raise ValueError(
             f"no weight is called {_STEM}, with or without a prefix: this is not pytorchvideo's "
-            f"layout; the file has {_listed(names[:5])}"
+            f"layout; the file has {listed(names[:5])}"
         )
     if len(found) > 1:
         raise ValueError(f"the file has several networks, give the prefix of one: {found}")
@@ -165,8 +166,14 @@ def _depth(names: Iterable[str]) -> int:
     return _DEPTHS[blocks, convolutions]
 
 
-def _ordered(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights in the order of the network; raises where names or shapes differ."""
+def checked_weights(weights: dict[str, Tensor], backbone: dict[str, Any]) -> dict[str, Tensor]:
+    """The weights in the order of a backbone; BN counters that are missing become 0.
+
+    Raises:
+        ValueError: names or shapes differ from those of the network; all of them are listed.
+    """
+    with torch.device("meta"):  # no memory for weights
+        wanted = MODELS.build(backbone).state_dict()
     ordered = {}
     missing, other_shape = [], []
     for name, like in wanted.items():
@@ -183,11 +190,12 @@ def _ordered(weights: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str,
     faults = {"missing": missing, "of another shape": other_shape, "unexpected": surplus}
     if any(faults.values()):
         raise ValueError(
-            "not the network of ResNet3dSlowPath: "
-            + "; ".join(f"{what}: {_listed(names)}" for what, names in faults.items() if names)
+            f"not the network of {backbone['type']}: "
+            + "; ".join(f"{what}: {listed(names)}" for what, names in faults.items() if names)
         )
     return ordered
 
 
-def _listed(names: Iterable[str]) -> str:
+def listed(names: Iterable[str]) -> str:
+    """The names, for a message."""
     return ", ".join(names)

@@ -144,6 +144,20 @@ def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
     )
 
 
+def test_feature_gating_is_taken_from_the_checkpoint(tmp_path):
+    """S3D-G and S3D are one class: the recipe of a test or a finetuning may lack the gates."""
+    plain, other = tmp_path / "s3d.py", tmp_path / "finetune.py"
+    for path, base in ((plain, FOLDER), (other, FINETUNE)):
+        backbone = 'model = dict(backbone=dict(_delete_=True, type="S3D"))'
+        path.write_text(f'_base_ = "{base}"\n{backbone}\n')
+    trained = load_config(plain, ["model.backbone.gating=True", "model.backbone.base_channels=16"])
+    checkpoint = str(save(tmp_path, trained))
+    cfg = launch.testing_config(plain, checkpoint)
+    assert cfg.model.backbone.gating is True and cfg.model.backbone.base_channels == 16
+    cfg = launch.training_config(other, pretrained=checkpoint)
+    assert cfg.model.backbone.gating is True and cfg.model.cls_head.in_channels == 256
+
+
 def test_a_finetuned_classifier_is_tested_without_options(tmp_path):
     options = ["model.backbone.base_channels=16", "model.cls_head.in_channels=128"]
     trained = load_config(FINETUNE, [*options, "model.cls_head.num_classes=5"])

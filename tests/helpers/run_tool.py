@@ -6,6 +6,7 @@ commands need not pay twenty times: the processes are forked from a server that 
 
 from __future__ import annotations
 
+import importlib.util
 import multiprocessing
 import os
 import runpy
@@ -13,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import ModuleType
 
 from helpers.training import REPO
 
@@ -28,6 +30,15 @@ _CONTEXT.set_forkserver_preload(
         "sce_video.models",
     ]
 )
+
+
+def load(name: str) -> ModuleType:
+    """The module of a tool, e.g. "convert/from_torchvision", to call its ``main`` in process."""
+    path = REPO / "tools" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_tool(

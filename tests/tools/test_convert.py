@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import importlib.util
 import pickle
 from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
+from helpers.run_tool import load
 from torch import nn
 
+from sce_video.apis.conversion import convert_file
 from sce_video.models.backbones import ResNet3dSlowPath
 from sce_video.models.checkpoint_conversion import from_pytorchvideo
 
@@ -122,11 +123,7 @@ def _network(depth: int, width: int = 4, **options) -> _Net:
 @pytest.fixture(scope="module")
 def tool():
     """tools/convert/from_pytorchvideo.py as a module."""
-    path = Path(__file__).resolve().parents[2] / "tools/convert/from_pytorchvideo.py"
-    spec = importlib.util.spec_from_file_location("from_pytorchvideo", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return load("convert/from_pytorchvideo")
 
 
 def _load(path: Path) -> dict:
@@ -155,10 +152,10 @@ def test_the_converted_network_gives_equal_outputs(tool, tmp_path, depth, capsys
     assert ours.bn1.num_batches_tracked == 7
 
 
-def test_the_file_records_its_source(tool, tmp_path):
+def test_the_file_records_its_source(tmp_path):
     src, dst = tmp_path / "encoder.pth", tmp_path / "dst.pth"
     torch.save(_network(18).state_dict(), src)
-    tool.convert(src, dst)
+    convert_file(from_pytorchvideo, src, dst)
     meta = _load(dst)["meta"]
     assert (meta["depth"], meta["base_channels"], meta["in_channels"]) == (18, 4, 3)
     assert meta["source"] == "encoder.pth"
@@ -222,17 +219,19 @@ def test_several_networks_of_unknown_role_are_an_error():
         from_pytorchvideo(two, prefix="three.")
 
 
-def test_names_for_a_whole_model(tool, tmp_path):
+def test_names_for_a_whole_model(tmp_path):
     torch.save(_network(18).state_dict(), tmp_path / "src.pth")
-    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone.")
+    convert_file(
+        from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth", add_prefix="backbone."
+    )
     names = _load(tmp_path / "dst.pth")["state_dict"].keys()
     assert names == {f"backbone.{name}" for name in ResNet3dSlowPath(18).state_dict()}
 
 
-def test_the_file_loads_by_init_cfg(tool, tmp_path):
+def test_the_file_loads_by_init_cfg(tmp_path):
     theirs = _network(18)
     torch.save(theirs.state_dict(), tmp_path / "src.pth")
-    tool.convert(tmp_path / "src.pth", tmp_path / "dst.pth")
+    convert_file(from_pytorchvideo, tmp_path / "src.pth", tmp_path / "dst.pth")
     init_cfg = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"))
     ours = ResNet3dSlowPath(depth=18, base_channels=4, init_cfg=init_cfg)
     ours.init_weights()
@@ -306,8 +305,9 @@ def test_an_unsafe_file_is_refused_and_not_run(tool, tmp_path, monkeypatch, caps
     torch.save(weights, tmp_path / "src.pth")
     (tmp_path / "plain.pkl").write_bytes(pickle.dumps({"extra": _Unsafe()}, protocol=2))
     for name in ("src.pth", "plain.pkl"):
-        assert tool.main([name, "dst.pth"]) == 2
-        assert f"error: {name}" in capsys.readouterr().err
+        for other in (tool, load("convert/from_torchvision")):
+            assert other.main([name, "dst.pth"]) == 2
+            assert f"error: {name}" in capsys.readouterr().err
     assert not (tmp_path / "harmful").exists()
     assert not (tmp_path / "dst.pth").exists()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import importlib.util
 import os
 import stat
 
@@ -13,19 +12,13 @@ from helpers import official_trees
 from helpers.disk_faults import contents, damage
 from helpers.recognition import FINETUNE, RETRIEVAL, small_options
 from helpers.results_files import K400, results, write
+from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from helpers.training import REPO
 
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.models.backbones import ResNet3dSlowPath
-
-
-def load(name):
-    spec = importlib.util.spec_from_file_location(name.replace("/", "_"), REPO / f"tools/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -197,6 +190,7 @@ def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_p
         ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
         ("extract_features", [RETRIEVAL, damaged, "--out", tmp_path / "f.npz"]),
         ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
+        ("convert/from_torchvision", [damaged, tmp_path / "c.pth"]),
     ):
         if tool == "extract_features":
             words += extraction(split_videos)

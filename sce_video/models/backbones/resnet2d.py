@@ -11,6 +11,7 @@ from sce_video.models.backbones.resnet_common import (
     ResNetBase,
     check_arguments,
 )
+from sce_video.models.backbones.staged_backbone import check_view
 from sce_video.registry import MODELS
 
 STEMS = ("imagenet", "small")
@@ -128,8 +129,7 @@ class ResNet2d(ResNetBase):
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/8, W/8 with the "small" stem."""
-        if view.ndim != 5:
-            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        check_view(view)
         N, _, T = view.shape[:3]
         x = view.transpose(1, 2).flatten(0, 1)  # (N*T, 3, H, W): sample 0's frames come first
-        return self.features(x).unflatten(0, (N, T)).transpose(1, 2)
+        return self.run_stages(x).unflatten(0, (N, T)).transpose(1, 2)

@@ -11,6 +11,7 @@ from sce_video.models.backbones.resnet_common import (
     ResNetBase,
     check_arguments,
 )
+from sce_video.models.backbones.staged_backbone import check_view
 from sce_video.registry import MODELS
 
 # Temporal convolutions are in res4 and res5 only (paper, table tab:r3d).
@@ -166,6 +167,5 @@ class ResNet3dSlowPath(ResNetBase):
 
     def forward(self, view: Tensor) -> Tensor:
         """(N, 3, T, H, W) to (N, C, T, H/32, W/32); H/16, W/16 with ``last_stage_stride=1``."""
-        if view.ndim != 5:
-            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
-        return self.features(view)
+        check_view(view)
+        return self.run_stages(view)

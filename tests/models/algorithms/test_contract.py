@@ -270,6 +270,26 @@ def test_representations(run):
         model(views, mode="predict")
 
 
+@pytest.mark.parametrize(
+    "backbone",
+    [
+        dict(type="R2Plus1d", depth=18, base_channels=4),
+        dict(type="S3D", base_channels=4, gating=True),
+    ],
+    ids=lambda config: config["type"],
+)
+def test_a_step_with_another_backbone(method, backbone):
+    config = copy.deepcopy(recipe(method).model)
+    config.backbone = backbone
+    model = MODELS.build(config).train()
+    views = [torch.rand(4, 3, 4, 32, 32) for _ in recipe(method).data_preprocessor.views]
+    scalars = model.loss(views)
+    scalars["loss"].backward()
+    model.after_optimizer_step()
+    assert all(value.isfinite() for value in scalars.values())
+    assert all(p.grad is not None for p in model.backbone.parameters())
+
+
 def test_checkpoint_is_plain_data_and_restores_the_method(run, method):
     folder, runner, _ = run
     weights = torch.load(folder / "iter_6.pth", weights_only=True)["state_dict"]

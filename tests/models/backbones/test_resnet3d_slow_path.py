@@ -16,6 +16,42 @@ def test_parameters_of_the_paper(depth, parameters):
     assert sum(p.numel() for p in model.parameters()) == parameters
 
 
+def closed_form(depth: int) -> dict[str, tuple]:
+    """Convolutions of tab:r3d by name, from the rule of the table and He et al., table 1."""
+    shapes = {"conv1": (64, 3, 1, 7, 7)}
+    counts = {34: (3, 4, 6, 3), 101: (3, 4, 23, 3)}[depth]
+    c_in = 64
+    for stage, count in enumerate(counts):
+        inner, t = 64 * 2**stage, 3 if stage >= 2 else 1
+        c_out = inner * (4 if depth == 101 else 1)
+        for i in range(count):
+            block = f"layer{stage + 1}.{i}"
+            if depth == 101:
+                shapes[f"{block}.conv1"] = (inner, c_in, t, 1, 1)
+                shapes[f"{block}.conv2"] = (inner, inner, 1, 3, 3)
+                shapes[f"{block}.conv3"] = (c_out, inner, 1, 1, 1)
+            else:
+                shapes[f"{block}.conv1"] = (inner, c_in, t, 3, 3)
+                shapes[f"{block}.conv2"] = (inner, inner, 1, 3, 3)
+            if c_in != c_out:
+                shapes[f"{block}.downsample.0"] = (c_out, c_in, 1, 1, 1)
+            c_in = c_out
+    return shapes
+
+
+@pytest.mark.parametrize(("depth", "parameters"), [(34, 39_569_216), (101, 59_539_520)])
+def test_the_deeper_networks_follow_the_same_rule(depth, parameters):
+    with torch.device("meta"):
+        model = ResNet3dSlowPath(depth=depth)
+    modules = model.named_modules()
+    shapes = {n: tuple(m.weight.shape) for n, m in modules if isinstance(m, nn.Conv3d)}
+    expected = closed_form(depth)
+    assert shapes == expected
+    norms = sum(2 * shape[0] for shape in expected.values())  # a BN behind each convolution
+    weights = sum(torch.Size(shape).numel() for shape in expected.values())
+    assert sum(p.numel() for p in model.parameters()) == weights + norms == parameters
+
+
 @pytest.mark.parametrize(("depth", "channels"), [(18, 64), (34, 64), (50, 256), (101, 256)])
 def test_output_shape(depth, channels):
     model = ResNet3dSlowPath(depth=depth, base_channels=8).eval()

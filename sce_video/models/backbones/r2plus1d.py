@@ -1,0 +1,149 @@
+"""R(2+1)D: every 3-D convolution is a spatial and a temporal one (torchvision's names)."""
+
+from __future__ import annotations
+
+from torch import Tensor, nn
+
+from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, check_arguments
+from sce_video.models.backbones.staged_backbone import StagedBackbone, check_view
+from sce_video.registry import MODELS
+
+_DEPTHS = (18, 34)  # depths of basic blocks
+
+
+def _factorised(
+    in_channels: int, mid: int, out_channels: int, kernel: int, strides: tuple[int, int]
+) -> nn.Sequential:
+    """A (1, k, k) convolution, BN, ReLU, a (3, 1, 1) convolution; ``strides`` of (time, space)."""
+    temporal, spatial = strides
+    pad = kernel // 2
+    return nn.Sequential(
+        nn.Conv3d(
+            in_channels,
+            mid,
+            (1, kernel, kernel),
+            stride=(1, spatial, spatial),
+            padding=(0, pad, pad),
+            bias=False,
+        ),
+        nn.BatchNorm3d(mid),
+        nn.ReLU(inplace=True),
+        nn.Conv3d(
+            mid,
+            out_channels,
+            (3, 1, 1),
+            stride=(temporal, 1, 1),
+            padding=(1, 0, 0),
+            bias=False,
+        ),
+    )
+
+
+def mid_channels(in_channels: int, out_channels: int) -> int:
+    """Channels between the two convolutions with which they have the weights of one 3x3x3.
+
+    arXiv 1711.11248, section 3.5, rounded down. As in torchvision, both convolutions of a block
+    take the number of its first one.
+    """
+    return in_channels * out_channels * 27 // (9 * in_channels + 3 * out_channels)
+
+
+class R2Plus1dBlock(nn.Module):
+    """Two factorised convolutions and the shortcut; the stride of time and space on the first."""
+
+    def __init__(self, in_channels: int, channels: int, stride: int) -> None:
+        super().__init__()
+        mid = mid_channels(in_channels, channels)
+        self.conv1 = nn.Sequential(
+            _factorised(in_channels, mid, channels, 3, (stride, stride)),
+            nn.BatchNorm3d(channels),
+            nn.ReLU(inplace=True),
+        )
+        self.conv2 = nn.Sequential(
+            _factorised(channels, mid, channels, 3, (1, 1)), nn.BatchNorm3d(channels)
+        )
+        self.relu = nn.ReLU(inplace=True)
+        self.downsample: nn.Module = nn.Identity()
+        if stride != 1 or in_channels != channels:
+            self.downsample = nn.Sequential(
+                nn.Conv3d(in_channels, channels, 1, stride=stride, bias=False),
+                nn.BatchNorm3d(channels),
+            )
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The normalisation before the sum."""
+        return self.conv2[1]
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.relu(self.conv2(self.conv1(x)) + self.downsample(x))
+
+
+@MODELS.register_module()
+class R2Plus1d(StagedBackbone):
+    """R(2+1)D (Tran et al., arXiv 1711.11248) as in torchvision, without its classifier.
+
+    Names and shapes of the parameters are those of ``torchvision.models.video.r2plus1d_18``
+    (torchvision/models/video/resnet.py) without ``fc``: its file loads after
+    ``tools/convert/from_torchvision.py``. 31,300,125 parameters at depth 18.
+
+    Args:
+        depth: 18, or 34 by the same rule with the usual block counts.
+        base_channels: Channels of the stem; res2..res5 have 1, 2, 4, 8 times as many. The
+            spatial convolution of the stem has 45/64 of it.
+        in_channels: Channels of the frames.
+        frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
+            4 everything. A frozen part takes no gradient and its BN statistics stay.
+        norm_eval: Keep every BN in evaluation mode while training.
+        zero_init_residual: Start the last BN of every block at 0, so that blocks begin as the
+            identity (arXiv 1706.02677, section 5.1). False as in torchvision.
+        channels_last: Compute in ``torch.channels_last_3d`` memory (faster on tensor cores).
+        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+            checkpoint=..., prefix="backbone.")``.
+
+    Raises:
+        ValueError: an unknown depth, or a value out of its range.
+    """
+
+    def __init__(
+        self,
+        depth: int = 18,
+        base_channels: int = 64,
+        in_channels: int = 3,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        zero_init_residual: bool = False,
+        channels_last: bool = False,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        check_arguments(depth, base_channels, frozen_stages)
+        if depth not in _DEPTHS:
+            raise ValueError(f"depth of R2Plus1d must be one of {list(_DEPTHS)}, got {depth}")
+        self.stem = nn.Sequential(
+            *_factorised(in_channels, max(1, 45 * base_channels // 64), base_channels, 7, (1, 2)),
+            nn.BatchNorm3d(base_channels),
+            nn.ReLU(inplace=True),
+        )
+        self.out_channels = base_channels
+        for stage, count in enumerate(STAGE_BLOCKS[depth]):
+            blocks = []
+            for i in range(count):
+                stride = 2 if i == 0 and stage > 0 else 1
+                blocks.append(R2Plus1dBlock(self.out_channels, base_channels * 2**stage, stride))
+                self.out_channels = base_channels * 2**stage
+            self.add_module(f"layer{stage + 1}", nn.Sequential(*blocks))
+        self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
+
+    def stem_layers(self) -> list[nn.Module]:
+        """The factorised 7x7 convolution."""
+        return [self.stem]
+
+    def stages(self) -> list[nn.Sequential]:
+        """res2 to res5."""
+        return [getattr(self, f"layer{i}") for i in range(1, 5)]
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to (N, C, T/8, H/16, W/16), sizes rounded up."""
+        check_view(view)
+        return self.run_stages(view)

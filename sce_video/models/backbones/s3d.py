@@ -1,0 +1,191 @@
+"""S3D and S3D-G: separable 3-D Inception (torchvision's names), with feature gating."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from sce_video.models.backbones.staged_backbone import StagedBackbone, check_staged, check_view
+from sce_video.registry import MODELS
+
+# Channels of an Inception block: branch 0; branch 1 inside and out; branch 2 inside and out;
+# branch 3. At base_channels 64 (torchvision/models/video/s3d.py, the widths of Inception v1).
+_BLOCKS: tuple[tuple[tuple[int, int, int, int, int, int], ...], ...] = (
+    ((64, 96, 128, 16, 32, 32), (128, 128, 192, 32, 96, 64)),
+    (
+        (192, 96, 208, 16, 48, 64),
+        (160, 112, 224, 24, 64, 64),
+        (128, 128, 256, 24, 64, 64),
+        (112, 144, 288, 32, 64, 64),
+        (256, 160, 320, 32, 128, 128),
+    ),
+    ((256, 160, 320, 32, 128, 128), (384, 192, 384, 48, 128, 128)),
+)
+
+
+class SelfGating(nn.Module):
+    """Features times a sigmoid gate for each channel, computed from their mean over a clip."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.fc = nn.Linear(channels, channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * torch.sigmoid(self.fc(x.mean(dim=(2, 3, 4))))[:, :, None, None, None]
+
+
+class LastPool(nn.Module):
+    """2x2x2 max-pooling of stride 2 that keeps a dimension of size 1.
+
+    torchvision's pooling has no output for fewer than 5 frames; of larger inputs both are equal.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool3d(x, [min(2, size) for size in x.shape[2:]])
+
+
+def _conv(
+    in_channels: int, channels: int, kernel: tuple[int, int] = (1, 1), stride: int = 1
+) -> nn.Sequential:
+    """A convolution with kernel (time, space), BN and ReLU; the stride on what is wider than 1."""
+    temporal, spatial = kernel
+    strides = (stride if temporal > 1 else 1, *(stride if spatial > 1 else 1,) * 2)
+    return nn.Sequential(
+        nn.Conv3d(
+            in_channels,
+            channels,
+            (temporal, spatial, spatial),
+            stride=strides,
+            padding=(temporal // 2, spatial // 2, spatial // 2),
+            bias=False,
+        ),
+        nn.BatchNorm3d(channels, eps=1e-3),
+        nn.ReLU(inplace=True),
+    )
+
+
+def _separable(in_channels: int, channels: int, kernel: int, stride: int = 1) -> nn.Sequential:
+    """A spatial convolution, then a temporal one."""
+    return nn.Sequential(
+        _conv(in_channels, channels, (1, kernel), stride),
+        _conv(channels, channels, (kernel, 1), stride),
+    )
+
+
+def _gate(layers: nn.Sequential, channels: int, gating: bool) -> nn.Sequential:
+    """The layers, followed by a gate if asked for. Its name leaves those of the layers alone."""
+    if gating:
+        layers.add_module("gate", SelfGating(channels))
+    return layers
+
+
+class InceptionBlock(nn.Module):
+    """Four branches side by side: 1x1x1, two separable 3x3x3, and pooling.
+
+    Args:
+        in_channels: Channels of the input.
+        widths: Channels of the branches, see ``_BLOCKS``.
+        gating: Gate every branch.
+    """
+
+    def __init__(
+        self, in_channels: int, widths: tuple[int, int, int, int, int, int], gating: bool
+    ) -> None:
+        super().__init__()
+        b0, b1_mid, b1, b2_mid, b2, b3 = widths
+        self.out_channels = b0 + b1 + b2 + b3
+        self.branch0 = _gate(_conv(in_channels, b0), b0, gating)
+        for name, mid, out in (("branch1", b1_mid, b1), ("branch2", b2_mid, b2)):
+            branch = nn.Sequential(_conv(in_channels, mid), _separable(mid, out, 3))
+            self.add_module(name, _gate(branch, out, gating))
+        branch3 = nn.Sequential(nn.MaxPool3d(3, stride=1, padding=1), _conv(in_channels, b3))
+        self.branch3 = _gate(branch3, b3, gating)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([getattr(self, f"branch{i}")(x) for i in range(4)], dim=1)
+
+
+@MODELS.register_module()
+class S3D(StagedBackbone):
+    """S3D or S3D-G (Xie et al., arXiv 1712.04851) without its classifier.
+
+    Names and shapes of the parameters are those of ``torchvision.models.video.s3d``
+    (torchvision/models/video/s3d.py) without ``classifier``: its file loads after
+    ``tools/convert/from_torchvision.py``. 7,910,048 parameters; 9,135,056 with gating.
+
+    Gates follow the second convolution and every branch of every block, where the authors have them
+    (tensorflow/models, research/slim/nets/s3dg.py: ``gating_startat="Conv2d_2c_3x3"``), with a bias
+    as in the PyTorch ports (antoine77340/S3D_HowTo100M, s3dg.py). The BN has torchvision's
+    ``eps`` 0.001 and PyTorch's momentum 0.1: with torchvision's 0.001 the statistics of a short
+    training would still be those of the initialisation.
+
+    Args:
+        base_channels: Channels of the stem, 64; all other widths change in proportion.
+        in_channels: Channels of the frames.
+        gating: Build S3D-G.
+        frozen_stages: -1 trains everything; 0 freezes the first convolution, 1 to 4 also that many
+            of the four groups of layers between poolings; 4 is everything. A frozen part takes
+            no gradient and its BN statistics stay.
+        norm_eval: Keep every BN in evaluation mode while training.
+        channels_last: Compute in ``torch.channels_last_3d`` memory (faster on tensor cores).
+        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+            checkpoint=..., prefix="backbone.")``.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        base_channels: int = 64,
+        in_channels: int = 3,
+        gating: bool = False,
+        frozen_stages: int = -1,
+        norm_eval: bool = False,
+        channels_last: bool = False,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        check_staged(base_channels, frozen_stages)
+        second = 3 * base_channels
+        layers: list[nn.Module] = [
+            _separable(in_channels, base_channels, 7, stride=2),
+            nn.MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+            _conv(base_channels, base_channels),
+            _gate(_separable(base_channels, second, 3), second, gating),
+        ]
+        pools = (
+            nn.MaxPool3d((1, 3, 3), stride=(1, 2, 2), padding=(0, 1, 1)),
+            nn.MaxPool3d(3, stride=2, padding=1),
+            LastPool(),
+        )
+        self.out_channels = second
+        for pool, blocks in zip(pools, _BLOCKS, strict=True):
+            layers.append(pool)
+            for widths in blocks:
+                b0, b1_mid, b1, b2_mid, b2, b3 = (max(1, w * base_channels // 64) for w in widths)
+                block = InceptionBlock(self.out_channels, (b0, b1_mid, b1, b2_mid, b2, b3), gating)
+                layers.append(block)
+                self.out_channels = block.out_channels
+        self.features = nn.Sequential(*layers)
+        self.finish(frozen_stages, norm_eval, False, channels_last)
+
+    def stem_layers(self) -> list[nn.Module]:
+        """The first convolution."""
+        return [self.features[0]]
+
+    def stages(self) -> list[nn.Sequential]:
+        """The layers from each pooling to the next."""
+        starts = [i for i, m in enumerate(self.features) if isinstance(m, nn.MaxPool3d | LastPool)]
+        ends = [*starts[1:], len(self.features)]
+        layers = list(self.features)
+        return [nn.Sequential(*layers[i:j]) for i, j in zip(starts, ends, strict=True)]
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to (N, C, T/8, H/32, W/32), at least 1 of each.
+
+        Every halving rounds up, only the last one down.
+        """
+        check_view(view)
+        return self.run_stages(view)

@@ -1,0 +1,85 @@
+"""Every registered backbone of this package keeps the contract, under every method."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sce_video.engine.untrusted_network import BACKBONES
+from sce_video.models.modules import average_pool, represent
+from sce_video.registry import MODELS
+
+#: A small variant of each.
+SMALL = {
+    "R2Plus1d": dict(depth=18, base_channels=4),
+    "ResNet2d": dict(depth=18, base_channels=4),
+    "ResNet3dSlowPath": dict(depth=18, base_channels=4),
+    "S3D": dict(base_channels=4, gating=True),
+}
+
+
+def registered() -> list[str]:
+    """Names of all backbones of sce_video/models/backbones."""
+    package = "sce_video.models.backbones."
+    return sorted(n for n, c in MODELS.module_dict.items() if c.__module__.startswith(package))
+
+
+def build(name: str, **options) -> torch.nn.Module:
+    assert name in SMALL, f"add a small variant of {name} to SMALL"
+    torch.manual_seed(0)
+    return MODELS.build(dict(type=name, **SMALL[name], **options))
+
+
+def test_a_checkpoint_may_name_each():
+    assert BACKBONES["sce_video"] == set(registered())
+
+
+@pytest.mark.parametrize("name", registered())
+@pytest.mark.parametrize("frames", [1, 3, 8])  # an image is a clip of one frame
+def test_features_and_representation(name, frames):
+    backbone = build(name).eval()
+    view = torch.rand(2, 3, frames, 64, 64)
+    with torch.no_grad():
+        features = backbone(view)
+        assert features.ndim == 5 and features.shape[:2] == (2, backbone.out_channels)
+        h = backbone.pool(features)
+        assert h.shape == (2, backbone.out_channels)
+        assert torch.equal(h, features.mean(dim=(2, 3, 4)))
+        assert torch.equal(h, average_pool(features))
+        assert torch.equal(represent(backbone, view), h)
+        # A sample's features do not depend on the others.
+        torch.testing.assert_close(backbone(view[:1]), features[:1], rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", registered())
+def test_gradients_reach_every_parameter(name):
+    backbone = build(name).train()
+    for module in backbone.modules():  # blocks that begin as the identity hide their gradients
+        if (norm := getattr(module, "last_norm", None)) is not None:
+            torch.nn.init.ones_(norm.weight)
+    represent(backbone, torch.rand(4, 3, 8, 64, 64)).square().sum().backward()
+    without = [n for n, p in backbone.named_parameters() if p.grad is None or not p.grad.any()]
+    # Temporal convolutions of few channels may die in ReLU; nothing is left out of the graph.
+    assert not [n for n, p in backbone.named_parameters() if p.grad is None]
+    assert len(without) < 0.05 * len(list(backbone.parameters())), without
+
+
+@pytest.mark.parametrize("name", registered())
+def test_channels_last_gives_the_same(name):
+    plain, last = build(name).eval(), build(name, channels_last=True).eval()
+    last.load_state_dict(plain.state_dict())
+    view = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        torch.testing.assert_close(last(view), plain(view), rtol=1e-4, atol=1e-4)
+    formats = (torch.channels_last, torch.channels_last_3d)
+    convolution = next(p for p in last.parameters() if p.ndim >= 4 and p.shape[-1] > 1)
+    assert convolution.is_contiguous(memory_format=formats[convolution.ndim - 4])
+
+
+@pytest.mark.parametrize("name", registered())
+def test_bf16_autocast_and_bad_views(name):
+    backbone = build(name)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert represent(backbone, torch.rand(2, 3, 4, 64, 64)).isfinite().all()
+    with pytest.raises(ValueError, match=r"\(1, 3, 32, 32\)"):
+        backbone(torch.rand(1, 3, 32, 32))

@@ -1,0 +1,183 @@
+"""S3D and S3D-G against torchvision's names, shapes and counts, and a functional forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from sce_video.models import S3D
+
+# Index in torchvision's ``features``: channels in; of the branches b0, b1 in/out, b2 in/out, b3.
+INCEPTION = {
+    5: (192, 64, 96, 128, 16, 32, 32),
+    6: (256, 128, 128, 192, 32, 96, 64),
+    8: (480, 192, 96, 208, 16, 48, 64),
+    9: (512, 160, 112, 224, 24, 64, 64),
+    10: (512, 128, 128, 256, 24, 64, 64),
+    11: (512, 112, 144, 288, 32, 64, 64),
+    12: (528, 256, 160, 320, 32, 128, 128),
+    14: (832, 256, 160, 320, 32, 128, 128),
+    15: (832, 384, 192, 384, 48, 128, 128),
+}
+
+
+def torchvision_shapes(gating: bool = False) -> dict[str, tuple]:
+    """Names and shapes of ``torchvision.models.video.s3d`` without classifier; gates besides."""
+    shapes: dict[str, tuple] = {}
+
+    def conv(name, c_in, c_out, t=1, s=1):
+        shapes[f"{name}.0.weight"] = (c_out, c_in, t, s, s)
+        for part in ("weight", "bias", "running_mean", "running_var"):
+            shapes[f"{name}.1.{part}"] = (c_out,)
+        shapes[f"{name}.1.num_batches_tracked"] = ()
+
+    def separable(name, c_in, c_out, k):
+        conv(f"{name}.0", c_in, c_out, 1, k)
+        conv(f"{name}.1", c_out, c_out, k, 1)
+
+    def gate(name, c):
+        if gating:
+            shapes[f"{name}.gate.fc.weight"] = (c, c)
+            shapes[f"{name}.gate.fc.bias"] = (c,)
+
+    separable("features.0", 3, 64, 7)
+    conv("features.2", 64, 64)
+    separable("features.3", 64, 192, 3)
+    gate("features.3", 192)
+    for index, (c_in, b0, b1_in, b1, b2_in, b2, b3) in INCEPTION.items():
+        block = f"features.{index}"
+        conv(f"{block}.branch0", c_in, b0)
+        gate(f"{block}.branch0", b0)
+        for number, mid, out in ((1, b1_in, b1), (2, b2_in, b2)):
+            conv(f"{block}.branch{number}.0", c_in, mid)
+            separable(f"{block}.branch{number}.1", mid, out, 3)
+            gate(f"{block}.branch{number}", out)
+        conv(f"{block}.branch3.1", c_in, b3)
+        gate(f"{block}.branch3", b3)
+    return shapes
+
+
+def functional_forward(state: dict, x: torch.Tensor) -> torch.Tensor:
+    """Evaluation-mode forward of clips (N, 3, T, H, W), written as plain torch functions."""
+
+    def conv(x, name, stride=1):
+        weight = state[f"{name}.0.weight"]
+        kernel = weight.shape[2:]
+        x = F.conv3d(
+            x,
+            weight,
+            stride=[stride if k > 1 else 1 for k in kernel],
+            padding=[k // 2 for k in kernel],
+        )
+        parts = ("running_mean", "running_var", "weight", "bias")
+        mean, var, weight, bias = (state[f"{name}.1.{p}"][:, None, None, None] for p in parts)
+        return F.relu((x - mean) / torch.sqrt(var + 1e-3) * weight + bias)
+
+    def separable(x, name, stride=1):
+        return conv(conv(x, f"{name}.0", stride), f"{name}.1", stride)
+
+    def gated(x, name):
+        if f"{name}.gate.fc.weight" not in state:
+            return x
+        weight, bias = state[f"{name}.gate.fc.weight"], state[f"{name}.gate.fc.bias"]
+        gate = 1 / (1 + torch.exp(-(x.mean((2, 3, 4)) @ weight.T + bias)))
+        return torch.einsum("ncthw,nc->ncthw", x, gate)
+
+    x = F.max_pool3d(separable(x, "features.0", 2), (1, 3, 3), (1, 2, 2), (0, 1, 1))
+    x = gated(separable(conv(x, "features.2"), "features.3"), "features.3")
+    x = F.max_pool3d(x, (1, 3, 3), (1, 2, 2), (0, 1, 1))
+    for index in INCEPTION:
+        block = f"features.{index}"
+        x = F.max_pool3d(x, 3, 2, 1) if index == 8 else x
+        x = F.max_pool3d(x, 2, 2) if index == 14 else x
+        branches = [
+            conv(x, f"{block}.branch0"),
+            separable(conv(x, f"{block}.branch1.0"), f"{block}.branch1.1"),
+            separable(conv(x, f"{block}.branch2.0"), f"{block}.branch2.1"),
+            conv(F.max_pool3d(x, 3, 1, 1), f"{block}.branch3.1"),
+        ]
+        x = torch.cat([gated(y, f"{block}.branch{i}") for i, y in enumerate(branches)], 1)
+    return x
+
+
+def randomised(model: nn.Module) -> nn.Module:
+    """The model in evaluation mode with random BN parameters and statistics."""
+    torch.manual_seed(0)
+    for module in model.modules():
+        if isinstance(module, nn.BatchNorm3d):
+            nn.init.uniform_(module.running_var, 0.5, 1.5)
+            nn.init.uniform_(module.weight, 0.5, 1.5)
+            nn.init.normal_(module.running_mean, 0, 0.2)
+            nn.init.normal_(module.bias, 0, 0.2)
+    return model.eval()
+
+
+@pytest.mark.parametrize("gating", [False, True])
+def test_names_shapes_and_counts_are_the_public_ones(gating):
+    with torch.device("meta"):
+        model = S3D(gating=gating)
+    shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
+    assert shapes == torchvision_shapes(gating)
+    assert list(shapes) == list(torchvision_shapes(gating))  # torchvision's order, too
+    count = sum(p.numel() for p in model.parameters())
+    gates = [192] + [c for _, b0, _, b1, _, b2, b3 in INCEPTION.values() for c in (b0, b1, b2, b3)]
+    without = count - sum(c * c + c for c in gates) if gating else count
+    assert without == 7_910_048
+    assert without + 1024 * 400 + 400 == 8_320_048  # num_params of torchvision's S3D_Weights
+    assert count == (9_135_056 if gating else 7_910_048)
+
+
+@pytest.mark.parametrize("gating", [False, True])
+def test_forward_equals_the_functional_one(gating):
+    model = randomised(S3D(base_channels=16, gating=gating))
+    clip = torch.rand(2, 3, 17, 70, 64)
+    with torch.no_grad():
+        expected = functional_forward(model.state_dict(), clip)
+        assert expected.std() > 1e-3 and expected.shape == (2, 256, 2, 2, 2)
+        scale = expected.abs().max()
+        torch.testing.assert_close(model(clip) / scale, expected / scale, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "out"),
+    [
+        ((16, 112, 112), (2, 3, 3)),
+        ((32, 224, 224), (4, 7, 7)),
+        ((4, 32, 32), (1, 1, 1)),  # fewer frames than torchvision's last pooling takes
+        ((1, 64, 32), (1, 2, 1)),
+    ],
+)
+def test_strides(size, out):
+    with torch.device("meta"):
+        model = S3D(gating=True)
+        assert model.eval()(torch.empty(1, 3, *size)).shape == (1, 1024, *out)
+
+
+def test_a_gate_closes_its_channels():
+    model = randomised(S3D(base_channels=8, gating=True))
+    last = model.features[15]
+    for branch in (last.branch0, last.branch1, last.branch2, last.branch3):
+        nn.init.zeros_(branch.gate.fc.weight)
+        nn.init.constant_(branch.gate.fc.bias, -100.0)
+    assert not model(torch.rand(1, 3, 4, 32, 32)).any()
+
+
+@pytest.mark.parametrize(("frozen", "end"), [(0, 1), (1, 4), (2, 7), (3, 13), (4, 16)])
+def test_frozen_stages(frozen, end):
+    model = S3D(base_channels=4, gating=True, frozen_stages=frozen).train()
+    for name, parameter in model.named_parameters():
+        assert parameter.requires_grad == (int(name.split(".")[1]) >= end), name
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    model(torch.rand(2, 3, 4, 32, 32))
+    for name, value in model.state_dict().items():
+        if name.endswith("running_mean"):
+            assert torch.equal(value, before[name]) == (int(name.split(".")[1]) < end), name
+
+
+def test_bad_values():
+    with pytest.raises(ValueError, match="base_channels.*got 0"):
+        S3D(base_channels=0)
+    with pytest.raises(ValueError, match="frozen_stages.*got 5"):
+        S3D(frozen_stages=5)

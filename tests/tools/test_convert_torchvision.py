@@ -1,0 +1,156 @@
+"""The converter of torchvision's files: names as in torchvision, every key accounted for."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.run_tool import load
+
+from sce_video.models import S3D, R2Plus1d, ResNet2d
+from sce_video.models.torchvision_conversion import from_torchvision
+from sce_video.registry import MODELS
+
+#: Our network, the name of torchvision's, and the parts of its head.
+NETWORKS = {
+    "r2plus1d_18": (dict(type="R2Plus1d", depth=18, base_channels=8), "fc"),
+    "s3d": (dict(type="S3D", base_channels=8), "classifier.1"),
+    "resnet18": (dict(type="ResNet2d", depth=18, base_channels=8), "fc"),
+    "resnet50": (dict(type="ResNet2d", depth=50, base_channels=8), "fc"),
+}
+
+
+def network(name: str) -> torch.nn.Module:
+    """A network with random weights and BN statistics."""
+    torch.manual_seed(0)
+    model = MODELS.build(NETWORKS[name][0]).eval()
+    for key, value in model.state_dict().items():
+        if key.endswith("running_var"):
+            value.uniform_(0.5, 1.5)
+        elif key.endswith("running_mean"):
+            value.normal_(0, 0.2)
+        elif key.endswith("num_batches_tracked"):
+            value.fill_(7)
+    return model
+
+
+def torchvision_file(name: str) -> dict[str, torch.Tensor]:
+    """Its state dict with a head: the names of the body are tested in tests/models/backbones."""
+    head = NETWORKS[name][1]
+    model = network(name)
+    extra = {f"{head}.weight": torch.ones(400, model.out_channels), f"{head}.bias": torch.ones(400)}
+    return {**model.state_dict(), **extra}
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_round_trip(name, tmp_path, capsys):
+    config, head = NETWORKS[name]
+    torch.save(torchvision_file(name), tmp_path / "src.pth")
+    tool = load("convert/from_torchvision")
+    words = [str(tmp_path / "src.pth"), str(tmp_path / "dst.pth"), "--add-prefix", "backbone."]
+    assert tool.main(words) == 0
+    printed = capsys.readouterr().out
+    assert f"{config['type']}(" in printed and f"  {head}.weight\n  {head}.bias\n" in printed
+    written = torch.load(tmp_path / "dst.pth", weights_only=True)
+    meta = written["meta"]
+    assert {"type": meta["backbone"]} | {k: meta[k] for k in config if k != "type"} == config
+    assert meta["in_channels"] == 3 and meta["dropped"] == [f"{head}.weight", f"{head}.bias"]
+    theirs = network(name)
+    assert list(written["state_dict"]) == [f"backbone.{key}" for key in theirs.state_dict()]
+    pretrained = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"), prefix="backbone.")
+    torch.manual_seed(1)
+    ours = MODELS.build({**config, "init_cfg": pretrained}).eval()
+    clip = torch.rand(2, 3, 4, 32, 32)
+    with torch.no_grad():
+        expected, before = theirs(clip), ours(clip)
+        ours.init_weights()
+        assert not torch.allclose(before, expected, rtol=1e-2)
+        torch.testing.assert_close(ours(clip), expected, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("model", "config"),
+    [
+        (R2Plus1d, dict(type="R2Plus1d", depth=18, base_channels=64, in_channels=3)),
+        (S3D, dict(type="S3D", base_channels=64, in_channels=3)),
+        (ResNet2d, dict(type="ResNet2d", depth=101, base_channels=64, in_channels=3)),
+    ],
+)
+def test_the_real_widths_are_found(model, config):
+    with torch.device("meta"):
+        weights = model(**({"depth": 101} if model is ResNet2d else {})).state_dict()
+        assert from_torchvision(weights).backbone == config
+
+
+@pytest.mark.parametrize("prefix", ["", "module.", "backbone."])
+@pytest.mark.parametrize("wrapper", [None, "state_dict"])
+def test_prefixes_and_wrappers(prefix, wrapper):
+    weights = torchvision_file("r2plus1d_18")
+    named = {prefix + name: value for name, value in weights.items()}
+    if prefix == "backbone.":
+        named["projector.weight"] = torch.ones(2, 2)
+    conversion = from_torchvision({wrapper: named, "epoch": 3} if wrapper else named)
+    assert conversion.prefix == prefix
+    extra = ["projector.weight"] if prefix == "backbone." else []
+    assert conversion.dropped == [f"{prefix}fc.weight", f"{prefix}fc.bias", *extra]
+    assert all(torch.equal(v, weights[name]) for name, v in conversion.state_dict.items())
+
+
+def test_several_networks_need_a_prefix():
+    one, two = torchvision_file("s3d"), torchvision_file("resnet18")
+    both = {f"a.{n}": v for n, v in one.items()} | {f"b.{n}": v for n, v in two.items()}
+    with pytest.raises(ValueError, match=r"give the prefix of one: \['a\.', 'b\.'\]"):
+        from_torchvision(both)
+    assert from_torchvision(both, "b.").backbone["type"] == "ResNet2d"
+    with pytest.raises(ValueError, match="after the prefix 'c.'"):
+        from_torchvision(both, "c.")
+
+
+def test_bn_counters_may_be_absent():
+    weights = {n: v for n, v in torchvision_file("s3d").items() if "num_batches" not in n}
+    assert from_torchvision(weights).state_dict["features.2.1.num_batches_tracked"] == 0
+
+
+def without(weights, name):
+    return {key: value for key, value in weights.items() if key != name}
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "message"),
+    [
+        (
+            "s3d",
+            lambda w: without(w, "features.9.branch2.1.1.0.weight"),
+            r"not the network of S3D: missing: features\.9\.branch2\.1\.1\.0\.weight$",
+        ),
+        (
+            "s3d",
+            lambda w: {**w, "features.16.weight": torch.ones(1)},
+            r"unexpected: features\.16\.weight$",
+        ),
+        (  # a midplanes rule of one's own
+            "r2plus1d_18",
+            lambda w: {**w, "layer2.0.conv2.0.0.weight": torch.ones(36, 16, 1, 3, 3)},
+            r"layer2\.0\.conv2\.0\.0\.weight \(36, 16, 1, 3, 3\) instead of \(28, 16, 1, 3, 3\)$",
+        ),
+        (
+            "r2plus1d_18",
+            lambda w: {**w, "layer3.2.conv1.0.0.weight": torch.ones(1)},
+            r"3 blocks in its third stage has none of the depths \[18, 34, 50, 101\]",
+        ),
+        (  # r3d_18 and mc3_18 have a stem of one convolution
+            "r2plus1d_18",
+            lambda w: without(w, "stem.3.weight"),
+            "no first convolution of torchvision's r2plus1d_18, s3d or resnet",
+        ),
+        ("resnet18", lambda w: {"epoch": 3}, "no weights, only epoch"),
+    ],
+)
+def test_keys_that_do_not_match_are_listed(name, change, message):
+    with pytest.raises(ValueError, match=message):
+        from_torchvision(change(torchvision_file(name)))
+
+
+def test_a_network_of_3d_convolutions_is_no_resnet2d():
+    weights = MODELS.build(dict(type="ResNet3dSlowPath", depth=18, base_channels=4)).state_dict()
+    with pytest.raises(ValueError, match="no first convolution"):
+        from_torchvision(weights)

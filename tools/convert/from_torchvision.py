@@ -1,0 +1,45 @@
+"""Convert torchvision's R(2+1)D-18, S3D or ResNet to a file for R2Plus1d, S3D or ResNet2d.
+
+    python tools/convert/from_torchvision.py r2plus1d_18-91a641e6.pth DST
+    python tools/convert/from_torchvision.py SRC DST --prefix encoder. --add-prefix backbone.
+
+DST loads into a backbone by init_cfg=dict(type="Pretrained", checkpoint=DST). With "--add-prefix
+backbone." it has the names of a whole model, for tools/test.py CONFIG DST and load_from. No code
+from SRC is executed. Network, depth and width are found from names and shapes. Every key without a
+counterpart is an error, except those of heads and other networks, which are dropped and listed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sce_video.apis.conversion import convert_file, summary
+from sce_video.models.torchvision_conversion import from_torchvision
+from sce_video.utils.command import command
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Convert torchvision's networks to our names.")
+    parser.add_argument("src", type=Path, help="state dict of torchvision")
+    parser.add_argument("dst", type=Path, help="file to write")
+    parser.add_argument("--prefix", help="prefix of the network's names in SRC (default: detected)")
+    parser.add_argument(
+        "--add-prefix", default="", help="prefix of the names in DST, e.g. backbone."
+    )
+    return parser.parse_args(argv)
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Convert and print a summary; returns the exit status."""
+    args = parse_args(argv)
+    conversion = convert_file(from_torchvision, args.src, args.dst, args.prefix, args.add_prefix)
+    print(summary(conversion, args.dst))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
