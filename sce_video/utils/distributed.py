@@ -1,4 +1,4 @@
-"""Distributed runs: unwrapping a model, work on rank 0, errors raised on all ranks."""
+"""Distributed runs: unwrapping a model, gathered samples, work on rank 0, errors on all ranks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+import torch
 from mmengine.dist import (
+    all_gather,
     all_gather_object,
     broadcast_object_list,
+    get_rank,
+    get_world_size,
     is_distributed,
     is_main_process,
 )
 from mmengine.model import is_model_wrapper
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
+from torch.distributed.nn.functional import all_gather as all_gather_with_gradient
 
 from sce_video.utils.errors import UserError
 
@@ -26,6 +31,31 @@ _Result = TypeVar("_Result")
 def unwrap_model(model: nn.Module) -> Any:
     """The module inside a DistributedDataParallel or similar wrapper, or the model itself."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
+
+
+def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
+    """The rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
+
+    Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``); the gathered
+    rows are interleaved in this order, so they do not depend on the number of ranks. Where a rank's
+    own rows are, tells :func:`global_positions`. All ranks must call this with equal shapes.
+
+    Args:
+        x: (n, ...).
+        gradient: Whether the rows keep their gradient. Then the backward pass sums, for the rows of
+            a rank, the gradients of the losses of all ranks; after DistributedDataParallel's mean
+            of the parameters' gradients, W ranks equal one with the global batch if the loss is a
+            mean over each rank's samples.
+    """
+    if get_world_size() == 1:
+        return x if gradient else x.detach()
+    parts = all_gather_with_gradient(x) if gradient else all_gather(x.detach())
+    return torch.stack(list(parts), dim=1).flatten(0, 1)
+
+
+def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
+    """Rows (n,) of this rank's n samples among those of :func:`gather_samples`, int64."""
+    return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:

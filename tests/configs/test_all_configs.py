@@ -17,6 +17,8 @@ ALL_RECIPES = [p for p in ALL if "_base_" not in p.parts]
 RECIPES = [p for p in ALL_RECIPES if "downstream" not in p.parts]  # pretraining
 PAPER = [p for p in RECIPES if re.search(r"_k[24]00", p.name)]
 
+TYPES = {"sce": "SCE", "byol": "BYOL", "moco_v3": "MoCoV3", "simclr": "SimCLR"}
+
 
 def identifier(path: Path) -> str:
     return str(path.relative_to(REPO / "configs"))
@@ -61,7 +63,9 @@ def test_header_has_paper_run_hardware_and_expected(path):
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
 def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
-    pattern = r"(sce|byol)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    pattern = (
+        r"(sce|byol|moco_v3|simclr)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    )
     method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
@@ -75,10 +79,15 @@ def test_settings_match_the_name(path):
     assert f"k{data}_train" in cfg.train_dataloader.dataset.ann_file
     # Tables tab:specific-hyper-pretrain-video and tab:video-best, appendix D.3.
     hidden = 1024 if depth == "18" else 4096
-    assert cfg.model.projector.hidden_channels == cfg.model.predictor.hidden_channels == hidden
-    assert (cfg.model.projector.num_layers, cfg.model.predictor.num_layers) == (3, 2)
-    assert cfg.model.projector.out_channels == 256
-    assert cfg.model.type == method.upper()
+    assert cfg.model.projector.hidden_channels == hidden
+    assert cfg.model.type == TYPES[method]
+    if method == "simclr":  # its own head: arXiv 2002.05709
+        assert (cfg.model.projector.num_layers, cfg.model.projector.out_channels) == (2, 128)
+        assert cfg.model.tau == 0.1
+    else:
+        assert cfg.model.predictor.hidden_channels == hidden
+        assert (cfg.model.projector.num_layers, cfg.model.predictor.num_layers) == (3, 2)
+        assert cfg.model.projector.out_channels == 256
     if method == "sce":
         assert cfg.model.queue_size == (32768 if data == "200" else 65536)
         assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
@@ -97,7 +106,8 @@ def test_settings_match_the_name(path):
     schedule = cfg.custom_hooks[0]
     assert schedule.base_batch_size == 256
     assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
-    assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
+    if method != "simclr":  # without a target
+        assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
 
 
 def test_every_video_row_of_the_paper_has_a_recipe():
