@@ -13,6 +13,7 @@ import torch
 from mmengine.dist import (
     all_gather,
     all_gather_object,
+    all_reduce,
     broadcast_object_list,
     get_rank,
     get_world_size,
@@ -21,7 +22,6 @@ from mmengine.dist import (
 )
 from mmengine.model import is_model_wrapper
 from torch import Tensor, distributed, nn
-from torch.distributed.nn.functional import all_gather as all_gather_with_gradient
 
 from sce_video.utils.errors import UserError
 
@@ -31,6 +31,28 @@ _Result = TypeVar("_Result")
 def unwrap_model(model: nn.Module) -> Any:
     """The module inside a DistributedDataParallel or similar wrapper, or the model itself."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
+
+
+def _gather_interleaved(x: Tensor) -> Tensor:
+    return torch.stack(all_gather(x.contiguous()), dim=1).flatten(0, 1)
+
+
+class _GatherSamples(torch.autograd.Function):
+    """:func:`_gather_interleaved` with the gradients of all ranks, added up.
+
+    ``torch.distributed.nn.functional.all_gather`` is deprecated, and its gradient is wrong with
+    gloo (torch 2.13) if the gathered rows are interleaved.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _gather_interleaved(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+        gradient = gradient.clone(memory_format=torch.contiguous_format)  # reduced in place
+        all_reduce(gradient)
+        return gradient[get_rank() :: get_world_size()]
 
 
 def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
@@ -49,8 +71,7 @@ def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
     """
     if get_world_size() == 1:
         return x if gradient else x.detach()
-    parts = all_gather_with_gradient(x) if gradient else all_gather(x.detach())
-    return torch.stack(list(parts), dim=1).flatten(0, 1)
+    return _GatherSamples.apply(x) if gradient else _gather_interleaved(x.detach())
 
 
 def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
