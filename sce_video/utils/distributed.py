@@ -49,7 +49,7 @@ class _GatherSamples(torch.autograd.Function):
         return _gather_interleaved(x)
 
     @staticmethod
-    def backward(ctx: Any, gradient: Tensor) -> Tensor:  # type: ignore[override]
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
         gradient = gradient.clone(memory_format=torch.contiguous_format)  # reduced in place
         all_reduce(gradient)
         return gradient[get_rank() :: get_world_size()]
