@@ -9,7 +9,7 @@
 
 _base_ = "../sce/sce_r3d18_8xb64-8x224-200e_k200.py"
 
-benchmark = dict(pretraining="moco_v3")
+benchmark = dict(pretraining="mocov3")
 model = dict(
     _delete_=True,
     type="MoCoV3",

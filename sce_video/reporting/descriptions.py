@@ -39,7 +39,7 @@ _NAMES = {
     "sce": "SCE",
     "sce_baseline": "SCE baseline",
     "byol": "BYOL",
-    "moco_v3": "MoCo v3",
+    "mocov3": "MoCo v3",
     "simclr": "SimCLR",
     "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",

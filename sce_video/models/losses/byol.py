@@ -20,6 +20,6 @@ def byol_loss(query: Tensor, key: Tensor) -> Tensor:
     Raises:
         ValueError: shapes that do not match, or no samples.
     """
-    check_same_shape(query=query, key=key)
+    check_same_shape("query and key", query, key)
     with torch.autocast(query.device.type, enabled=False):
         return 2 - 2 * (full_precision(query) * full_precision(key.detach())).sum(dim=1).mean()

@@ -13,13 +13,18 @@ def full_precision(x: Tensor) -> Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def check_same_shape(**embeddings: Tensor) -> None:
-    """Raise ValueError unless the named embeddings are (N, D), N >= 1, all of the same shape."""
-    shapes = [tuple(x.shape) for x in embeddings.values()]
-    if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
+def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
+    """Raise ValueError unless both are (N, D) of the same shape, N and D at least 1.
+
+    Args:
+        names: What the caller names them, for the message: "query and key".
+        first: Embeddings (N, D).
+        second: Embeddings (N, D).
+    """
+    if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
         raise ValueError(
-            f"{' and '.join(embeddings)} must be (N, D) of the same shape with N and D of at least "
-            f"1, got {' and '.join(map(str, shapes))}"
+            f"{names} must be (N, D) of the same shape with N and D of at least 1, "
+            f"got {tuple(first.shape)} and {tuple(second.shape)}"
         )
 
 
