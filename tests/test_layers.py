@@ -23,7 +23,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sce_video.utils": (),
     "sce_video.datasets": ("sce_video.registry", "sce_video.utils"),
     "sce_video.models": ("sce_video.registry", "sce_video.utils"),
-    "sce_video.models.losses": ("sce_video.registry",),
+    "sce_video.models.losses": ("sce_video.registry", "sce_video.utils"),
     "sce_video.models.augmentation": ("sce_video.registry",),
     "sce_video.models.backbones": (
         "sce_video.registry",
@@ -32,7 +32,11 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sce_video.models.necks": ("sce_video.registry", "sce_video.models.losses"),
     "sce_video.models.heads": ("sce_video.registry", "sce_video.models.modules"),
-    "sce_video.models.modules": ("sce_video.registry", "sce_video.models.losses"),
+    "sce_video.models.modules": (
+        "sce_video.registry",
+        "sce_video.utils",
+        "sce_video.models.losses",
+    ),
     "sce_video.models.data_preprocessors": (
         "sce_video.registry",
         "sce_video.models.augmentation",

@@ -40,6 +40,8 @@ _NAMES = {
     "sce_baseline": "SCE baseline",
     "byol": "BYOL",
     "lejepa": "LeJEPA",
+    "mocov3": "MoCo v3",
+    "simclr": "SimCLR",
     "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",
     "linear_top5": "linear probe top-5",

@@ -1,4 +1,4 @@
-"""Distributed runs: unwrapping a model, work on rank 0, errors raised on all ranks."""
+"""Distributed runs: unwrapping a model, gathered samples, work on rank 0, errors on all ranks."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar, cast
 
+import torch
 from mmengine.dist import (
+    all_gather,
     all_gather_object,
+    all_reduce,
     broadcast_object_list,
+    get_rank,
+    get_world_size,
     is_distributed,
     is_main_process,
 )
 from mmengine.model import is_model_wrapper
-from torch import distributed, nn
+from torch import Tensor, distributed, nn
 
 from sce_video.utils.errors import UserError
 
@@ -26,6 +31,52 @@ _Result = TypeVar("_Result")
 def unwrap_model(model: nn.Module) -> Any:
     """The module inside a DistributedDataParallel or similar wrapper, or the model itself."""
     return cast(nn.Module, model.module) if is_model_wrapper(model) else model
+
+
+def _gather_interleaved(x: Tensor) -> Tensor:
+    return torch.stack(all_gather(x.contiguous()), dim=1).flatten(0, 1)
+
+
+class _GatherSamples(torch.autograd.Function):
+    """:func:`_gather_interleaved` with the gradients of all ranks, added up.
+
+    ``torch.distributed.nn.functional.all_gather`` is deprecated, and its gradient is wrong with
+    gloo (torch 2.13) if the gathered rows are interleaved.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return _gather_interleaved(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        gradient = gradient.clone(memory_format=torch.contiguous_format)  # reduced in place
+        all_reduce(gradient)
+        return gradient[get_rank() :: get_world_size()]
+
+
+def gather_samples(x: Tensor, *, gradient: bool = False) -> Tensor:
+    """The rows of all ranks, (N, ...) of n on each of W, in the order of the global batch.
+
+    Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``); the gathered
+    rows are interleaved in this order, so they do not depend on the number of ranks. Where a rank's
+    own rows are, tells :func:`global_positions`. All ranks must call this with equal shapes.
+
+    Args:
+        x: (n, ...).
+        gradient: Whether the rows keep their gradient. Then the backward pass sums, for the rows of
+            a rank, the gradients of the losses of all ranks; after DistributedDataParallel's mean
+            of the parameters' gradients, W ranks equal one with the global batch if the loss is a
+            mean over each rank's samples.
+    """
+    if get_world_size() == 1:
+        return x if gradient else x.detach()
+    return _GatherSamples.apply(x) if gradient else _gather_interleaved(x.detach())
+
+
+def global_positions(samples: int, device: torch.device | str = "cpu") -> Tensor:
+    """Rows (n,) of this rank's n samples among those of :func:`gather_samples`, int64."""
+    return get_rank() + get_world_size() * torch.arange(samples, device=device)
 
 
 def run_on_main_rank(function: Callable[[], _Result]) -> _Result:

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses import byol_loss
 from sce_video.models.modules import TargetEncoder, check_momentum
 from sce_video.models.modules.view_pairs import (
     check_target_views,
@@ -97,14 +98,14 @@ class BYOL(SelfSupervisedModel):
         queries = {i: self._embed(self.predictor(self.projector(x))) for i, x in h.items()}
         keys = {i: self._target_key(views[i]) for i in target_views}
 
-        cosines = {(i, j): (queries[i] * keys[j]).sum(dim=1).mean() for i, j in pairs}
-        costs = [
-            torch.stack([2 - 2 * cosine for (i, _), cosine in cosines.items() if i == query]).mean()
+        losses = {(i, j): byol_loss(queries[i], keys[j]) for i, j in pairs}
+        means = [
+            torch.stack([loss for (i, _), loss in losses.items() if i == query]).mean()
             for query in queries
         ]
         return {
-            "loss": torch.stack(costs).sum(),
-            "positive_similarity": torch.stack(list(cosines.values())).mean().detach(),
+            "loss": torch.stack(means).sum(),
+            "positive_similarity": 1 - torch.stack(list(losses.values())).mean().detach() / 2,
             **self.collapse_metrics(next(iter(h.values()))),
         }
 

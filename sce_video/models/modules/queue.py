@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from mmengine.dist import all_gather, get_world_size
 from torch import Tensor, nn
+
+from sce_video.utils.distributed import gather_samples
 
 
 class KeyQueue(nn.Module):
@@ -41,14 +42,10 @@ class KeyQueue(nn.Module):
     def stage(self, keys: Tensor) -> None:
         """Gather the keys (N, D) of all ranks and keep them until :meth:`commit`.
 
-        Rank r of W has the samples r, r+W, ... of the global batch (``ResumableSampler``). The
-        gathered keys are interleaved in this order, so the queue does not depend on the number of
-        ranks. Every rank must stage the same number of keys.
+        The gathered keys have the order of the global batch, so the queue does not depend on the
+        number of ranks. Every rank must stage the same number of keys.
         """
-        keys = keys.detach().float()
-        if get_world_size() > 1:
-            keys = torch.stack(all_gather(keys), dim=1).flatten(0, 1)
-        self._staged.append(keys)
+        self._staged.append(gather_samples(keys.detach().float()))
 
     @torch.no_grad()
     def commit(self) -> None:

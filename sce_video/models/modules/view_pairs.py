@@ -62,6 +62,29 @@ def check_views(
     view_pairs(num_views, chosen or (0,), symmetric)
 
 
+def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
+    """Warnings where the negatives of a sample are the other samples of its batch.
+
+    Args:
+        num_samples: Samples of the training set.
+        batch_size: Samples of an optimiser step, all ranks and micro-batches together.
+
+    Raises:
+        ValueError: a batch of one sample, which has no negatives.
+    """
+    if batch_size < 2:
+        raise ValueError(
+            f"the negatives are the other samples of the batch, and a batch of {batch_size} has "
+            "none: raise train_dataloader.batch_size"
+        )
+    if batch_size <= num_samples:
+        return []
+    return [
+        f"a step has {batch_size} samples and there are {num_samples} training samples: some are "
+        "among their own negatives; lower train_dataloader.batch_size"
+    ]
+
+
 def check_target_views(target_views: Sequence[int], name: str = "target_views") -> None:
     """Raise ValueError unless these are different indices of views, at least one of them.
 

@@ -1,0 +1,144 @@
+"""MoCo v3 (Chen, Xie & He 2021, arXiv 2104.02057): contrast with the target's keys of a batch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses import moco_v3_loss
+from sce_video.models.losses.embeddings import check_temperature
+from sce_video.models.modules import TargetEncoder, check_momentum
+from sce_video.models.modules.view_pairs import (
+    check_batch_negatives,
+    check_target_views,
+    check_views,
+    default_target_views,
+    view_pairs,
+)
+from sce_video.registry import MODELS
+from sce_video.utils.distributed import gather_samples, global_positions
+
+
+@MODELS.register_module()
+class MoCoV3(SelfSupervisedModel):
+    """Online encoder, projector and predictor against a moving-average target; no queue.
+
+    The candidates of a query are the target's keys of another view of all samples of the batch, of
+    all ranks (:func:`~sce_video.models.losses.moco_v3_loss`). Each query's loss is the mean over
+    its key views, and the loss is the sum over queries: for two views the sum of both directions as
+    in facebookresearch/moco-v3, moco/builder.py.
+
+    Candidates are those of one forward pass: accumulated micro-batches do not see each other.
+
+    Args:
+        backbone: Config of the encoder; must have ``out_channels``.
+        projector: Config of the projector; ``in_channels`` is the backbone's.
+        predictor: Config of the predictor.
+        momentum: m of the target's moving average, target <- m*target + (1-m)*online; read at every
+            step, as is ``tau``, so that a schedule can set them.
+        tau: Temperature; 1.0 is the authors' for batches of 4096, small batches take 0.2.
+        symmetric: Whether target views are queries, too, for the other keys.
+        target_views: Indices of the views that the target encodes (keys). None: all views as large
+            as the first if symmetric, else the last view.
+        data_preprocessor: Config of the batched augmentation.
+
+    Raises:
+        ValueError: ``target_views`` are not different indices of views, or ``momentum`` or ``tau``
+            is out of its range.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        predictor: dict[str, Any],
+        momentum: float = 0.99,
+        tau: float = 1.0,
+        symmetric: bool = True,
+        target_views: Sequence[int] | None = None,
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor)
+        if target_views is not None:
+            check_target_views(target_views)
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        dim = self.projector.out_channels
+        self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
+        self.target = TargetEncoder(self.backbone, self.projector)
+        self.momentum = momentum
+        self.tau = tau
+        self.symmetric = symmetric
+        self.target_views = target_views
+        self._chance: float | None = None  # of the last step
+        self.check_settings()
+
+    def init_weights(self) -> None:
+        """Initialise the online branch, then make the target its copy."""
+        super().init_weights()
+        self.target.copy_from(self.backbone, self.projector)
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a ``momentum`` or temperature out of its range."""
+        check_momentum(self.momentum)
+        check_temperature(self.tau)
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warn of a batch that holds samples twice; ValueError without pairs or negatives."""
+        check_views(num_views, self.target_views, self.symmetric)
+        return check_batch_negatives(num_samples, batch_size)
+
+    def chance_level(self) -> float | None:
+        """2 tau log(N) for each query view: the loss if queries and keys are unrelated.
+
+        N is the number of samples of the last step, without accumulation; None before the first.
+        """
+        return self._chance
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Contrastive losses within the batch, for any number of views.
+
+        Returns:
+            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
+        """
+        if len(views) < 2:
+            raise ValueError(f"MoCo v3 contrasts at least two views, got {len(views)}")
+        target_views = self.target_views or default_target_views(views, self.symmetric)
+        pairs = view_pairs(len(views), target_views, self.symmetric)
+
+        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
+        queries = {i: self._embed(self.predictor(self.projector(x))) for i, x in h.items()}
+        keys = {i: gather_samples(self._target_key(views[i])) for i in target_views}
+        own = global_positions(len(views[0]), views[0].device)
+
+        losses = {(i, j): moco_v3_loss(queries[i], keys[j], own, tau=self.tau) for i, j in pairs}
+        means = [
+            torch.stack([loss for (i, _), loss in losses.items() if i == query]).mean()
+            for query in queries
+        ]
+        with torch.no_grad():
+            cosines = [(queries[i] * keys[j][own]).sum(dim=1).mean() for i, j in pairs]
+        self._chance = len(queries) * 2 * self.tau * math.log(len(keys[target_views[0]]))
+        return {
+            "loss": torch.stack(means).sum(),
+            "positive_similarity": torch.stack(cosines).mean(),
+            **self.collapse_metrics(next(iter(h.values()))),
+        }
+
+    def _embed(self, x: Tensor) -> Tensor:
+        """Unit vectors, in fp32 under autocast too."""
+        return F.normalize(x.float(), dim=1)
+
+    @torch.no_grad()
+    def _target_key(self, view: Tensor) -> Tensor:
+        """k (n, D) of a target view."""
+        return self._embed(self.target(view))
+
+    def after_optimizer_step(self) -> None:
+        """Update the target."""
+        self.target.update(self.backbone, self.projector, self.momentum)

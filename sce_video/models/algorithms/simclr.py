@@ -1,0 +1,92 @@
+"""SimCLR (Chen et al. 2020, arXiv 2002.05709): contrast within the batch, without a target."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.dist import get_world_size
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses import nt_xent_loss
+from sce_video.models.losses.embeddings import check_temperature
+from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class SimCLR(SelfSupervisedModel):
+    """An encoder and a projector; no target, no queue, no predictor.
+
+    All views pass with gradient. The loss is the mean over the pairs of views of
+    :func:`~sce_video.models.losses.nt_xent_loss`, whose candidates are the two views of all samples
+    of the batch, of all ranks. So more views change neither the size of the loss nor its chance
+    level; SlowFast's rho-SimCLR takes the sum over consecutive pairs instead.
+
+    Candidates are those of one forward pass: accumulated micro-batches do not see each other.
+
+    Args:
+        backbone: Config of the encoder; must have ``out_channels``.
+        projector: Config of the projector; ``in_channels`` is the backbone's.
+        tau: Temperature; read at every step, so that a schedule can set it.
+        data_preprocessor: Config of the batched augmentation.
+
+    Raises:
+        ValueError: ``tau`` is not above 0.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        tau: float = 0.1,
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor)
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        self.tau = tau
+        self._candidates: int | None = None  # of an anchor in the last step
+        self.check_settings()
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a temperature not above 0."""
+        check_temperature(self.tau)
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warn of a batch that holds samples twice; ValueError for one view or one sample."""
+        check_views(num_views, None)
+        return check_batch_negatives(num_samples, batch_size)
+
+    def chance_level(self) -> float | None:
+        """log(2N-1): the loss if the views of a sample are unrelated; None before the first step.
+
+        N is the number of samples of the last step, without accumulation.
+        """
+        return None if self._candidates is None else math.log(self._candidates)
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Mean of NT-Xent over all pairs of views.
+
+        Returns:
+            ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
+        """
+        if len(views) < 2:
+            raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
+        h = [self.represent(view) for view in views]
+        # Unit vectors, in fp32 under autocast too.
+        embeddings = [F.normalize(self.projector(x).float(), dim=1) for x in h]
+        pairs = list(itertools.combinations(embeddings, 2))
+        losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
+        with torch.no_grad():
+            cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
+        self._candidates = 2 * len(embeddings[0]) * get_world_size() - 1
+        return {
+            "loss": torch.stack(losses).mean(),
+            "positive_similarity": torch.stack(cosines).mean(),
+            **self.collapse_metrics(h[0]),
+        }

@@ -1,0 +1,98 @@
+"""Losses with candidates of all ranks: two gloo processes equal one in value and gradient."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+import torch
+import torch.multiprocessing as mp
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss
+from sce_video.utils.distributed import gather_samples, global_positions
+
+pytestmark = [pytest.mark.distributed, pytest.mark.slow]
+N, D = 6, 5  # samples of all processes together
+
+
+def moco_v3(first: Tensor, second: Tensor) -> Tensor:
+    keys = gather_samples(second)
+    return moco_v3_loss(first, keys, global_positions(len(first)), tau=0.2)
+
+
+LOSSES = {
+    "nt_xent": lambda first, second: nt_xent_loss(first, second, tau=0.1),
+    "moco_v3": moco_v3,
+    "byol": byol_loss,
+}
+
+
+def gradients(rank: int, world: int) -> dict[str, Tensor]:
+    """Value, gradient of a weight and of the embeddings, of this rank's share of the samples."""
+    generator = torch.Generator().manual_seed(0)
+    joint = torch.randn(2, N, D, generator=generator, dtype=torch.float64)
+    start = torch.randn(D, D, generator=generator, dtype=torch.float64)
+    found = {}
+    for name, loss in LOSSES.items():
+        weight = start.clone().requires_grad_()
+        views = [F.normalize(x[rank::world] @ weight, dim=1) for x in joint]
+        for view in views:
+            view.retain_grad()
+        value = loss(*views)
+        value.backward()
+        found[f"{name} value"] = value.detach()
+        found[f"{name} weight"] = weight.grad
+        found[f"{name} first"] = views[0].grad
+    rows = torch.arange(N)[rank::world]
+    found["gathered"] = gather_samples(rows)
+    found["positions"] = global_positions(len(rows))
+    found["own rows"] = rows
+    return found
+
+
+def worker(rank: int, world: int, port: int, folder: str) -> None:
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
+    torch.save(gradients(rank, world), Path(folder) / f"{rank}.pt")
+    torch.distributed.barrier()
+    os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("gloo")
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        port = s.getsockname()[1]
+    mp.spawn(worker, args=(2, port, str(folder)), nprocs=2)
+    files = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
+    return gradients(0, 1), files
+
+
+@pytest.mark.parametrize("name", ["nt_xent", "moco_v3", "byol"])
+def test_the_mean_over_ranks_is_one_process_with_the_joint_batch(results, name):
+    one, files = results
+    for part in ("value", "weight"):
+        mean = (files[0][f"{name} {part}"] + files[1][f"{name} {part}"]) / 2
+        torch.testing.assert_close(mean, one[f"{name} {part}"], rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["nt_xent", "moco_v3", "byol"])
+def test_the_gradient_of_a_sample_has_the_share_of_all_ranks(results, name):
+    """Divided by the number of ranks, as DistributedDataParallel does with what follows from it."""
+    one, files = results
+    for rank, found in enumerate(files):
+        torch.testing.assert_close(found[f"{name} first"] / 2, one[f"{name} first"][rank::2])
+
+
+def test_rows_are_gathered_in_the_order_of_the_joint_batch(results):
+    one, files = results
+    for found in files:
+        assert found["gathered"].tolist() == one["gathered"].tolist() == list(range(N))
+        assert torch.equal(found["gathered"][found["positions"]], found["own rows"])
