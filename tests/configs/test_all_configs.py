@@ -61,7 +61,7 @@ def test_header_has_paper_run_hardware_and_expected(path):
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
 def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
-    pattern = r"(sce|byol)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    pattern = r"(sce|byol|moco|ressl)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
     method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
@@ -75,10 +75,17 @@ def test_settings_match_the_name(path):
     assert f"k{data}_train" in cfg.train_dataloader.dataset.ann_file
     # Tables tab:specific-hyper-pretrain-video and tab:video-best, appendix D.3.
     hidden = 1024 if depth == "18" else 4096
-    assert cfg.model.projector.hidden_channels == cfg.model.predictor.hidden_channels == hidden
-    assert (cfg.model.projector.num_layers, cfg.model.predictor.num_layers) == (3, 2)
+    assert (cfg.model.projector.hidden_channels, cfg.model.projector.num_layers) == (hidden, 3)
     assert cfg.model.projector.out_channels == 256
-    assert cfg.model.type == method.upper()
+    assert cfg.model.type.lower() == method
+    if method in ("sce", "byol"):
+        assert cfg.model.predictor.hidden_channels == hidden
+        assert cfg.model.predictor.num_layers == 2
+    else:  # the papers of MoCo v2 and ReSSL
+        assert cfg.model.queue_size == 32768
+        assert (cfg.model.tau, cfg.model.get("tau_m")) == dict(moco=(0.2, None), ressl=(0.1, 0.04))[
+            method
+        ]
     if method == "sce":
         assert cfg.model.queue_size == (32768 if data == "200" else 65536)
         assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
@@ -87,17 +94,23 @@ def test_settings_match_the_name(path):
     assert clips.diff_prob == (0.0 if baseline else 0.2)
     assert tuple(crop.area) == (0.2, 0.766)
     strength = 0.5 if baseline else 1.0
-    assert cfg.data_preprocessor.views == [
+    views = [
         dict(name="strong-alpha", strength=strength),
         dict(name="strong-beta", strength=strength),
     ]
+    if method == "ressl":
+        views = [dict(name="strong", strength=1.0), dict(name="weak")]
+    assert cfg.data_preprocessor.views == views
     optimizer = cfg.optim_wrapper.optimizer
     assert (optimizer.type, optimizer.lr, optimizer.momentum) == ("LARS", 2.4, 0.9)
     assert (optimizer.weight_decay, optimizer.trust_coefficient) == (1e-6, 0.001)
     schedule = cfg.custom_hooks[0]
     assert schedule.base_batch_size == 256
     assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
-    assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
+    if method in ("moco", "ressl"):
+        assert schedule.model is None and cfg.model.momentum == 0.999
+    else:
+        assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
 
 
 def test_every_video_row_of_the_paper_has_a_recipe():

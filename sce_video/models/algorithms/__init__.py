@@ -7,9 +7,19 @@ from sce_video.models.algorithms.action_detector import ActionDetector
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
 from sce_video.models.algorithms.encoder import Encoder
+from sce_video.models.algorithms.moco import MoCo
+from sce_video.models.algorithms.ressl import ReSSL
 from sce_video.models.algorithms.sce import SCE
 from sce_video.utils.imports import import_submodules
 
-__all__ = ["BYOL", "SCE", "ActionDetector", "Encoder", "SelfSupervisedModel"]
+__all__ = [
+    "BYOL",
+    "SCE",
+    "ActionDetector",
+    "Encoder",
+    "MoCo",
+    "ReSSL",
+    "SelfSupervisedModel",
+]
 
 import_submodules(__name__, __path__)
