@@ -218,7 +218,7 @@ def run(method, videos, tmp_path_factory):
 
 
 def test_the_contract_covers_methods():
-    assert {"SCE", "BYOL"} <= set(REGISTERED)
+    assert {"SCE", "BYOL", "MoCo", "ReSSL"} <= set(REGISTERED)
 
 
 def test_trains(run):
