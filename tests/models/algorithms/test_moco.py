@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from sce_video.models.algorithms import MoCo
 from sce_video.registry import MODELS
 
-GOLDEN = [3.59645, 4.26545, 3.1548, 3.60845, 3.31474]
+GOLDEN = [0.81997, 2.18979, 2.42685, 2.35172, 2.43202]
 
 
 def build(**changes):
@@ -122,7 +122,7 @@ def test_embeddings_are_fp32_under_autocast():
 
 
 def train(steps=5):
-    model = build(momentum=0.9, symmetric=True)
+    model = build(momentum=0.9, symmetric=True).eval()  # BN of 6 samples magnifies rounding
     optimizer = torch.optim.SGD(
         [p for p in model.parameters() if p.requires_grad], lr=0.05, momentum=0.9
     )
@@ -139,7 +139,7 @@ def train(steps=5):
 
 def test_golden_losses_of_a_seeded_run():
     """Fixed once; a change of the method, the queue or the target shows here."""
-    assert train() == pytest.approx(GOLDEN, abs=2e-3)
+    assert train() == pytest.approx(GOLDEN, abs=1e-4)
 
 
 def pair_loss(model, query_view, key_view):

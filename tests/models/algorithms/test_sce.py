@@ -245,7 +245,7 @@ def test_projector_and_predictor_of_the_paper():
 
 def run(lambda_, steps=4):
     """Losses and last gradients of a training from one seed."""
-    model = build(lambda_=lambda_, momentum=0.9)
+    model = build(lambda_=lambda_, momentum=0.9).eval()  # BN of 6 samples magnifies rounding
     optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
     losses = []
     for step in range(steps):
@@ -263,9 +263,9 @@ def run(lambda_, steps=4):
 def test_free_coefficients_of_one_minus_lambda_are_the_same_run(lambda_):
     losses, gradient, queue = run(lambda_)
     free_losses, free_gradient, free_queue = run((lambda_, 1 - lambda_, 1 - lambda_))
-    assert free_losses == pytest.approx(losses, abs=1e-5)
-    torch.testing.assert_close(free_gradient, gradient, rtol=1e-3, atol=1e-4)
-    torch.testing.assert_close(free_queue, queue, rtol=1e-3, atol=1e-4)
+    assert free_losses == pytest.approx(losses, abs=1e-6)
+    torch.testing.assert_close(free_gradient, gradient, rtol=0, atol=2e-6)
+    torch.testing.assert_close(free_queue, queue, rtol=0, atol=1e-6)
 
 
 def test_free_coefficients_weight_the_logged_parts():
