@@ -42,6 +42,8 @@ _NAMES = {
     "lejepa": "LeJEPA",
     "mocov3": "MoCo v3",
     "simclr": "SimCLR",
+    "moco": "MoCo v2",
+    "ressl": "ReSSL",
     "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",
     "linear_top5": "linear probe top-5",

@@ -16,3 +16,153 @@ ALL = sorted((REPO / "configs").rglob("*.py"))
 ALL_RECIPES = [p for p in ALL if "_base_" not in p.parts]
 RECIPES = [p for p in ALL_RECIPES if "downstream" not in p.parts]  # pretraining
 PAPER = [p for p in RECIPES if re.search(r"_k[24]00", p.name)]
+
+
+def identifier(path: Path) -> str:
+    return str(path.relative_to(REPO / "configs"))
+
+
+@pytest.mark.parametrize("path", ALL, ids=identifier)
+def test_loads_and_has_no_unknown_key(path):
+    check_config(load_config(str(path)))
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=identifier)
+def test_builds(path):
+    cfg = load_config(str(path))
+    cfg.model.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
+    if "queue_size" in cfg.model:
+        cfg.model.queue_size = 16
+    model = MODELS.build(cfg.model)
+    pipeline = [TRANSFORMS.build(t) for t in cfg.train_dataloader.dataset.pipeline]
+    (num_views,) = [t.num_views for t in pipeline if isinstance(t, (RandomClips, LoadImage))]
+    assert len(model.data_preprocessor.views) == num_views
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    OPTIMIZERS.build({**cfg.optim_wrapper.optimizer, "params": parameters})
+    for hook in [*cfg.default_hooks.values(), *cfg.get("custom_hooks", [])]:
+        HOOKS.build(hook)
+    assert LOOPS.get(cfg.train_cfg.type) is not None
+    for transforms in (
+        cfg.test_dataloader.dataset.pipeline,
+        cfg.test_cfg.gallery_dataloader.dataset.pipeline,
+    ):
+        [TRANSFORMS.build(t) for t in transforms]
+
+
+@pytest.mark.parametrize("path", ALL_RECIPES, ids=identifier)
+def test_header_has_paper_run_hardware_and_expected(path):
+    header = path.read_text().split("_base_ =")[0]
+    for word in ("# Paper:", "# Run:", "# Hardware:", "# Expected:"):
+        assert word in header, f"{path.name}: no {word!r} in the header"
+    for mentioned in re.findall(r"configs/\S+\.py", header):
+        assert (REPO / mentioned).is_file(), f"{path.name} names {mentioned}"
+
+
+@pytest.mark.parametrize("path", PAPER, ids=identifier)
+def test_settings_match_the_name(path):
+    """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
+    pattern = r"([a-z0-9_]+?)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
+        pattern, path.stem
+    ).groups()
+    cfg = load_config(str(path))
+    clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
+    assert cfg.model.backbone.depth == int(depth)
+    assert int(ranks) * int(batch) == 512
+    assert cfg.train_dataloader.batch_size == int(batch)
+    assert (clips.num_frames, crop.size) == (int(frames), int(size))
+    assert cfg.train_cfg.max_epochs == int(epochs)
+    assert f"k{data}_train" in cfg.train_dataloader.dataset.ann_file
+    # Tables tab:specific-hyper-pretrain-video and tab:video-best, appendix D.3.
+    hidden = 1024 if depth == "18" else 4096
+    # Heads of their own: SimCLR (arXiv 2002.05709), SwAV (facebookresearch/swav).
+    layers, out = {"simclr": (2, 128), "swav": (3, 128)}.get(method, (3, 256))
+    assert cfg.model.projector.hidden_channels == hidden
+    assert (cfg.model.projector.num_layers, cfg.model.projector.out_channels) == (layers, out)
+    assert cfg.model.type.lower() == method.replace("_", "")
+    if "predictor" in cfg.model:
+        assert (cfg.model.predictor.hidden_channels, cfg.model.predictor.num_layers) == (hidden, 2)
+    settings = {  # of the papers and the authors' code
+        "moco": dict(queue_size=32768, tau=0.2, momentum=0.999),
+        "ressl": dict(queue_size=32768, tau=0.1, tau_m=0.04, momentum=0.999),
+        "simclr": dict(tau=0.1),
+        "swav": dict(num_prototypes=1000, tau=0.1, epsilon=0.05, frozen_prototype_steps=156),
+    }.get(method, {})
+    assert {key: cfg.model.get(key) for key in settings} == settings
+    assert ("predictor" in cfg.model) == (method in ("sce", "byol", "moco_v3"))
+    if method == "sce":
+        assert cfg.model.queue_size == (32768 if data == "200" else 65536)
+        assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
+        assert cfg.model.tau_m == (0.07 if baseline else 0.05)
+    assert clips.clip_duration == (1.28 if size == "112" else 2.56)
+    assert clips.diff_prob == (0.0 if baseline else 0.2)
+    assert tuple(crop.area) == (0.2, 0.766)
+    strength = 0.5 if baseline else 1.0
+    views = [
+        dict(name="strong-alpha", strength=strength),
+        dict(name="strong-beta", strength=strength),
+    ]
+    if method == "ressl":
+        views = [dict(name="strong", strength=1.0), dict(name="weak")]
+    assert cfg.data_preprocessor.views == views
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.momentum) == ("LARS", 2.4, 0.9)
+    assert (optimizer.weight_decay, optimizer.trust_coefficient) == (1e-6, 0.001)
+    schedule = cfg.custom_hooks[0]
+    assert schedule.base_batch_size == 256
+    assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
+    if method in ("sce", "byol", "moco_v3"):
+        assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
+    else:  # a constant target, or none
+        assert schedule.model is None
+
+
+def test_every_video_row_of_the_paper_has_a_recipe():
+    names = {p.stem for p in RECIPES}
+    assert {
+        "sce_r3d18_8xb64-8x224-200e_k200",
+        "sce_r3d18_8xb64-8x224-200e_k200_baseline",
+        "sce_r3d18_8xb64-8x224-200e_k400",
+        "sce_r3d18_8xb64-16x112-200e_k400",
+        "sce_r3d50_8xb64-8x224-200e_k400",
+        "sce_r3d50_16xb32-16x224-200e_k400",
+        "sce_r3d18_folder",
+    } <= names
+
+
+def test_bases_are_at_most_three_levels_deep():
+    def depth(path: Path) -> int:
+        bases = re.search(r"^_base_ = (\[.*?\]|\".*?\")", path.read_text(), re.S | re.M)
+        if not bases:
+            return 0
+        files = re.findall(r"\"(.+?)\"", bases.group(1))
+        return 1 + max(depth((path.parent / f).resolve()) for f in files)
+
+    assert all(depth(p) <= 3 for p in ALL_RECIPES)
+    for base in (REPO / "configs/_base_/datasets").glob("*.py"):
+        assert "pipeline=" not in base.read_text(), "dataset bases hold no pipeline"
+
+
+def test_unknown_keys_are_refused(tmp_path):
+    file = tmp_path / "typo.py"
+    recipe = REPO / "configs/sce/sce_r3d18_folder.py"
+    file.write_text(f"_base_ = {str(recipe)!r}\nmodel = dict(taum=0.1)\n")
+    assert load_config(file).model.taum == 0.1
+    with pytest.raises(ValueError, match=r"taum[\s\S]*tau_m"):
+        check_config(load_config(str(file)))
+
+
+@pytest.mark.parametrize("path", PAPER, ids=identifier)
+def test_evaluation_uses_the_clips_of_training(path):
+    """All evaluation pipelines have the recipe's clip; crops are 256 (128 for 112)."""
+    cfg = load_config(str(path))
+    clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
+    pipelines = [
+        cfg.test_dataloader.dataset.pipeline,
+        cfg.test_cfg.gallery_dataloader.dataset.pipeline,
+        cfg.default_hooks.online_evaluation.gallery.dataset.pipeline,
+    ]
+    for pipeline in pipelines:
+        assert pipeline[1].num_frames == clips.num_frames
+        assert pipeline[1].clip_duration == clips.clip_duration
+        assert pipeline[3].size == pipeline[4].size == {224: 256, 112: 128}[crop.size]

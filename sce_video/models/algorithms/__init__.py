@@ -7,10 +7,13 @@ from sce_video.models.algorithms.action_detector import ActionDetector
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
 from sce_video.models.algorithms.encoder import Encoder
+from sce_video.models.algorithms.moco import MoCo
 from sce_video.models.algorithms.moco_v3 import MoCoV3
+from sce_video.models.algorithms.ressl import ReSSL
 from sce_video.models.algorithms.sce import SCE
 from sce_video.models.algorithms.sigreg import LeJEPA
 from sce_video.models.algorithms.simclr import SimCLR
+from sce_video.models.algorithms.swav import SwAV
 from sce_video.utils.imports import import_submodules
 
 __all__ = [
@@ -19,9 +22,12 @@ __all__ = [
     "ActionDetector",
     "Encoder",
     "LeJEPA",
+    "MoCo",
     "MoCoV3",
+    "ReSSL",
     "SelfSupervisedModel",
     "SimCLR",
+    "SwAV",
 ]
 
 import_submodules(__name__, __path__)

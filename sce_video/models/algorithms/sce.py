@@ -11,11 +11,20 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses import SCETerms, check_weights, sce_terms
-from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum
+from sce_video.models.losses import (
+    SCETerms,
+    check_coefficients,
+    check_weights,
+    coefficient_warnings,
+    sce_free_loss,
+    sce_terms,
+    sharpness_warnings,
+)
+from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import (
     check_target_views,
     check_views,
+    count_target_views,
     default_target_views,
     view_pairs,
 )
@@ -35,7 +44,7 @@ class SCE(SelfSupervisedModel):
     target the last (weak augmentation).
 
     ``momentum``, ``lambda_``, ``tau`` and ``tau_m`` are plain numbers that are read at every step,
-    so that a schedule can set them.
+    so that a schedule can set them; with free coefficients ``mu`` and ``eta``, too.
 
     Args:
         backbone: Config of the encoder; must have ``out_channels``.
@@ -43,7 +52,9 @@ class SCE(SelfSupervisedModel):
         predictor: Config of the predictor, or None for none.
         queue_size: K, number of keys in the queue.
         momentum: m of the target's moving average, target <- m*target + (1-m)*online.
-        lambda_: Weight of the positive in the target distribution (eq. 7).
+        lambda_: Weight of the positive in the target distribution (eq. 7). Three numbers are the
+            free coefficients (lambda, mu, eta) of eq. 10, ``lambda InfoNCE + mu ReSSL + eta Ceil``:
+            ``(0.5, 0.5, 0.5)`` is ``0.5``; (0, 1, 0) is ReSSL's loss.
         tau: Temperature of the online distribution (eq. 8).
         tau_m: Temperature of the relations (eq. 3).
         mask_positive: True is eq. 3: the relations are a softmax over the negatives only. False is
@@ -54,8 +65,9 @@ class SCE(SelfSupervisedModel):
         data_preprocessor: Config of the batched augmentation.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views; a ``lambda_``, temperature
-            or ``momentum`` out of its range.
+        ValueError: ``target_views`` are not different indices of views; a ``lambda_``, coefficient,
+            temperature or ``momentum`` out of its range, or free coefficients without
+            ``mask_positive``.
     """
 
     def __init__(
@@ -65,7 +77,7 @@ class SCE(SelfSupervisedModel):
         predictor: dict[str, Any] | None = None,
         queue_size: int = 65536,
         momentum: float = 0.99,
-        lambda_: float = 0.5,
+        lambda_: float | Sequence[float] = 0.5,
         tau: float = 0.1,
         tau_m: float = 0.05,
         mask_positive: bool = True,
@@ -84,7 +96,7 @@ class SCE(SelfSupervisedModel):
         self.target = TargetEncoder(self.backbone, self.projector)
         self.queue = KeyQueue(queue_size, dim)
         self.momentum = momentum
-        self.lambda_ = lambda_
+        self.lambda_, self.mu, self.eta = _coefficients(lambda_)
         self.tau = tau
         self.tau_m = tau_m
         self.mask_positive = mask_positive
@@ -98,24 +110,40 @@ class SCE(SelfSupervisedModel):
         self.target.copy_from(self.backbone, self.projector)
 
     def check_settings(self) -> None:
-        """Raise ValueError for a ``lambda_``, temperature or ``momentum`` out of its range."""
-        check_weights(self.lambda_, self.tau, self.tau_m)
+        """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
+        if self.mu is None or self.eta is None:
+            check_weights(self.lambda_, self.tau, self.tau_m)
+            return
+        check_weights(0.0, self.tau, self.tau_m)
+        check_coefficients(self.lambda_, self.mu, self.eta)
+        if not self.mask_positive:
+            raise ValueError(
+                "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
+                "no sum of InfoNCE, ReSSL and Ceil"
+            )
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of a queue that holds every sample; ValueError if the views form no pairs."""
+        """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
         check_views(num_views, self.target_views, self.symmetric)
-        size = len(self.queue.keys)
-        if size <= num_samples:
-            return []
-        return [
-            f"the queue holds {size} keys and there are {num_samples} training samples: every "
-            "sample is among its own negatives; set model.queue_size below that number"
-        ]
+        made = count_target_views(num_views, self.target_views, self.symmetric)
+        warnings = queue_warnings(len(self.queue.keys), num_samples, batch_size, made)
+        if self.mu is not None and self.eta is not None:
+            warnings += coefficient_warnings(self.lambda_, self.mu, self.eta)
+            if self.lambda_ == self.eta == 0:
+                warnings += sharpness_warnings(self.tau, self.tau_m)
+        return warnings
 
     def chance_level(self) -> float:
-        """log(K+1): the loss, whatever its target, if query and keys are unrelated."""
-        return math.log(len(self.queue.keys) + 1)
+        """log(K+1): the loss, whatever its target, if query and keys are unrelated.
+
+        With free coefficients the sum of eq. 10 at equal probabilities.
+        """
+        k = len(self.queue.keys)
+        if self.mu is None or self.eta is None:
+            return math.log(k + 1)
+        ceil = math.log(k + 1) - math.log(k)
+        return self.lambda_ * math.log(k + 1) + self.mu * math.log(k) + self.eta * ceil
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """One step of the pseudo-code (appendix A) up to the loss, for any number of views.
@@ -153,15 +181,15 @@ class SCE(SelfSupervisedModel):
         return self._embed(self.target(view))
 
     def _terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        return sce_terms(
-            query,
-            key,
-            self.queue.keys,
-            lambda_=self.lambda_,
-            tau=self.tau,
-            tau_m=self.tau_m,
-            mask_positive=self.mask_positive,
-        )
+        inputs = query, key, self.queue.keys
+        tau, tau_m, lambda_, mu, eta = self.tau, self.tau_m, self.lambda_, self.mu, self.eta
+        if mu is None or eta is None:
+            mask = self.mask_positive
+            return sce_terms(*inputs, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask)
+        with torch.no_grad():  # the parts, and the entropy of the target at mass 1
+            terms = sce_terms(*inputs, lambda_=lambda_ / (lambda_ + mu), tau=tau, tau_m=tau_m)
+        free = sce_free_loss(*inputs, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m)
+        return terms._replace(loss=free)
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step (end of the pseudo-code)."""
@@ -171,3 +199,14 @@ class SCE(SelfSupervisedModel):
     def discard_step(self) -> None:
         """Drop the staged keys of a step that the optimiser skipped."""
         self.queue.discard_staged()
+
+
+def _coefficients(lambda_: float | Sequence[float]) -> tuple[float, float | None, float | None]:
+    """Lambda, mu and eta; mu and eta are None if only lambda is given."""
+    if not isinstance(lambda_, Sequence):
+        return lambda_, None, None
+    if len(lambda_) != 3:
+        raise ValueError(
+            f"lambda_ must be one number or the three (lambda, mu, eta) of eq. 10, got {lambda_}"
+        )
+    return lambda_[0], lambda_[1], lambda_[2]

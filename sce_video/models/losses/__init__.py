@@ -2,20 +2,41 @@
 
 from sce_video.models.losses.byol import byol_loss
 from sce_video.models.losses.collapse import effective_rank, feature_std
+from sce_video.models.losses.decomposition import (
+    ceil_loss,
+    check_coefficients,
+    check_temperature,
+    coefficient_warnings,
+    info_nce_loss,
+    ressl_loss,
+    sce_free_loss,
+    sharpness_warnings,
+)
 from sce_video.models.losses.moco_v3 import moco_v3_loss
 from sce_video.models.losses.nt_xent import nt_xent_loss
 from sce_video.models.losses.sce import SCETerms, check_weights, sce_loss, sce_terms
 from sce_video.models.losses.sigreg import sigreg_loss
+from sce_video.models.losses.swav import sinkhorn, swav_loss
 
 __all__ = [
     "SCETerms",
     "byol_loss",
+    "ceil_loss",
+    "check_coefficients",
+    "check_temperature",
     "check_weights",
+    "coefficient_warnings",
     "effective_rank",
     "feature_std",
+    "info_nce_loss",
     "moco_v3_loss",
     "nt_xent_loss",
+    "ressl_loss",
+    "sce_free_loss",
     "sce_loss",
     "sce_terms",
+    "sharpness_warnings",
     "sigreg_loss",
+    "sinkhorn",
+    "swav_loss",
 ]

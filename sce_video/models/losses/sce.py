@@ -82,11 +82,15 @@ def sce_terms(
     ``loss = lambda_*infonce + (1-lambda_)*(ressl + ceil)``. With ``False`` they are still those of
     eq. 10, and the sum differs from the loss by the share of the positive in the relations.
     """
-    _check_shapes(query, key, queue)
+    check_shapes(query, key, queue)
     check_weights(lambda_, tau, tau_m)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
-        query, key, queue = _full(query), _full(key.detach()), _full(queue.detach())
+        query, key, queue = (
+            full_precision(query),
+            full_precision(key.detach()),
+            full_precision(queue.detach()),
+        )
         positive = (query * key).sum(dim=1) / tau  # (N,)
         negatives = query @ queue.T / tau  # (N, K)
         with torch.no_grad():
@@ -125,12 +129,12 @@ def sce_terms(
         return parts._replace(loss=loss.mean().to(query.dtype))
 
 
-def _full(x: Tensor) -> Tensor:
+def full_precision(x: Tensor) -> Tensor:
     """At least fp32."""
     return x if x.dtype == torch.float64 else x.float()
 
 
-def _check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
+def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
     if query.ndim != 2 or query.shape != key.shape:
         raise ValueError(
             "query and key must be (N, D) of the same shape, "

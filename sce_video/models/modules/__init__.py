@@ -1,8 +1,16 @@
 """Modules that the algorithms share."""
 
 from sce_video.models.modules.pooling import average_pool, represent
-from sce_video.models.modules.queue import KeyQueue
+from sce_video.models.modules.queue import KeyQueue, queue_warnings
 from sce_video.models.modules.roi_align import roi_align
 from sce_video.models.modules.target_encoder import TargetEncoder, check_momentum
 
-__all__ = ["KeyQueue", "TargetEncoder", "average_pool", "check_momentum", "represent", "roi_align"]
+__all__ = [
+    "KeyQueue",
+    "TargetEncoder",
+    "average_pool",
+    "check_momentum",
+    "queue_warnings",
+    "represent",
+    "roi_align",
+]

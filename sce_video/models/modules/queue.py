@@ -63,3 +63,38 @@ class KeyQueue(nn.Module):
     def discard_staged(self) -> None:
         """Discard the staged keys: their step was skipped, e.g. after an fp16 overflow."""
         self._staged.clear()
+
+
+def queue_warnings(
+    size: int, num_samples: int, batch_size: int, num_target_views: int | None
+) -> list[str]:
+    """Warnings of a queue that does not suit the data.
+
+    A queue of any size is first in, first out; what is warned of costs quality, not correctness.
+
+    Args:
+        size: K, number of keys.
+        num_samples: Samples of the training set.
+        batch_size: N, samples of an optimiser step over all ranks; a step stages its keys view by
+            view, N each.
+        num_target_views: G, so that a step makes N * G keys; None if it is not known.
+    """
+    warnings = []
+    if size > num_samples:
+        warnings.append(
+            f"the queue holds {size} keys and there are {num_samples} training samples: every "
+            "sample is among its own negatives; set model.queue_size below that number"
+        )
+    made = batch_size * (num_target_views or 1)
+    if size < made:
+        warnings.append(
+            f"a step makes {made} keys and model.queue_size={size}: all but its last {size} keys "
+            f"are dropped before they are compared; set model.queue_size to {made} or a multiple"
+        )
+    elif size % batch_size:
+        warnings.append(
+            f"model.queue_size={size} is no multiple of the {batch_size} keys that a step makes of "
+            f"a view: of the oldest keys only those of {size % batch_size} samples are left; "
+            f"{size // batch_size * batch_size} keys would be whole batches"
+        )
+    return warnings

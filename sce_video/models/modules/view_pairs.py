@@ -113,3 +113,20 @@ def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int,
     if not symmetric:
         return (len(views) - 1,)
     return tuple(i for i, view in enumerate(views) if view.shape == views[0].shape)
+
+
+def count_target_views(
+    num_views: int | None, target_views: Sequence[int] | None, symmetric: bool
+) -> int | None:
+    """G, number of target views; None if it depends on the sizes of the views.
+
+    Args:
+        num_views: V, None if it is not known before the first sample.
+        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
+        symmetric: As in :func:`view_pairs`.
+    """
+    if target_views is not None:
+        return len(target_views)
+    if not symmetric:
+        return 1
+    return 2 if num_views == 2 else None

@@ -243,6 +243,80 @@ def test_projector_and_predictor_of_the_paper():
     assert all(m.bias is None for m in model.modules() if isinstance(m, torch.nn.Linear))
 
 
+def run(lambda_, steps=4):
+    """Losses and last gradients of a training from one seed."""
+    model = build(lambda_=lambda_, momentum=0.9).eval()  # BN of 6 samples magnifies rounding
+    optimizer = torch.optim.SGD([p for p in model.parameters() if p.requires_grad], lr=0.05)
+    losses = []
+    for step in range(steps):
+        out = model(views(seed=step), mode="loss")
+        optimizer.zero_grad()
+        out["loss"].backward()
+        optimizer.step()
+        model.after_optimizer_step()
+        losses.append(out["loss"].item())
+    gradient = torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
+    return losses, gradient, model.queue.keys
+
+
+@pytest.mark.parametrize("lambda_", [0.0, 0.5, 1.0])
+def test_free_coefficients_of_one_minus_lambda_are_the_same_run(lambda_):
+    losses, gradient, queue = run(lambda_)
+    free_losses, free_gradient, free_queue = run((lambda_, 1 - lambda_, 1 - lambda_))
+    assert free_losses == pytest.approx(losses, abs=1e-6)
+    torch.testing.assert_close(free_gradient, gradient, rtol=0, atol=2e-6)
+    torch.testing.assert_close(free_queue, queue, rtol=0, atol=1e-6)
+
+
+def test_free_coefficients_weight_the_logged_parts():
+    model = build(lambda_=(0.5, 0.75, 0.25))
+    out = model(views(), mode="loss")
+    parts = 0.5 * out["infonce"] + 0.75 * out["ressl"] + 0.25 * out["ceil"]
+    assert out["loss"].item() == pytest.approx(parts.item(), abs=1e-5)
+    assert all(not out[name].requires_grad for name in out if name != "loss")
+    model.eta = 0.0  # plain numbers, for schedules
+    lower = model(views(), mode="loss")["loss"]
+    assert out["loss"].item() - lower.item() == pytest.approx(0.25 * out["ceil"].item(), abs=1e-2)
+
+
+def test_free_coefficients_have_a_chance_level_of_their_own():
+    model = build(lambda_=(0.0, 1.0, 0.0), tau=1e6)
+    loss = model(views(), mode="loss")["loss"]
+    assert loss.item() == pytest.approx(model.chance_level(), abs=1e-4)
+    assert model.chance_level() < build().chance_level()
+    even = build(lambda_=(0.3, 0.7, 0.7))
+    assert even.chance_level() == pytest.approx(build().chance_level())
+
+
+def test_odd_coefficients_and_queues_are_warned_of():
+    def warnings(batch=16, **options):
+        return build(**options).check_training(1000, batch, 2)
+
+    assert warnings() == warnings(lambda_=(0.5, 0.5, 0.0)) == []
+    assert warnings(lambda_=0.0, tau_m=0.2) == []  # Ceil keeps it from collapsing
+    (warning,) = warnings(lambda_=(0.5, 1.0, 0.5))
+    assert "add up to 1.5, not 1" in warning
+    (warning,) = warnings(lambda_=(0.0, 1.0, 0.0), tau_m=0.1)
+    assert "collapses" in warning
+    (warning,) = warnings(batch=12)
+    assert "a step makes 24 keys" not in warning and "no multiple of the 12 keys" in warning
+
+
+@pytest.mark.parametrize(
+    ("options", "match"),
+    [
+        (dict(lambda_=(0.5, 0.5)), r"three \(lambda, mu, eta\) of eq. 10, got \(0.5, 0.5\)"),
+        (dict(lambda_=(0.0, 0.0, 1.0)), "nothing that brings query and key together"),
+        (dict(lambda_=(0.5, -0.5, 0.5)), "coefficient mu must be .* got -0.5"),
+        (dict(lambda_=(0.5, 0.5, 0.0), mask_positive=False), "need mask_positive=True"),
+        (dict(lambda_=(0.5, 0.5, 0.0), tau=0), "temperatures must be above 0"),
+    ],
+)
+def test_wrong_coefficients_are_refused(options, match):
+    with pytest.raises(ValueError, match=match):
+        build(**options)
+
+
 @pytest.mark.parametrize("target_views", [(), (0, 0), (-1,), (0.5,)])
 def test_wrong_target_views_are_refused_at_build_time(target_views):
     with pytest.raises(ValueError, match="target_views must be one or more different indices"):

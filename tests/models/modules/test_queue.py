@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import deque
 
 import pytest
 import torch
 
-from sce_video.models.modules import KeyQueue
+from sce_video.models.modules import KeyQueue, queue_warnings
 
 
 def test_starts_filled_with_random_unit_vectors():
@@ -62,3 +63,21 @@ def test_keys_have_no_gradient():
 def test_bad_sizes(size, dim):
     with pytest.raises(ValueError, match="at least 1"):
         KeyQueue(size, dim)
+
+
+@pytest.mark.parametrize(
+    ("size", "batch", "target_views", "match"),
+    [
+        (64, 16, 2, None),
+        (48, 16, 2, None),  # whole batches of a view
+        (16, 16, 1, None),
+        (16, 16, None, None),  # the number of target views is not known
+        (101, 10, 1, "the queue holds 101 keys and there are 100 training samples"),
+        (50, 16, 2, "no multiple of the 16 keys .* only those of 2 samples are left; 48 keys"),
+        (16, 16, 2, "a step makes 32 keys and model.queue_size=16: all but its last 16"),
+        (6, 16, None, "a step makes 16 keys and model.queue_size=6"),
+    ],
+)
+def test_queues_that_do_not_suit_the_data_are_warned_of(size, batch, target_views, match):
+    warnings = queue_warnings(size, 100, batch, target_views)
+    assert not warnings if match is None else re.search(match, warnings[0])

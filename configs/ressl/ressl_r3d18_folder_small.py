@@ -1,0 +1,31 @@
+# ReSSL, ResNet3D-18 with 8 channels in the stem, 4 frames of 64x64, on a folder of your own videos.
+# Paper: none; ../sce/sce_r3d18_folder_small.py with ReSSL's objective: strong online view, weak
+#        target view, not symmetrised, no predictor, tau 0.1, tau_m 0.04. The target's momentum
+#        stays that of the short run (0.97 to 1): ReSSL's 0.999 suits longer runs.
+# Run:      python tools/train.py configs/ressl/ressl_r3d18_folder_small.py \
+#               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
+# Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
+# Expected: not measured yet.
+
+_base_ = "../sce/sce_r3d18_folder_small.py"
+
+model = dict(
+    _delete_=True,
+    type="ReSSL",
+    backbone=dict(
+        type="ResNet3dSlowPath",
+        depth=18,
+        base_channels=8,
+        zero_init_residual=False,
+        channels_last=True,
+    ),
+    projector=dict(
+        type="MLP", hidden_channels=256, out_channels=64, num_layers=3, norm_output=True
+    ),
+    queue_size=256,
+    tau=0.1,
+    tau_m=0.04,
+)
+data_preprocessor = dict(
+    views=[dict(name="strong", strength=0.5, blur_prob=0.0), dict(name="weak")]
+)
