@@ -39,6 +39,7 @@ _NAMES = {
     "sce": "SCE",
     "sce_baseline": "SCE baseline",
     "byol": "BYOL",
+    "swav": "SwAV",
     "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",
     "linear_top5": "linear probe top-5",

@@ -61,7 +61,7 @@ def test_header_has_paper_run_hardware_and_expected(path):
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
 def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
-    pattern = r"(sce|byol)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    pattern = r"(sce|byol|swav)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
     method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
@@ -75,10 +75,16 @@ def test_settings_match_the_name(path):
     assert f"k{data}_train" in cfg.train_dataloader.dataset.ann_file
     # Tables tab:specific-hyper-pretrain-video and tab:video-best, appendix D.3.
     hidden = 1024 if depth == "18" else 4096
-    assert cfg.model.projector.hidden_channels == cfg.model.predictor.hidden_channels == hidden
-    assert (cfg.model.projector.num_layers, cfg.model.predictor.num_layers) == (3, 2)
-    assert cfg.model.projector.out_channels == 256
-    assert cfg.model.type == method.upper()
+    assert (cfg.model.projector.num_layers, cfg.model.projector.hidden_channels) == (3, hidden)
+    assert cfg.model.type.lower() == method
+    if method == "swav":
+        assert "predictor" not in cfg.model
+        assert (cfg.model.num_prototypes, cfg.model.tau, cfg.model.epsilon) == (1000, 0.1, 0.05)
+        assert cfg.model.frozen_prototype_steps == 80000 // 512
+        assert cfg.model.projector.out_channels == 128
+    else:
+        assert (cfg.model.predictor.num_layers, cfg.model.predictor.hidden_channels) == (2, hidden)
+        assert cfg.model.projector.out_channels == 256
     if method == "sce":
         assert cfg.model.queue_size == (32768 if data == "200" else 65536)
         assert (cfg.model.lambda_, cfg.model.tau) == (0.5, 0.1)
@@ -97,7 +103,8 @@ def test_settings_match_the_name(path):
     schedule = cfg.custom_hooks[0]
     assert schedule.base_batch_size == 256
     assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
-    assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
+    momentum = dict(momentum=dict(name="cosine", start=0.99, end=1.0))
+    assert schedule.model == (None if method == "swav" else momentum)
 
 
 def test_every_video_row_of_the_paper_has_a_recipe():

@@ -8,8 +8,9 @@ from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.algorithms.byol import BYOL
 from sce_video.models.algorithms.encoder import Encoder
 from sce_video.models.algorithms.sce import SCE
+from sce_video.models.algorithms.swav import SwAV
 from sce_video.utils.imports import import_submodules
 
-__all__ = ["BYOL", "SCE", "ActionDetector", "Encoder", "SelfSupervisedModel"]
+__all__ = ["BYOL", "SCE", "ActionDetector", "Encoder", "SelfSupervisedModel", "SwAV"]
 
 import_submodules(__name__, __path__)

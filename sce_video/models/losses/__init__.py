@@ -2,5 +2,15 @@
 
 from sce_video.models.losses.collapse import effective_rank, feature_std
 from sce_video.models.losses.sce import SCETerms, check_weights, sce_loss, sce_terms
+from sce_video.models.losses.swav import sinkhorn, swav_loss
 
-__all__ = ["SCETerms", "check_weights", "effective_rank", "feature_std", "sce_loss", "sce_terms"]
+__all__ = [
+    "SCETerms",
+    "check_weights",
+    "effective_rank",
+    "feature_std",
+    "sce_loss",
+    "sce_terms",
+    "sinkhorn",
+    "swav_loss",
+]
