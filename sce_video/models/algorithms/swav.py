@@ -12,8 +12,7 @@ from mmengine.dist import get_rank, get_world_size
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses import sinkhorn, swav_loss
-from sce_video.models.losses.swav import check_sinkhorn, check_tau
+from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
 from sce_video.models.modules import KeyQueue, Prototypes
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
@@ -26,22 +25,18 @@ class SwAV(SelfSupervisedModel):
     ``z = projector(h)``, l2-normalised, is compared with K prototypes, l2-normalised too. The
     assigned views get codes by Sinkhorn-Knopp over the samples of all ranks, which every other view
     predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation codes are
-    balanced over a micro-batch. There is no target network, no predictor and no negative.
-
-    For small batches a queue of earlier embeddings takes part in the assignment (section 3.1).
-    ``tau`` and ``epsilon`` are read at every step, so that a schedule can set them.
+    balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
+    assignment (section 3.1). There is no target network, no predictor and no negative.
 
     Args:
         backbone: Config of the encoder; must have ``out_channels``.
         projector: Config of the projector; ``in_channels`` is the backbone's.
         num_prototypes: K.
-        tau: Temperature of the predictions.
-        epsilon: Weight of the entropy in Sinkhorn-Knopp.
-        frozen_prototype_steps: Optimiser steps at first in which the prototypes get no gradient;
-            the authors freeze them for one epoch.
+        tau: Temperature of the predictions; read at every step, so that a schedule can set it.
+        epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
+        frozen_prototype_steps: Optimiser steps before the prototypes are trained (authors: an epoch).
         queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
-        queue_start_steps: Optimiser steps before the queue begins to be filled; it is used as soon
-            as it is full.
+        queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
         data_preprocessor: Config of the batched augmentation.
 
@@ -97,16 +92,14 @@ class SwAV(SelfSupervisedModel):
         prototypes = len(self.prototypes.weight)
         if num_samples < prototypes:
             raise ValueError(
-                f"{num_samples} training samples cannot fill {prototypes} prototypes: set "
-                "model.num_prototypes to a fraction of the samples"
+                f"{num_samples} training samples are fewer than the {prototypes} prototypes: lower "
+                "model.num_prototypes, to a fraction of the samples"
             )
-        if batch_size + self.queue_size >= prototypes:
-            return []
-        return [
-            f"a batch of {batch_size} and a queue of {self.queue_size} are split evenly between "
-            f"{prototypes} prototypes, less than one sample each: raise model.queue_size or lower "
-            "model.num_prototypes"
-        ]
+        warning = (
+            f"a batch of {batch_size} and a queue of {self.queue_size} have less than one sample for "
+            f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
+        )
+        return [warning] if batch_size + self.queue_size < prototypes else []
 
     def chance_level(self) -> float:
         """log(K): the loss if each view predicts all prototypes alike."""
@@ -116,16 +109,13 @@ class SwAV(SelfSupervisedModel):
         """Swapped prediction (eq. 1), for any number of views.
 
         Returns:
-            ``loss``, ``code_entropy`` (mean over samples, in nats: 0 for one-hot codes, log K for
-            uniform ones) and collapse metrics.
+            ``loss``, ``code_entropy`` (mean, from 0 for one-hot codes to log K) and collapse metrics.
         """
         check_views(len(views), self.target_views)
         h = [self.represent(view) for view in views]
         embeddings = [F.normalize(self.projector(x).float(), dim=1) for x in h]
-
         frozen = self.step < self.frozen_prototype_steps
         scores = [self.prototypes(z, frozen) for z in embeddings]
-
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)

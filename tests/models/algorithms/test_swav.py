@@ -196,7 +196,7 @@ def test_samples_and_prototypes():
     assert model.check_training(40, 12, 2) == []
     (warning,) = model.check_training(40, 11, 2)
     assert "batch of 11 and a queue of 8" in warning and "20 prototypes" in warning
-    with pytest.raises(ValueError, match="19 training samples cannot fill 20 prototypes"):
+    with pytest.raises(ValueError, match="19 training samples are fewer than the 20"):
         model.check_training(19, 12, 2)
     with pytest.raises(ValueError, match="at least two views, got 1"):
         model.check_training(40, 12, 1)
