@@ -34,7 +34,7 @@ class SwAV(SelfSupervisedModel):
         num_prototypes: K.
         tau: Temperature of the predictions; read at every step, so that a schedule can set it.
         epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
-        frozen_prototype_steps: Optimiser steps before the prototypes are trained (authors: an epoch).
+        frozen_prototype_steps: Optimiser steps before prototypes are trained (authors: 1 epoch).
         queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
@@ -71,7 +71,6 @@ class SwAV(SelfSupervisedModel):
         self.queue_start_steps = queue_start_steps
         self.target_views = tuple(target_views)
         self.check_settings()
-        self.step: Tensor
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
         self.queue = None
         if queue_size:  # a row has the embeddings of all assigned views of one sample
@@ -96,7 +95,7 @@ class SwAV(SelfSupervisedModel):
                 "model.num_prototypes, to a fraction of the samples"
             )
         warning = (
-            f"a batch of {batch_size} and a queue of {self.queue_size} have less than one sample for "
+            f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
             f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
         )
         return [warning] if batch_size + self.queue_size < prototypes else []
@@ -109,7 +108,7 @@ class SwAV(SelfSupervisedModel):
         """Swapped prediction (eq. 1), for any number of views.
 
         Returns:
-            ``loss``, ``code_entropy`` (mean, from 0 for one-hot codes to log K) and collapse metrics.
+            ``loss``, ``code_entropy`` (mean, 0 for one-hot codes to log K) and collapse metrics.
         """
         check_views(len(views), self.target_views)
         h = [self.represent(view) for view in views]
