@@ -9,8 +9,8 @@
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
 # Expected: not tuned yet. On 36 clips of 4 actions the loss was still at chance level log(K) after
-#           200 steps and the codes nearly uniform (code_entropy near log(K)). The authors' advice
-#           for that: a smaller epsilon, a later queue, prototypes frozen for longer.
+#           200 steps and the codes nearly uniform (code_entropy near log(K)). To try: a
+#           smaller epsilon and rate, a later queue, prototypes frozen for longer.
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 
