@@ -44,6 +44,7 @@ _NAMES = {
     "simclr": "SimCLR",
     "moco": "MoCo v2",
     "ressl": "ReSSL",
+    "swav": "SwAV",
     "mean_class_accuracy": "mean class accuracy",
     "linear_top1": "linear probe top-1",
     "linear_top5": "linear probe top-5",

@@ -248,6 +248,7 @@ def test_films_count_in_ava_not_key_frames():
         ("byol/byol_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("moco_v3/moco_v3_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("simclr/simclr_r3d18_8xb64-8x224-200e_k200", 8, 224),
+        ("swav/swav_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("downstream/supervised/r3d18_8xb128-8x224-200e_k200", 8, 224),
     ],
 )

@@ -1,12 +1,14 @@
 """Modules that the algorithms share."""
 
 from sce_video.models.modules.pooling import average_pool, represent
+from sce_video.models.modules.prototypes import Prototypes
 from sce_video.models.modules.queue import KeyQueue, queue_warnings
 from sce_video.models.modules.roi_align import roi_align
 from sce_video.models.modules.target_encoder import TargetEncoder, check_momentum
 
 __all__ = [
     "KeyQueue",
+    "Prototypes",
     "TargetEncoder",
     "average_pool",
     "check_momentum",

@@ -31,7 +31,7 @@ from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import MODELS
 
 LARGEST = 64  # a larger integer in a recipe's model (channels, queue) becomes SMALL
-SMALL = 16
+SMALL = 8  # fewer than the videos: prototypes need a sample each
 
 
 class Toy(SelfSupervisedModel):
@@ -95,6 +95,8 @@ def small_model(node: Any) -> None:
     for key, value in node.items():
         if isinstance(value, dict):
             small_model(value)
+        elif key.endswith("_steps"):
+            node[key] = min(value, 2)  # of six: what begins or ends in a training is seen to
         elif type(value) is int and value > LARGEST and key != "depth":
             node[key] = SMALL
     if "depth" in node:

@@ -1,0 +1,150 @@
+"""SwAV, swapped assignments between views (Caron et al. 2020, arXiv 2006.09882)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from mmengine.dist import get_rank, get_world_size
+from torch import Tensor, nn
+
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
+from sce_video.models.modules import KeyQueue, Prototypes
+from sce_video.models.modules.view_pairs import check_target_views, check_views
+from sce_video.registry import MODELS
+
+
+@MODELS.register_module()
+class SwAV(SelfSupervisedModel):
+    """Clustering online: the balanced assignment of a view is predicted from its other views.
+
+    ``z = projector(h)``, l2-normalised, is compared with K prototypes, l2-normalised too. The
+    assigned views get codes by Sinkhorn-Knopp over the samples of all ranks, which every other view
+    predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation codes are
+    balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
+    assignment (section 3.1). There is no target network, no predictor and no negative.
+
+    Args:
+        backbone: Config of the encoder; must have ``out_channels``.
+        projector: Config of the projector; ``in_channels`` is the backbone's.
+        num_prototypes: K.
+        tau: Temperature of the predictions; read at every step, so that a schedule can set it.
+        epsilon: Weight of the entropy in Sinkhorn-Knopp; read at every step.
+        frozen_prototype_steps: Optimiser steps before prototypes are trained (authors: 1 epoch).
+        queue_size: Embeddings of each assigned view that are kept, of all ranks; 0 for no queue.
+        queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
+        target_views: Indices of the views that are assigned.
+        data_preprocessor: Config of the batched augmentation.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps done; the queue.
+
+    Raises:
+        ValueError: a setting out of its range.
+    """
+
+    def __init__(
+        self,
+        backbone: dict[str, Any],
+        projector: dict[str, Any],
+        num_prototypes: int = 1000,
+        tau: float = 0.1,
+        epsilon: float = 0.05,
+        frozen_prototype_steps: int = 0,
+        queue_size: int = 0,
+        queue_start_steps: int = 0,
+        target_views: Sequence[int] = (0, 1),
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+    ) -> None:
+        super().__init__(backbone, data_preprocessor)
+        check_target_views(target_views)
+        self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
+        dim = self.projector.out_channels
+        self.prototypes = Prototypes(dim, num_prototypes)
+        self.tau = tau
+        self.epsilon = epsilon
+        self.frozen_prototype_steps = frozen_prototype_steps
+        self.queue_size = queue_size
+        self.queue_start_steps = queue_start_steps
+        self.target_views = tuple(target_views)
+        self.check_settings()
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.queue = None
+        if queue_size:  # a row has the embeddings of all assigned views of one sample
+            self.queue = KeyQueue(queue_size, len(self.target_views) * dim)
+            self.queue.keys.zero_()  # no embeddings: a full queue can be told from an empty one
+
+    def check_settings(self) -> None:
+        """Raise ValueError for a number out of its range."""
+        check_tau(self.tau)
+        check_sinkhorn(self.epsilon)
+        for name in ("frozen_prototype_steps", "queue_size", "queue_start_steps"):
+            if getattr(self, name) < 0:
+                raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
+
+    def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
+        """Warn of small batches; ValueError for fewer samples than prototypes or too few views."""
+        check_views(num_views, self.target_views)
+        prototypes = len(self.prototypes.weight)
+        if num_samples < prototypes:
+            raise ValueError(
+                f"{num_samples} training samples are fewer than the {prototypes} prototypes: lower "
+                "model.num_prototypes, to a fraction of the samples"
+            )
+        warning = (
+            f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
+            f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
+        )
+        return [warning] if batch_size + self.queue_size < prototypes else []
+
+    def chance_level(self) -> float:
+        """log(K): the loss if each view predicts all prototypes alike."""
+        return math.log(len(self.prototypes.weight))
+
+    def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
+        """Swapped prediction (eq. 1), for any number of views.
+
+        Returns:
+            ``loss``, ``code_entropy`` (mean, 0 for one-hot codes to log K) and collapse metrics.
+        """
+        check_views(len(views), self.target_views)
+        h = [self.represent(view) for view in views]
+        embeddings = [F.normalize(self.projector(x).float(), dim=1) for x in h]
+        frozen = self.step < self.frozen_prototype_steps
+        scores = [self.prototypes(z, frozen) for z in embeddings]
+        codes: list[Tensor | None] = [None] * len(views)
+        for number, view in enumerate(self.target_views):
+            codes[view] = self._codes(scores[view], number)
+        if self.queue is not None and self.step >= self.queue_start_steps:
+            self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
+        assigned = torch.cat([code for code in codes if code is not None])
+        return {
+            "loss": swav_loss(scores, codes, tau=self.tau),
+            "code_entropy": torch.special.entr(assigned).sum(dim=1).mean(),
+            **self.collapse_metrics(h[0]),
+        }
+
+    @torch.no_grad()
+    def _codes(self, scores: Tensor, number: int) -> Tensor:
+        """Codes (N, K) of the scores (N, K) of an assigned view, which is number 0, 1 ..."""
+        rows = [scores]
+        if self.queue is not None and self.queue.keys[-1].any():  # the last slot: it is full
+            # All ranks hold the same queue, each enters its share of the samples.
+            samples = self.queue.keys[get_rank() :: get_world_size()]
+            rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
+        return sinkhorn(torch.cat(rows), epsilon=self.epsilon)[: len(scores)]
+
+    def after_optimizer_step(self) -> None:
+        """Normalise the prototypes, enqueue the embeddings of this step, count it."""
+        self.prototypes.normalise()
+        if self.queue is not None:
+            self.queue.commit()
+        self.step += 1
+
+    def discard_step(self) -> None:
+        """Drop the staged embeddings of a step that the optimiser skipped."""
+        if self.queue is not None:
+            self.queue.discard_staged()

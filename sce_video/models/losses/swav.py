@@ -1,0 +1,117 @@
+"""The loss of SwAV (Caron et al. 2020): swapped prediction of balanced cluster assignments.
+
+Scores ``s`` (B, K) are the similarities of embeddings and prototypes. The codes of a view are its
+assignments to the prototypes under the constraint that the batch is split evenly between them; the
+loss predicts the codes of one view from the scores of the others::
+
+    codes = argmax over {Q >= 0: rows sum to 1, columns to B/K} of <Q, s> + epsilon * H(Q)  (eq. 3)
+    loss  = - mean over assigned views i, other views v, samples of
+              sum_c codes_ic log softmax_c(s_v / tau)                                    (eq. 1, 2)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from mmengine.dist import all_reduce
+from torch import Tensor
+
+
+@torch.no_grad()
+def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
+    """Codes (B, K) of a batch: soft assignments that use all prototypes alike, without gradient.
+
+    The Sinkhorn-Knopp iterations of facebookresearch/swav, ``main_swav.py: distributed_sinkhorn``:
+    ``exp(scores / epsilon)`` is divided by the sum of each prototype over the samples of **all
+    ranks**, then by the sum of each sample over the prototypes, ``iterations`` times. The factors
+    there (the total, 1/K, 1/B, B) cancel, since each iteration ends with the samples' sums. All of
+    it is in logarithms, where no finite scores overflow and no sum is 0.
+
+    Args:
+        scores: Similarities (B, K) of the samples of this rank; B may differ between ranks.
+        epsilon: Weight of the entropy: smaller gives codes nearer to one-hot.
+        iterations: At least 1; all ranks must give the same number.
+
+    Returns:
+        Codes of this rank's samples in at least fp32; every row sums to 1.
+
+    Raises:
+        ValueError: scores not (B, K) or empty, epsilon not above 0, or iterations below 1.
+    """
+    if scores.ndim != 2 or 0 in scores.shape:
+        raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
+    check_sinkhorn(epsilon, iterations)
+    scores = _full(scores)
+    greatest = scores.max()
+    all_reduce(greatest, op="max")
+    log_codes = (scores - greatest) / epsilon
+    for _ in range(iterations):
+        log_codes = log_codes - _log_sum_over_ranks(log_codes)
+        log_codes = log_codes - log_codes.logsumexp(dim=1, keepdim=True)
+    return log_codes.exp()
+
+
+def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: float) -> Tensor:
+    """Cross-entropy of each assigned view's codes and the other views' predictions, a scalar.
+
+    Args:
+        scores: V similarities (B, K) of embeddings and prototypes, both l2-normalised.
+        codes: V entries: codes (B, K) of the assigned views, :func:`sinkhorn` of their scores, and
+            None for views that only predict. No gradient flows into them.
+        tau: Temperature of the predictions, ``softmax(scores / tau)``.
+
+    Raises:
+        ValueError: fewer than two views, another number of codes, no codes at all, shapes that do
+            not match, or tau not above 0.
+    """
+    if len(scores) < 2 or len(codes) != len(scores):
+        raise ValueError(
+            "scores and codes need an entry for each of two or more views, "
+            f"got {len(scores)} and {len(codes)}"
+        )
+    if all(code is None for code in codes):
+        raise ValueError("codes are all None: at least one view must be assigned")
+    shapes = [tuple(x.shape) for x in [*scores, *codes] if x is not None]
+    if len(set(shapes)) > 1 or len(shapes[0]) != 2 or 0 in shapes[0]:
+        raise ValueError(f"scores and codes must be (B, K) of the same shape, got {shapes}")
+    check_tau(tau)
+    # fp32 under autocast too: no product of matrices follows, so full precision costs little.
+    with torch.autocast(scores[0].device.type, enabled=False):
+        log_p = [torch.log_softmax(_full(score) / tau, dim=1) for score in scores]
+        costs = [
+            -(_full(code.detach()) * log_p[view]).sum(dim=1).mean()
+            for assigned, code in enumerate(codes)
+            if code is not None
+            for view in range(len(scores))
+            if view != assigned
+        ]
+        return torch.stack(costs).mean()
+
+
+def check_tau(tau: float) -> None:
+    """Raise ValueError for a temperature not above 0."""
+    if not tau > 0:
+        raise ValueError(f"temperatures must be above 0, got tau={tau}")
+
+
+def check_sinkhorn(epsilon: float, iterations: int = 3) -> None:
+    """Raise ValueError for an epsilon not above 0 or iterations below 1."""
+    if not epsilon > 0:
+        raise ValueError(f"epsilon must be above 0, got {epsilon}")
+    if iterations < 1:
+        raise ValueError(f"iterations must be at least 1, got {iterations}")
+
+
+def _log_sum_over_ranks(x: Tensor) -> Tensor:
+    """log-sum-exp (1, K) of the rows of x (B, K) of all ranks."""
+    greatest = x.max(dim=0, keepdim=True).values
+    all_reduce(greatest, op="max")
+    total = (x - greatest).exp().sum(dim=0, keepdim=True)
+    all_reduce(total, op="sum")
+    return greatest + total.log()
+
+
+def _full(x: Tensor) -> Tensor:
+    """At least fp32."""
+    return x if x.dtype == torch.float64 else x.float()

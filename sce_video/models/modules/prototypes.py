@@ -1,0 +1,48 @@
+"""Prototypes: trained unit vectors that embeddings are assigned to (SwAV)."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class Prototypes(nn.Module):
+    """K trained vectors of size D, l2-normalised.
+
+    :meth:`normalise` belongs after each optimiser step: then they are unit vectors in every forward
+    pass, and their gradient is that of facebookresearch/swav, not projected on the sphere.
+
+    Args:
+        dim: D.
+        count: K, at least 2.
+
+    Raises:
+        ValueError: ``count`` is below 2.
+    """
+
+    def __init__(self, dim: int, count: int) -> None:
+        super().__init__()
+        if count < 2:
+            raise ValueError(f"num_prototypes must be at least 2, got {count}")
+        self.weight = nn.Parameter(torch.randn(count, dim))
+        self.normalise()
+
+    def forward(self, embeddings: Tensor, frozen: Tensor | bool = False) -> Tensor:
+        """Similarities (N, K) of embeddings (N, D), in fp32 under autocast too.
+
+        Args:
+            embeddings: (N, D), l2-normalised.
+            frozen: Whether the prototypes get a gradient of zeros; a tensor () on the device of the
+                weights is not read by the host.
+        """
+        frozen = torch.as_tensor(frozen, device=self.weight.device)
+        # DistributedDataParallel expects a gradient of every parameter: zeros, not none.
+        weight = torch.where(frozen, self.weight.detach(), self.weight)
+        with torch.autocast(weight.device.type, enabled=False):
+            return embeddings.float() @ weight.float().T
+
+    @torch.no_grad()
+    def normalise(self) -> None:
+        """Make the prototypes unit vectors again."""
+        self.weight.copy_(F.normalize(self.weight, dim=1))

@@ -1,0 +1,157 @@
+"""Sinkhorn codes and the SwAV loss against loops in numpy and golden values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from sce_video.models.losses import sinkhorn, swav_loss
+
+
+def loop_sinkhorn(scores, epsilon, iterations):
+    """``distributed_sinkhorn`` of facebookresearch/swav, one number at a time, in float64."""
+    samples, prototypes = scores.shape
+    q = [[math.exp(scores[b, k] / epsilon) for b in range(samples)] for k in range(prototypes)]
+    total = sum(map(sum, q))
+    q = [[x / total for x in row] for row in q]
+    for _ in range(iterations):
+        q = [[x / sum(row) / prototypes for x in row] for row in q]
+        sums = [sum(q[k][b] for k in range(prototypes)) for b in range(samples)]
+        q = [[row[b] / sums[b] / samples for b in range(samples)] for row in q]
+    return np.array(q).T * samples
+
+
+def loop_swav(scores, codes, tau):
+    """Eq. 1 and 2: mean over assigned views of the mean over the other views."""
+    total = 0.0
+    assigned = [i for i, code in enumerate(codes) if code is not None]
+    for i in assigned:
+        others = [v for v in range(len(scores)) if v != i]
+        for v in others:
+            for b in range(len(scores[v])):
+                p = [math.exp(s / tau) for s in scores[v][b]]
+                terms = [c * math.log(x / sum(p)) for c, x in zip(codes[i][b], p, strict=True)]
+                total -= sum(terms) / len(scores[v]) / len(others) / len(assigned)
+    return total
+
+
+def cosines(seed, *shape):
+    return np.random.default_rng(seed).uniform(-1, 1, shape)
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.5])
+@pytest.mark.parametrize("iterations", [1, 3, 10])
+@pytest.mark.parametrize("shape", [(6, 4), (3, 7), (1, 3), (4, 1)])
+def test_sinkhorn_equals_the_loop(shape, iterations, epsilon):
+    scores = cosines(0, *shape)
+    expected = loop_sinkhorn(scores, epsilon, iterations)
+    codes = sinkhorn(torch.from_numpy(scores), epsilon=epsilon, iterations=iterations)
+    np.testing.assert_allclose(codes.numpy(), expected, atol=1e-10)
+    single = sinkhorn(torch.from_numpy(scores).float(), epsilon=epsilon, iterations=iterations)
+    assert single.dtype == torch.float32
+    np.testing.assert_allclose(single.numpy(), expected, atol=1e-4)
+
+
+def test_many_iterations_split_the_samples_evenly():
+    codes = sinkhorn(torch.from_numpy(cosines(1, 12, 5)), iterations=2000)
+    torch.testing.assert_close(codes.sum(dim=1), torch.ones(12).double())
+    torch.testing.assert_close(codes.sum(dim=0), torch.full((5,), 12 / 5).double())
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("size", [1.0, 20 / 0.05, 60000.0])
+def test_codes_are_finite_for_scores_of_any_size(size, dtype):
+    scores = torch.from_numpy(cosines(2, 16, 9)).mul(size).to(dtype)
+    scores[0] = -size  # exp of this row, and of this prototype, is 0 beside the others
+    scores[:, 1] = -size
+    scores[3, 2] = size
+    codes = sinkhorn(scores)
+    assert codes.dtype == torch.float32 and codes.isfinite().all()
+    torch.testing.assert_close(codes.sum(dim=1), torch.ones(16))
+    loss = swav_loss([scores, scores], [codes, None], tau=0.1)
+    assert loss.dtype == torch.float32 and loss.isfinite()
+
+
+def golden_scores(rows, columns, phase):
+    grid = np.arange(rows)[:, None] * 1.7 + np.arange(columns)[None] * 0.9 + phase
+    return torch.from_numpy(np.cos(grid) * np.sin(grid * grid))
+
+
+# Computed once with the loops above; fixed here to detect a change of both the code and the loops.
+GOLDEN_CODES = [
+    [0.1137179909, 0.6976865508, 0.1885954583],
+    [0.1908660016, 0.2310841179, 0.5780498804],
+    [0.4175200271, 0.2694260862, 0.3130538867],
+    [0.6167470747, 0.1280196975, 0.2552332278],
+]
+GOLDEN_LOSSES = {
+    (2, 0.1): 3.9710679854,
+    (4, 0.1): 5.0025351337,
+    (3, 0.5): 1.8517101455,
+}
+
+
+def test_golden_codes():
+    codes = sinkhorn(golden_scores(4, 3, 0.0), epsilon=0.5)
+    np.testing.assert_allclose(codes.numpy(), GOLDEN_CODES, atol=1e-8)
+
+
+@pytest.mark.parametrize(("views", "tau"), list(GOLDEN_LOSSES))
+def test_golden_losses(views, tau):
+    scores = [golden_scores(4, 6, phase) for phase in range(views)]
+    codes = [sinkhorn(s) if i < 2 else None for i, s in enumerate(scores)]
+    assert swav_loss(scores, codes, tau=tau).item() == pytest.approx(
+        GOLDEN_LOSSES[views, tau], abs=1e-8
+    )
+
+
+@pytest.mark.parametrize(
+    ("views", "assigned"), [(2, (0, 1)), (4, (0, 1)), (3, (2,)), (3, (2, 0, 1))]
+)
+def test_loss_equals_the_loop(views, assigned):
+    scores = cosines(3, views, 5, 4)
+    codes = [loop_sinkhorn(s, 0.05, 3) if i in assigned else None for i, s in enumerate(scores)]
+    tensors = [None if code is None else torch.from_numpy(code) for code in codes]
+    loss = swav_loss(list(torch.from_numpy(scores)), tensors, tau=0.1)
+    assert loss.item() == pytest.approx(loop_swav(scores, codes, 0.1), abs=1e-10)
+
+
+def test_gradient_is_correct_and_reaches_the_scores_only():
+    scores = [torch.from_numpy(s).requires_grad_() for s in cosines(4, 3, 4, 3)]
+    codes = [sinkhorn(scores[0]).requires_grad_(), sinkhorn(scores[1]), None]
+    assert torch.autograd.gradcheck(lambda *s: swav_loss(s, codes, tau=0.3), scores)
+    swav_loss(scores, codes, tau=0.3).backward()
+    assert codes[0].grad is None and not codes[1].requires_grad
+
+
+def test_fp32_under_mixed_precision():
+    scores = [torch.from_numpy(s).float() for s in cosines(5, 2, 8, 6)]
+    plain = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        mixed = swav_loss(scores, [sinkhorn(s) for s in scores], tau=0.1)
+    assert mixed.dtype == torch.float32 and mixed.item() == plain.item()
+
+
+def test_bad_values_are_named():
+    scores = torch.rand(4, 3)
+    with pytest.raises(ValueError, match=r"\(B, K\).*\(4,\)"):
+        sinkhorn(scores[:, 0])
+    with pytest.raises(ValueError, match=r"\(0, 3\)"):
+        sinkhorn(scores[:0])
+    with pytest.raises(ValueError, match="epsilon.*0"):
+        sinkhorn(scores, epsilon=0)
+    with pytest.raises(ValueError, match="iterations.*0"):
+        sinkhorn(scores, iterations=0)
+    with pytest.raises(ValueError, match="got 1 and 1"):
+        swav_loss([scores], [scores], tau=0.1)
+    with pytest.raises(ValueError, match="got 2 and 1"):
+        swav_loss([scores, scores], [scores], tau=0.1)
+    with pytest.raises(ValueError, match="all None"):
+        swav_loss([scores, scores], [None, None], tau=0.1)
+    with pytest.raises(ValueError, match=r"same shape.*\(3, 3\)"):
+        swav_loss([scores, scores], [scores[:3], None], tau=0.1)
+    with pytest.raises(ValueError, match="tau=0"):
+        swav_loss([scores, scores], [scores, None], tau=0)
