@@ -7,8 +7,9 @@ new file here, or one of the user's own named in ``custom_imports``.
 
 from sce_video.models.backbones.resnet2d import ResNet2d
 from sce_video.models.backbones.resnet3d_slow_path import ResNet3dSlowPath
+from sce_video.models.backbones.vision_transformer3d import VisionTransformer3d
 from sce_video.utils.imports import import_submodules
 
-__all__ = ["ResNet2d", "ResNet3dSlowPath"]
+__all__ = ["ResNet2d", "ResNet3dSlowPath", "VisionTransformer3d"]
 
 import_submodules(__name__, __path__)
