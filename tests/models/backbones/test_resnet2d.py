@@ -245,9 +245,16 @@ def test_images_without_a_time_axis_are_refused():
 # -- the contract of all backbones ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["ResNet2d", "ResNet3dSlowPath"])
-def test_every_backbone_fulfils_the_contract(name):
-    backbone = MODELS.build(dict(type=name, depth=18, base_channels=4)).eval()
+BACKBONES = [
+    dict(type="ResNet2d", depth=18, base_channels=4),
+    dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
+    dict(type="VisionTransformer3d", depth=2, embed_dims=8, num_heads=2),
+]
+
+
+@pytest.mark.parametrize("config", BACKBONES, ids=lambda config: config["type"])
+def test_every_backbone_fulfils_the_contract(config):
+    backbone = MODELS.build(config).eval()
     for frames in (1, 3):  # an image is a clip of one frame
         view = torch.rand(2, 3, frames, 64, 64)
         with torch.no_grad():
