@@ -28,8 +28,8 @@ class ScheduleHook(Hook):
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
             and is scaled alike. None keeps the rate constant.
-        model: Schedules by attribute of the model, any number of it: ``dict(tau=0.1, momentum=
-            dict(name="cosine", start=0.99, end=1.0))``; see :mod:`sce_video.engine.schedules`.
+        model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
+            name="cosine", start=0.99, end=1.0))``; see :mod:`sce_video.engine.schedules`.
         base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
             scaling.
 

@@ -38,7 +38,8 @@ class NoNormDecayConstructor:
         if set(paramwise_cfg or {}) - {"no_decay"} or not listed:
             raise ValueError(
                 'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...]) only, got '
-                f"{paramwise_cfg}: optim_wrapper.constructor=DefaultOptimWrapperConstructor has more"
+                f"{paramwise_cfg}: optim_wrapper.constructor=DefaultOptimWrapperConstructor takes "
+                "other settings"
             )
         self.optim_wrapper_cfg = optim_wrapper_cfg
         self.no_decay = frozenset(names)

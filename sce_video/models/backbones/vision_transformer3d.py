@@ -229,25 +229,30 @@ class VisionTransformer3d(BaseModule):
 
     def position_embedding(self, grid: Sequence[int]) -> Tensor:
         """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""
-        grid = tuple(grid)
-        if self.position == "learned":
-            time, space = self.position_time, self.position_space
-            if grid[:1] != self.grid_size[:1]:
-                time = F.interpolate(time, grid[0], mode="linear")
-            if grid[1:] != self.grid_size[1:]:
-                space = F.interpolate(space, grid[1:], mode="bicubic")
-        else:
-            C, device = self.out_channels, self.patch_embed.proj.weight.device
-            t, h, w = (
-                sine_cosine(scaled_positions(n, own, device), dims)
-                for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
-            )
-            time = t.T[None]
-            rows, columns = h.T[None, :, :, None], w.T[None, :, None, :]
-            space = torch.cat(
-                [rows.expand(-1, -1, -1, grid[2]), columns.expand(-1, -1, grid[1], -1)], dim=1
-            )
+        learned = self.position == "learned"
+        time, space = (self._learned if learned else self._sines_and_cosines)(tuple(grid))
         return time[..., None, None] + space[:, :, None]
+
+    def _learned(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Positions in time (1, C, T') and space (1, C, H', W')."""
+        time: Tensor = self.position_time
+        space: Tensor = self.position_space
+        if grid[:1] != self.grid_size[:1]:
+            time = F.interpolate(time, grid[0], mode="linear")
+        if grid[1:] != self.grid_size[1:]:
+            space = F.interpolate(space, grid[1:], mode="bicubic")
+        return time, space
+
+    def _sines_and_cosines(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """The same; half of the channels in space are for the row, half for the column."""
+        C, device = self.out_channels, self.patch_embed.proj.weight.device
+        time, rows, columns = (
+            sine_cosine(scaled_positions(n, own, device), dims).T[None]
+            for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
+        )
+        rows = rows[..., None].expand(-1, -1, -1, grid[2])
+        columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
+        return time, torch.cat([rows, columns], dim=1)
 
     def pool(self, features: Tensor) -> Tensor:
         """Representation (N, C): the mean of all tokens."""
@@ -257,8 +262,8 @@ class VisionTransformer3d(BaseModule):
 def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:
     """Centres of ``count`` tubelets (count,) in units of a grid of ``own`` on the same extent::
 
-        own = 4      |   0   |   1   |   2   |   3   |
-        count = 2    |      0.5      |      2.5      |
+    own = 4      |   0   |   1   |   2   |   3   |
+    count = 2    |      0.5      |      2.5      |
     """
     return (torch.arange(count, device=device, dtype=torch.float32) + 0.5) * own / count - 0.5
 

@@ -65,9 +65,7 @@ def test_forward_equals_torchs_encoder_layers(position):
         expected = blocks(torch.stack(tokens, dim=1))
         features = model(view)
     assert features.shape == (2, 16, 2, 4, 4) and expected.std() > 0.1
-    torch.testing.assert_close(
-        features.flatten(2).transpose(1, 2), expected, rtol=1e-5, atol=1e-5
-    )
+    torch.testing.assert_close(features.flatten(2).transpose(1, 2), expected, rtol=1e-5, atol=1e-5)
     torch.testing.assert_close(model.pool(features), expected.mean(dim=1), rtol=1e-5, atol=1e-5)
 
 
