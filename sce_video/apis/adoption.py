@@ -31,7 +31,17 @@ from sce_video.engine.config_steps import child, named_path, numbered_path
 from sce_video.registry import MODELS
 
 #: Numbers that shape weights, and their largest values. Those of a backbone:
-_BACKBONE = {"depth": 1000, "base_channels": 1024, "channels": 1024, "in_channels": 2**14}
+_BACKBONE = {
+    "depth": 1000,
+    "base_channels": 1024,
+    "channels": 1024,
+    "in_channels": 2**14,
+    "embed_dims": 2**14,
+    "num_heads": 256,
+    "patch_size": 32,
+    "tubelet_size": 32,
+    "grid_size": 64,
+}
 #: Those of a whole model.
 _NETWORK = {
     **_BACKBONE,
@@ -44,15 +54,22 @@ _NETWORK = {
     "last_stage_dilation": 8,
 }
 #: Numbers that are no size of a weight; any other has to be one in the checkpoint.
-_NOT_WIDTHS = ("depth", "num_layers", "last_stage_stride", "last_stage_dilation")
+_NOT_WIDTHS = (
+    *("depth", "num_layers", "last_stage_stride", "last_stage_dilation"),
+    *("num_heads", "grid_size"),
+)
+#: Settings that name a variant of a network.
+_VARIANTS = ("stem", "position")
 _SWITCHES = (
     *("norm_output", "norm_hidden", "affine_hidden", "affine_output", "bias", "bias_output"),
     "gating",
 )
-_BACKBONE_NAMES = (*_BACKBONE, "stem", "gating")
-_NETWORK_NAMES = (*_NETWORK, *_SWITCHES, "stem")
+_BACKBONE_NAMES = (*_BACKBONE, *_VARIANTS, "gating")
+_NETWORK_NAMES = (*_NETWORK, *_SWITCHES, *_VARIANTS)
 _CLIP = {"num_frames": 4096, "frame_interval": 4096, "clip_duration": 86400}
 _VIEW = {**_CLIP, "size": 8192, "crop_size": 8192, "short_side": 8192}
+#: Settings that may be a sequence, and its largest length.
+_SEQUENCES = {**dict.fromkeys(_VIEW, 2), "grid_size": 3}
 _HEAD = ("model", "cls_head", "in_channels")
 #: Parts of a config with the pipelines that a training uses.
 _OF_TRAINING = ("train_dataloader", "val_dataloader", "default_hooks")
@@ -282,15 +299,17 @@ def _is_sound(name: str, value: Any, widths: set[int]) -> bool:
         value: Plain data.
         widths: Sizes of the checkpoint's weights: a file cannot ask for layers that it lacks.
     """
-    if name == "stem":
+    if name in _VARIANTS:
         return isinstance(value, str) and value.isidentifier() and len(value) <= 32
     if name in _SWITCHES:
         return value is None or type(value) is bool
     largest = {**_NETWORK, **_VIEW}[name]
     if name == "clip_duration":
         return type(value) in (int, float) and 0 < value <= largest
-    numbers = value if isinstance(value, list | tuple) and name in _VIEW else (value,)
-    if not (1 <= len(numbers) <= 2 and all(type(n) is int and 1 <= n <= largest for n in numbers)):
+    numbers = value if isinstance(value, list | tuple) and name in _SEQUENCES else (value,)
+    if not 1 <= len(numbers) <= _SEQUENCES.get(name, 1):
+        return False
+    if not all(type(n) is int and 1 <= n <= largest for n in numbers):
         return False
     return name in _VIEW or name in _NOT_WIDTHS or value in widths
 

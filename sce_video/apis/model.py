@@ -224,13 +224,16 @@ def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: s
 
 
 def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
-    """D, measured with a small clip of zeros."""
-    clip = torch.zeros(1, 3, settings.num_frames, 32, 32, device=device)
-    try:
-        with torch.no_grad():
-            return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
-    except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
-        raise ValueError(
-            f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
-            f"features (N, C, T', H', W'): {error}"
-        ) from error
+    """D, measured with a clip of zeros: a small one, or for other patch sizes one of the crop."""
+    message = ""
+    for size in (32, settings.crop_size):
+        clip = torch.zeros(1, 3, settings.num_frames, size, size, device=device)
+        try:
+            with torch.no_grad():
+                return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            message = str(error)
+    raise ValueError(
+        f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
+        f"features (N, C, T', H', W'): {message}"
+    )

@@ -8,9 +8,11 @@ from __future__ import annotations
 import inspect
 import math
 from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
-Schedule = Callable[[int, int], float]
+Schedule = partial[float]
 
 
 def constant(step: int, total: int, *, value: float) -> float:
@@ -67,6 +69,13 @@ def multistep(
     return start * factor ** sum(step >= milestone for milestone in milestones)
 
 
+def steps(
+    step: int, total: int, *, values: tuple[float, ...], milestones: tuple[int, ...]
+) -> float:
+    """``values[i]`` from milestone i - 1 on: the first value at step 0, the last until the end."""
+    return values[sum(step >= milestone for milestone in milestones)]
+
+
 def _share(step: int, total: int) -> float:
     return min(1.0, step / total) if total > 0 else 1.0
 
@@ -77,6 +86,7 @@ SCHEDULES: dict[str, Callable[..., float]] = {
     "cosine": cosine,
     "warmup_cosine": warmup_cosine,
     "multistep": multistep,
+    "steps": steps,
 }
 
 
@@ -84,13 +94,17 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
     """A schedule from a number (constant) or ``dict(name="cosine", start=0.99, end=1.0)``.
 
     Durations may be given in epochs: ``warmup_epochs`` for ``warmup_steps`` and
-    ``milestone_epochs`` for ``milestones``.
+    ``milestone_epochs`` for ``milestones``. The result is a ``functools.partial`` of one of
+    :data:`SCHEDULES`.
 
     Raises:
-        ValueError: an unknown name, or arguments that the schedule does not take or lacks.
+        ValueError: no number or dict, an unknown name, arguments that the schedule does not take
+            or lacks, or whose values are no numbers or in no order.
     """
-    if isinstance(spec, int | float):
-        return lambda step, total: float(spec)
+    if isinstance(spec, int | float) and not isinstance(spec, bool):
+        return partial(constant, value=float(spec))
+    if not isinstance(spec, Mapping):
+        raise ValueError(f"a schedule is a number or a dict with a name, got {spec!r}")
     arguments = dict(spec)
     name = arguments.pop("name", None)
     if name not in SCHEDULES:
@@ -113,4 +127,23 @@ def build_schedule(spec: float | Mapping[str, Any], steps_per_epoch: int) -> Sch
             f"schedule {name!r} in {dict(spec)}: unknown arguments {sorted(unknown)}, "
             f"missing {sorted(missing)}; it takes {sorted(allowed)}"
         )
-    return lambda step, total: function(step, total, **arguments)
+    _check_arguments(spec, arguments)
+    return partial(function, **arguments)
+
+
+def _check_arguments(spec: Mapping[str, Any], arguments: Mapping[str, Any]) -> None:
+    """Raise ValueError for what is no finite number, and for milestones that do not fit."""
+    for key, value in arguments.items():
+        is_list = isinstance(value, list | tuple) and key in ("values", "milestones")
+        for number in value if is_list else [value]:
+            real = isinstance(number, int | float) and not isinstance(number, bool)
+            if not real or not math.isfinite(number):
+                raise ValueError(f"{key} must be made of finite numbers in {dict(spec)}")
+    milestones = arguments.get("milestones", ())
+    if any(a >= b for a, b in pairwise((0, *milestones))):
+        raise ValueError(f"milestones must increase and lie after step 0 in {dict(spec)}")
+    if "values" in arguments and len(arguments["values"]) != len(milestones) + 1:
+        raise ValueError(
+            f"{len(arguments['values'])} values need {len(arguments['values']) - 1} milestones, "
+            f"got {len(milestones)} in {dict(spec)}"
+        )

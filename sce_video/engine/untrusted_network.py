@@ -25,7 +25,9 @@ from sce_video.registry import MODELS
 #: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES: dict[str, frozenset[str]] = {
-    "sce_video": frozenset({"R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D"}),
+    "sce_video": frozenset(
+        {"R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D", "VisionTransformer3d"}
+    ),
     "mmaction": frozenset(
         {
             "C2D", "C3D", "MobileNetV2", "MobileNetV2TSM", "MViT", "ResNet", "ResNet2Plus1d",

@@ -1,7 +1,13 @@
 """Algorithms, networks, losses, augmentation and data preprocessors."""
 
 from sce_video.models.algorithms import SCE, ActionDetector, Encoder
-from sce_video.models.backbones import S3D, R2Plus1d, ResNet2d, ResNet3dSlowPath
+from sce_video.models.backbones import (
+    S3D,
+    R2Plus1d,
+    ResNet2d,
+    ResNet3dSlowPath,
+    VisionTransformer3d,
+)
 from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
 from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
@@ -21,4 +27,5 @@ __all__ = [
     "ResNet3dSlowPath",
     "RoIActionHead",
     "VideoDataPreprocessor",
+    "VisionTransformer3d",
 ]

@@ -218,3 +218,37 @@ def test_a_text_of_a_stranger_gives_checked_values_only(tmp_path, old, new):
 def test_files_without_a_config_give_nothing(tmp_path, content):
     torch.save({"state_dict": {}, **content}, tmp_path / "bare.pth")
     assert "adopted" not in adopted_config(FOLDER, [], tmp_path / "bare.pth", "test")
+
+
+VIT = REPO / "configs/sce/sce_vit_folder_small.py"
+TRANSFORMER = dict(
+    depth=3, embed_dims=64, num_heads=16, patch_size=4, tubelet_size=4, grid_size=[1, 16, 16]
+)
+
+
+@pytest.mark.parametrize("use", ["test", "resume"])
+def test_a_transformer_is_that_of_the_checkpoint(tmp_path, use):
+    options = [f"model.backbone.{key}={value}" for key, value in TRANSFORMER.items()]
+    trained = load_config(VIT, [*options, "model.backbone.position=learned"])
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), use)
+    assert dict(cfg.model.backbone) == dict(trained.model.backbone)
+    assert cfg.model.backbone.num_heads == 16 and cfg.model.backbone.position == "learned"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("embed_dims", 8192),  # no weight of this size
+        ("patch_size", 33),
+        ("num_heads", [4, 4]),
+        ("num_heads", 257),
+        ("grid_size", [1, 65, 1]),
+        ("grid_size", [1, 1, 1, 1]),
+        ("position", "__import__('os')"),
+    ],
+)
+def test_a_transformer_of_a_stranger_gives_checked_values_only(tmp_path, key, value):
+    trained = load_config(VIT)
+    trained.model.backbone[key] = value
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "test")
+    assert dict(cfg.model.backbone) == dict(load_config(VIT).model.backbone)

@@ -3,6 +3,7 @@
 import hashlib
 import json
 
+import numpy as np
 import pytest
 import torch
 from helpers.tiny_encoder import (
@@ -16,10 +17,12 @@ from helpers.tiny_encoder import (
     tiny_backbone,
 )
 
-from sce_video.apis import load_model
+from sce_video.apis import embed, load_model
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.config import load_config
 from sce_video.engine.untrusted_network import checked_backbone
+from sce_video.models import VisionTransformer3d
+from sce_video.models.modules import represent
 
 BACKBONE = {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4}
 
@@ -69,6 +72,24 @@ def test_settings_of_every_recipe(repo):
         assert (settings.num_frames, settings.crop_size) == (num_frames, size), recipe
         assert settings.short_side == size
         assert (settings.mean, settings.std) == (0.45, 0.225)
+
+
+@pytest.mark.parametrize("position", ["sincos", "learned"])
+@pytest.mark.parametrize("crop, patch", [(32, 8), (36, 12)])
+def test_a_vision_transformer(tmp_path, position, crop, patch):
+    options = dict(depth=2, embed_dims=8, num_heads=2, patch_size=patch, grid_size=(2, 2, 2))
+    text = CONFIG.replace(
+        "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
+        f"type='VisionTransformer3d', position={position!r}, "
+        + ", ".join(f"{key}={value}" for key, value in options.items()),
+    ).replace("crop_size=32", f"crop_size={crop}")
+    backbone = VisionTransformer3d(**options, position=position).eval()
+    model = load_model(save_tiny(tmp_path / "vit.pth", backbone, text), device="cpu")
+    frames = np.random.default_rng(0).integers(0, 255, (8, 48, 64, 3), dtype=np.uint8)
+    h = embed(model, [frames])
+    assert model.feature_size == 8 and np.asarray(h).shape == (1, 8)
+    clip = torch.rand(1, 3, 4, crop, crop)
+    assert torch.equal(model.encoder.represent(clip), represent(backbone, clip))
 
 
 def test_a_config_file_instead(tmp_path):

@@ -105,8 +105,11 @@ def test_constructor_leaves_out_frozen_weights_and_refuses_paramwise_settings():
     optimizer = NoNormDecayConstructor(settings)(model).optimizer
     assert [len(g["params"]) for g in optimizer.param_groups] == [3, 4]
     assert [g["weight_decay"] for g in optimizer.param_groups] == [0.1, 0.0]
-    with pytest.raises(ValueError, match="no paramwise_cfg.*bias_lr_mult"):
-        NoNormDecayConstructor(settings, {"bias_lr_mult": 2})
+    optimizer = NoNormDecayConstructor(settings, {"no_decay": ["bias"]})(model).optimizer
+    assert [len(g["params"]) for g in optimizer.param_groups] == [2, 5]
+    for wrong in ({"bias_lr_mult": 2}, {"no_decay": "bias"}):
+        with pytest.raises(ValueError, match=r"paramwise_cfg=dict\(no_decay.*(lr_mult|'bias'})"):
+            NoNormDecayConstructor(settings, wrong)
 
 
 def expected_rates(facts, per_epoch: int) -> np.ndarray:

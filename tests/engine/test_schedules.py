@@ -48,9 +48,39 @@ def test_warmup_longer_than_training_only_warms_up():
     assert warmup_cosine(9, 10, peak=1.0, warmup_steps=100) == pytest.approx(0.1)
 
 
+def test_steps_with_values_against_a_loop():
+    """milestone_epochs (2, 5) of 3 steps an epoch: epochs 0-1, 2-4 and 5 on."""
+    spec = dict(name="steps", values=(0.0, 0.5, 0.2), milestone_epochs=(2, 5))
+    f = build_schedule(spec, steps_per_epoch=3)
+    expected = []
+    for epoch in range(7):
+        expected += [0.0 if epoch < 2 else 0.5 if epoch < 5 else 0.2] * 3
+    assert [f(step, 21) for step in range(21)] == expected
+    direct = build_schedule(dict(name="steps", values=[1, 2], milestones=[4]), 3)
+    assert [direct(step, 9) for step in (0, 3, 4, 8)] == [1, 1, 2, 2]
+
+
+def test_lines_and_cosines_against_a_loop():
+    line = build_schedule(dict(name="linear", start=0.2, end=0.8), 5)
+    half = build_schedule(dict(name="cosine", start=0.2, end=0.8), 5)
+    value = 0.2
+    for step in range(50):
+        assert line(step, 50) == pytest.approx(value)
+        assert half(step, 50) == pytest.approx(0.5 - 0.3 * math.cos(math.pi * step / 50))
+        value += 0.6 / 50
+
+
 @pytest.mark.parametrize(
     ("spec", "match"),
     [
+        ("cosine", "a number or a dict with a name, got 'cosine'"),
+        (True, "got True"),
+        (dict(name="cosine", start="0", end=1), "start must be made of finite numbers"),
+        (dict(name="linear", start=0, end=math.inf), "end must be made of finite numbers"),
+        (dict(name="steps", values=(1, None), milestones=(3,)), "values must be made of finite"),
+        (dict(name="steps", values=(1, 2), milestones=(3, 4)), "2 values need 1 milestones, got 2"),
+        (dict(name="steps", values=(1, 2, 3), milestones=(4, 4)), "milestones must increase"),
+        (dict(name="steps", values=(1, 2), milestone_epochs=(0,)), "lie after step 0"),
         (dict(name="cosin", start=0, end=1), "cosin"),
         (dict(start=0, end=1), "None"),
         (dict(name="cosine", start=0), r"missing \['end'\]"),

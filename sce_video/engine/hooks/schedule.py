@@ -28,8 +28,8 @@ class ScheduleHook(Hook):
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
             rate: e.g. ``dict(name="warmup_cosine", warmup_epochs=35)``. Its ``end`` is a rate too
             and is scaled alike. None keeps the rate constant.
-        model: Schedules by attribute of the model, e.g. ``dict(momentum=dict(name="cosine",
-            start=0.99, end=1.0))``.
+        model: Schedules by attribute of the model, any number of it, e.g. ``dict(momentum=dict(
+            name="cosine", start=0.99, end=1.0))``; see :mod:`sce_video.engine.schedules`.
         base_batch_size: The global batch that the optimiser's ``lr`` is meant for; None for no
             scaling.
 
@@ -80,7 +80,8 @@ class ScheduleHook(Hook):
         self._lr_schedules = [self._build_lr(rate, factor, steps_per_epoch) for rate in rates]
         model = unwrap_model(runner.model)
         for name in self.model:
-            if not isinstance(getattr(model, name, None), int | float):
+            value = getattr(model, name, None)
+            if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(
                     f"ScheduleHook: {type(model).__name__} has no number {name!r} to schedule"
                 )
@@ -92,14 +93,22 @@ class ScheduleHook(Hook):
         self._check_values(model)
 
     def _check_values(self, model) -> None:
-        """Let the method check the first, middle and last value of each schedule."""
+        """Let the method check the values of the first, middle and last step and of milestones.
+
+        All schedules are set together, since a method may compare its numbers.
+        """
         check = getattr(model, "check_settings", lambda: None)
-        for name, schedule in self._model_schedules.items():
-            before = getattr(model, name)
-            for step in (0, self._total // 2, self._total - 1):
+        schedules = self._model_schedules
+        before = {name: getattr(model, name) for name in schedules}
+        steps = {0, self._total // 2, self._total - 1}
+        for schedule in schedules.values():
+            steps |= {s for s in schedule.keywords.get("milestones", ()) if s < self._total}
+        for step in sorted(steps):
+            for name, schedule in schedules.items():
                 setattr(model, name, schedule(step, self._total))
-                check()
-            setattr(model, name, before)
+            check()
+        for name, value in before.items():
+            setattr(model, name, value)
 
     def _build_lr(self, rate: float, factor: float, steps_per_epoch: int):
         if self.lr is None:

@@ -1,4 +1,4 @@
-"""Parameter groups: normalisation layers without weight decay."""
+"""Parameter groups: normalisation layers, and parameters by name, without weight decay."""
 
 from __future__ import annotations
 
@@ -19,35 +19,43 @@ class NoNormDecayConstructor:
     """Builds the optimiser with two parameter groups: BN (and other norms) has no weight decay.
 
     Everything else is decayed, biases included: as SlowFast with ``BN.WEIGHT_DECAY`` 0
-    (models/optimizer.py). mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of
-    every tensor.
+    (models/optimizer.py). ``paramwise_cfg=dict(no_decay=["bias", "position_time"])`` also leaves
+    out parameters of these names: vision transformers decay neither biases nor position embeddings.
+    mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of every tensor.
 
     Args:
         optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
-        paramwise_cfg: None; settings by parameter need mmengine's constructor.
+        paramwise_cfg: None, or ``no_decay`` with the last parts of parameter names; other settings
+            by parameter need mmengine's constructor.
 
     Raises:
-        ValueError: ``paramwise_cfg`` is given.
+        ValueError: ``paramwise_cfg`` has another key, or ``no_decay`` is no list of names.
     """
 
     def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
-        if paramwise_cfg:
+        names = (paramwise_cfg or {}).get("no_decay", ())
+        listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
+        if set(paramwise_cfg or {}) - {"no_decay"} or not listed:
             raise ValueError(
-                f"NoNormDecayConstructor has no paramwise_cfg, got {paramwise_cfg}: set "
-                "optim_wrapper.constructor=DefaultOptimWrapperConstructor to use it"
+                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...]) only, got '
+                f"{paramwise_cfg}: optim_wrapper.constructor=DefaultOptimWrapperConstructor takes "
+                "other settings"
             )
         self.optim_wrapper_cfg = optim_wrapper_cfg
+        self.no_decay = frozenset(names)
 
     def __call__(self, model: nn.Module) -> OptimWrapper:
         """The wrapper with the optimiser of all parameters of ``model`` that have a gradient."""
-        norms: list[nn.Parameter] = []
+        spared: list[nn.Parameter] = []
         others: list[nn.Parameter] = []
         for module in unwrap_model(model).modules():
-            group = norms if isinstance(module, _NORMS) else others
-            group += [p for p in module.parameters(recurse=False) if p.requires_grad]
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    without = isinstance(module, _NORMS) or name in self.no_decay
+                    (spared if without else others).append(parameter)
         groups: list[dict[str, Any]] = [{"params": others}]
-        if norms:
-            groups.append({"params": norms, "weight_decay": 0.0})
+        if spared:
+            groups.append({"params": spared, "weight_decay": 0.0})
         settings = dict(self.optim_wrapper_cfg)
         optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
         return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})

@@ -201,12 +201,41 @@ def test_resumed_rates_do_not_become_the_base():
     assert runner.optim_wrapper.optimizer.param_groups[0]["lr"] == pytest.approx(2.4)
 
 
-def test_unknown_attribute_is_refused():
+@pytest.mark.parametrize("name", ["taum", "mask_positive"])
+def test_what_is_no_number_of_the_model_is_refused(name):
     runner = schedule_runner()
-    hook = ScheduleHook(model=dict(taum=0.1))
+    hook = ScheduleHook(model={name: 0.1})
     hook.before_run(runner)
-    with pytest.raises(ValueError, match="SCE has no number 'taum'"):
+    with pytest.raises(ValueError, match=f"SCE has no number '{name}'"):
         hook.before_train(runner)
+
+
+def test_every_value_of_steps_is_checked_before_training():
+    runner = schedule_runner(epochs=10, iters=20)
+    spec = dict(name="steps", values=(0.5, 1.5, 0.5), milestone_epochs=(1, 2))
+    hook = ScheduleHook(model=dict(lambda_=spec))
+    hook.before_run(runner)
+    with pytest.raises(ValueError, match="lambda_ must be from 0 to 1, got 1.5"):
+        hook.before_train(runner)
+
+
+def test_values_of_one_step_are_checked_together():
+    """A method that wants tau_m < tau, both falling: at no step is one above the other."""
+    runner = schedule_runner()
+    model = runner.model
+
+    def check():
+        if model.tau_m >= model.tau:
+            raise ValueError(f"{model.tau_m} {model.tau}")
+
+    model.check_settings = check
+    falling = dict(
+        tau=dict(name="linear", start=0.2, end=0.05), tau_m=dict(name="linear", start=0.1, end=0.02)
+    )
+    hook = ScheduleHook(model=falling)
+    hook.before_run(runner)
+    hook.before_train(runner)
+    assert (model.tau, model.tau_m) == (0.1, 0.05)  # as built, until the first iteration
 
 
 def test_training_stops_on_nan_but_tolerates_a_few():

@@ -70,7 +70,9 @@ REGISTERED = sorted(
     for name, kind in MODELS.module_dict.items()
     if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
 )
-METHODS = [*REGISTERED, "Toy"]
+#: SCE with a transformer: layers of another kind than the recipes of the methods have.
+VIT = "SCE, VisionTransformer3d"
+METHODS = [*REGISTERED, "Toy", VIT]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -90,6 +92,11 @@ def recipes() -> dict[str, Path]:
     return found
 
 
+def arguments(part: Any) -> set[str]:
+    """Names that the constructor of a part of a model takes."""
+    return set(inspect.signature(MODELS.get(part.type)).parameters)
+
+
 def small_model(node: Any) -> None:
     """Shrink a model's config in place."""
     for key, value in node.items():
@@ -101,7 +108,7 @@ def small_model(node: Any) -> None:
             node[key] = SMALL
     if "depth" in node:
         node.depth = 18
-        if "base_channels" in inspect.signature(MODELS.get(node.type)).parameters:
+        if "base_channels" in arguments(node):
             node.base_channels = 4
 
 
@@ -109,13 +116,15 @@ def small_model(node: Any) -> None:
 def recipe(method: str) -> Config:
     """The recipe of a method, with a small model and without validation and test."""
     name = "SCE" if method == "Toy" else method
-    assert name in recipes(), f"{name} has no recipe: no config has model.type={name!r}"
-    cfg = load_config(recipes()[name])
+    paths = {**recipes(), VIT: REPO / "configs/sce/sce_vit_folder_small.py"}
+    assert name in paths, f"{name} has no recipe: no config has model.type={name!r}"
+    cfg = load_config(paths[name])
     if method == "Toy":
         cfg.model = dict(type="Toy", backbone=cfg.model.backbone)
         for hook in cfg.custom_hooks:
             hook.pop("model", None)
     small_model(cfg.model)
+    cfg.train_dataloader.sampler.pop("min_samples", None)  # an epoch is a pass over the videos
     for key in ("val", "test"):
         for part in ("dataloader", "cfg", "evaluator"):
             cfg[f"{key}_{part}"] = None
@@ -200,6 +209,21 @@ class Watcher(Recorder):
         self.trained.append(trained_state(runner.model))
         self.states.append(own_state(runner.model))
         self.names = list(outputs)
+
+
+@pytest.mark.parametrize("name", REGISTERED)
+def test_every_method_trains_a_transformer_in_mixed_precision(name):
+    cfg = recipe(name).model.copy()
+    cfg.backbone = recipe(VIT).model.backbone
+    model = MODELS.build(cfg).train()
+    model.init_weights()
+    views = [torch.rand(4, 3, 4, 32, 32) for _ in range(2)]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = model(views, mode="loss")["loss"]
+    loss.backward()
+    assert loss.dtype == torch.float32 and math.isfinite(loss.item())
+    for parameter, p in model.backbone.named_parameters():
+        assert p.grad is not None and bool(p.grad.isfinite().all()), parameter
 
 
 @pytest.fixture(scope="module")
@@ -368,7 +392,8 @@ def direct_steps(method: str, rank: int, world: int) -> dict:
     """
     torch.manual_seed(0)
     cfg = recipe(method).model.copy()
-    cfg.backbone.zero_init_residual = False
+    if "zero_init_residual" in arguments(cfg.backbone):
+        cfg.backbone.zero_init_residual = False
     algorithm = MODELS.build(cfg)
     algorithm.init_weights()
     algorithm.eval()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from inspect import signature
+
 import pytest
 import torch
 
@@ -15,6 +17,7 @@ SMALL = {
     "ResNet2d": dict(depth=18, base_channels=4),
     "ResNet3dSlowPath": dict(depth=18, base_channels=4),
     "S3D": dict(base_channels=4, gating=True),
+    "VisionTransformer3d": dict(depth=2, embed_dims=8, num_heads=2),
 }
 
 
@@ -64,7 +67,12 @@ def test_gradients_reach_every_parameter(name):
     assert len(without) < 0.05 * len(list(backbone.parameters())), without
 
 
-@pytest.mark.parametrize("name", registered())
+def with_channels_last() -> list[str]:
+    """Those of convolutions."""
+    return [n for n in registered() if "channels_last" in signature(MODELS.get(n)).parameters]
+
+
+@pytest.mark.parametrize("name", with_channels_last())
 def test_channels_last_gives_the_same(name):
     plain, last = build(name).eval(), build(name, channels_last=True).eval()
     last.load_state_dict(plain.state_dict())

@@ -1,0 +1,301 @@
+"""Vision transformer for video: tubelets, pre-norm blocks, joint attention over time and space."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+import torch.nn.functional as F
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+
+from sce_video.models.modules.pooling import average_pool
+from sce_video.registry import MODELS
+
+POSITIONS = ("sincos", "learned")
+MLP_RATIO = 4
+
+
+class TubeletEmbedding(nn.Module):
+    """One linear map of every tubelet of t x p x p pixels (arXiv 2103.15691, section 3.2)."""
+
+    def __init__(self, embed_dims: int, tubelet_size: int, patch_size: int) -> None:
+        super().__init__()
+        self.size = (tubelet_size, patch_size, patch_size)
+        self.proj = nn.Conv3d(3, embed_dims, self.size, stride=self.size)
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to (N, C, ceil(T/t), H/p, W/p); the last frame fills the last tubelet.
+
+        Raises:
+            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
+        """
+        if view.ndim != 5:
+            raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+        (T, H, W), (t, p, _) = view.shape[2:], self.size
+        if H % p or W % p:
+            raise ValueError(
+                f"views of {H}x{W} pixels cannot be cut into patches of {p}x{p}: choose crop "
+                f"sizes that are multiples of {p}, or another patch_size"
+            )
+        if T % t:  # an image is a clip of one frame
+            last = view[:, :, -1:].expand(-1, -1, t - T % t, -1, -1)
+            view = torch.cat([view, last], dim=2)
+        return self.proj(view)
+
+
+class Attention(nn.Module):
+    """Multi-head self-attention over all tokens (N, L, C)."""
+
+    def __init__(self, embed_dims: int, num_heads: int) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.qkv = nn.Linear(embed_dims, 3 * embed_dims)
+        self.proj = nn.Linear(embed_dims, embed_dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        qkv = self.qkv(x).unflatten(2, (3, self.num_heads, -1))  # (N, L, 3, heads, C/heads)
+        query, key, value = qkv.permute(2, 0, 3, 1, 4).unbind(0)
+        x = F.scaled_dot_product_attention(query, key, value)  # scaled by 1/sqrt(C/heads)
+        return self.proj(x.transpose(1, 2).flatten(2))
+
+
+class MLPBlock(nn.Module):
+    """Two linear layers with GELU between them."""
+
+    def __init__(self, embed_dims: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(embed_dims, MLP_RATIO * embed_dims)
+        self.fc2 = nn.Linear(MLP_RATIO * embed_dims, embed_dims)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.fc2(F.gelu(self.fc1(x)))
+
+
+class TransformerBlock(nn.Module):
+    """Pre-norm attention and MLP, each with a shortcut.
+
+    Args:
+        embed_dims: C, size of a token.
+        num_heads: Heads of the attention.
+        drop_path: Probability that a sample skips the attention, and that it skips the MLP.
+    """
+
+    def __init__(self, embed_dims: int, num_heads: int, drop_path: float) -> None:
+        super().__init__()
+        self.norm1 = nn.LayerNorm(embed_dims, eps=1e-6)
+        self.attn = Attention(embed_dims, num_heads)
+        self.norm2 = nn.LayerNorm(embed_dims, eps=1e-6)
+        self.mlp = MLPBlock(embed_dims)
+        self.drop_path = drop_path
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self._dropped(self.attn(self.norm1(x)))
+        return x + self._dropped(self.mlp(self.norm2(x)))
+
+    def _dropped(self, branch: Tensor) -> Tensor:
+        """The branch, 0 for some samples of a training step (arXiv 1603.09382).
+
+        A target network, which runs in training mode without gradient, drops nothing: its keys
+        are those of the whole network, as DINO's teacher (arXiv 2104.14294).
+        """
+        if not (self.drop_path and self.training and torch.is_grad_enabled()):
+            return branch
+        keep = 1.0 - self.drop_path
+        kept = torch.rand(len(branch), 1, 1, device=branch.device) < keep
+        return branch * kept.to(branch.dtype) / keep
+
+
+@MODELS.register_module()
+class VisionTransformer3d(BaseModule):
+    """Vision transformer (arXiv 2010.11929) on tubelets, without class token.
+
+    Every tubelet of ``tubelet_size`` frames and ``patch_size`` x ``patch_size`` pixels is a token;
+    all tokens attend to each other (arXiv 2103.15691, model 1). A clip whose number of frames the
+    tubelets do not divide is continued with its last frame, so an image is a clip of one frame.
+    The names of the parameters are timm's. Usual sizes, with the parameters of tubelets of 2 frames
+    and 16x16 pixels:
+
+    ===== ===== ========== ========= ==========
+    size  depth embed_dims num_heads parameters
+    ===== ===== ========== ========= ==========
+    tiny  12    192        3          5,633,856
+    small 12    384        6         21,884,544
+    base  12    768        12        86,236,416
+    ===== ===== ========== ========= ==========
+
+    The position embedding is the sum of one in time and one in space. It belongs to a clip of
+    ``grid_size`` tubelets; clips of other sizes or numbers of frames get its interpolation.
+
+    Args:
+        depth: Number of blocks.
+        embed_dims: C, size of a token and of the representation; a multiple of 4.
+        num_heads: Heads of the attention; they divide ``embed_dims``.
+        patch_size: Pixels of a tubelet in height and width; must divide the crops.
+        tubelet_size: Frames of a tubelet.
+        grid_size: Tubelets (T', H', W') of the clips that the position embedding belongs to;
+            (4, 14, 14) is 8 frames of 224x224.
+        position: "sincos": fixed sines and cosines, without parameters; "learned".
+        drop_path_rate: Probability of the last block that a sample skips its attention or MLP; it
+            grows linearly from 0 in the first block.
+        frozen_stages: -1 trains everything; 0 freezes the embeddings (for training that is
+            unstable: MoCo v3, arXiv 2104.02057, section 4), s also s quarters of the blocks, 4
+            everything. A frozen part takes no gradient and stays in evaluation mode.
+        init_cfg: mmengine's initialisation config, e.g. ``dict(type="Pretrained",
+            checkpoint=..., prefix="backbone.")``.
+
+    Raises:
+        ValueError: a value out of its range.
+    """
+
+    def __init__(
+        self,
+        depth: int = 12,
+        embed_dims: int = 384,
+        num_heads: int = 6,
+        patch_size: int = 16,
+        tubelet_size: int = 2,
+        grid_size: Sequence[int] = (4, 14, 14),
+        position: str = "sincos",
+        drop_path_rate: float = 0.0,
+        frozen_stages: int = -1,
+        init_cfg: dict | None = None,
+    ) -> None:
+        super().__init__(init_cfg=init_cfg)
+        sizes = dict(depth=depth, num_heads=num_heads, patch_size=patch_size)
+        for name, value in {**sizes, "tubelet_size": tubelet_size}.items():
+            if value < 1:
+                raise ValueError(f"{name} must be at least 1, got {value}")
+        _check_arguments(embed_dims, num_heads, grid_size, position, drop_path_rate, frozen_stages)
+        self.grid_size = tuple(grid_size)
+        self.position = position
+        self.frozen_stages = frozen_stages
+        self.out_channels = embed_dims
+        self.patch_embed = TubeletEmbedding(embed_dims, tubelet_size, patch_size)
+        if position == "learned":
+            time, *space = self.grid_size
+            self.position_time = nn.Parameter(torch.empty(1, embed_dims, time))
+            self.position_space = nn.Parameter(torch.empty(1, embed_dims, *space))
+        rates = [drop_path_rate * i / max(1, depth - 1) for i in range(depth)]
+        self.blocks = nn.ModuleList(TransformerBlock(embed_dims, num_heads, r) for r in rates)
+        self.norm = nn.LayerNorm(embed_dims, eps=1e-6)
+        self.reset_parameters()
+        self._freeze()
+
+    def reset_parameters(self) -> None:
+        """Normal with 0.02, truncated, for weights and positions; biases 0, norms the identity."""
+        for module in self.modules():
+            if isinstance(module, nn.Linear | nn.Conv3d):
+                nn.init.trunc_normal_(module.weight, std=0.02)
+                if module.bias is not None:
+                    nn.init.zeros_(module.bias)
+        for parameter in self._learned_positions():
+            nn.init.trunc_normal_(parameter, std=0.02)
+
+    def _learned_positions(self) -> list[nn.Parameter]:
+        return [self.position_time, self.position_space] if self.position == "learned" else []
+
+    def _freeze(self) -> None:
+        """Stop gradients and drop path of the frozen part."""
+        if self.frozen_stages < 0:
+            return
+        count = round(len(self.blocks) * self.frozen_stages / 4)
+        parts = [self.patch_embed, *self.blocks[:count]]
+        for module in [*parts, self.norm] if self.frozen_stages == 4 else parts:
+            module.eval()
+            module.requires_grad_(False)
+        for parameter in self._learned_positions():
+            parameter.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for what is frozen."""
+        super().train(mode)
+        self._freeze()
+        return self
+
+    def forward(self, view: Tensor) -> Tensor:
+        """(N, 3, T, H, W) to normalised tokens (N, C, ceil(T/t), H/p, W/p).
+
+        Raises:
+            ValueError: no view (N, 3, T, H, W), or one that patches of p pixels do not divide.
+        """
+        x = self.patch_embed(view)
+        grid = x.shape[2:]
+        x = (x + self.position_embedding(grid).to(x.dtype)).flatten(2).transpose(1, 2)
+        for block in self.blocks:
+            x = block(x)
+        return self.norm(x).transpose(1, 2).unflatten(2, grid)
+
+    def position_embedding(self, grid: Sequence[int]) -> Tensor:
+        """(1, C, T', H', W') for clips of ``grid`` tubelets (T', H', W')."""
+        learned = self.position == "learned"
+        time, space = (self._learned if learned else self._sines_and_cosines)(tuple(grid))
+        return time[..., None, None] + space[:, :, None]
+
+    def _learned(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """Positions in time (1, C, T') and space (1, C, H', W')."""
+        time: Tensor = self.position_time
+        space: Tensor = self.position_space
+        if grid[:1] != self.grid_size[:1]:
+            time = F.interpolate(time, grid[0], mode="linear")
+        if grid[1:] != self.grid_size[1:]:
+            space = F.interpolate(space, grid[1:], mode="bicubic")
+        return time, space
+
+    def _sines_and_cosines(self, grid: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+        """The same; half of the channels in space are for the row, half for the column."""
+        C, device = self.out_channels, self.patch_embed.proj.weight.device
+        time, rows, columns = (
+            sine_cosine(scaled_positions(n, own, device), dims).T[None]
+            for n, own, dims in zip(grid, self.grid_size, (C, C // 2, C // 2), strict=True)
+        )
+        rows = rows[..., None].expand(-1, -1, -1, grid[2])
+        columns = columns[:, :, None].expand(-1, -1, grid[1], -1)
+        return time, torch.cat([rows, columns], dim=1)
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): the mean of all tokens."""
+        return average_pool(features)
+
+
+def scaled_positions(count: int, own: int, device: torch.device) -> Tensor:
+    """Centres of ``count`` tubelets (count,) in units of a grid of ``own`` on the same extent::
+
+    own = 4      |   0   |   1   |   2   |   3   |
+    count = 2    |      0.5      |      2.5      |
+    """
+    return (torch.arange(count, device=device, dtype=torch.float32) + 0.5) * own / count - 0.5
+
+
+def sine_cosine(positions: Tensor, dims: int) -> Tensor:
+    """Sines, then cosines of positions (L,) at ``dims / 2`` wave lengths from 2 pi: (L, dims).
+
+    The frequencies are 10000^(-2i / dims) (arXiv 1706.03762, section 3.5).
+    """
+    i = torch.arange(dims // 2, device=positions.device, dtype=torch.float32)
+    angles = positions[:, None] * 10000.0 ** (-2.0 * i / dims)
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+def _check_arguments(
+    embed_dims: int,
+    num_heads: int,
+    grid_size: Sequence[int],
+    position: str,
+    drop_path_rate: float,
+    frozen_stages: int,
+) -> None:
+    """Raise ValueError for values out of their range."""
+    if embed_dims < 4 or embed_dims % 4 or embed_dims % num_heads:
+        raise ValueError(
+            f"embed_dims must be a multiple of 4 and of num_heads={num_heads}, got {embed_dims}"
+        )
+    if len(grid_size) != 3 or min(grid_size) < 1:
+        raise ValueError(f"grid_size must be three numbers (T', H', W') from 1, got {grid_size}")
+    if position not in POSITIONS:
+        raise ValueError(f"position must be one of {', '.join(POSITIONS)}, got {position!r}")
+    if not 0.0 <= drop_path_rate < 1.0:
+        raise ValueError(f"drop_path_rate must be from 0 to below 1, got {drop_path_rate}")
+    if not -1 <= frozen_stages <= 4:
+        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
