@@ -238,7 +238,7 @@ class Step:
                 if name.split(".")[-1] == "backbone":
                     module.compile()
         model = self.model
-        model._target_key = watch.timed("target forward", model._target_key)
+        model.target.forward = watch.timed("target forward", model.target.forward)
         model._terms = watch.timed("loss", model._terms)
         model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)

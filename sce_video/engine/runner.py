@@ -33,6 +33,7 @@ from sce_video.engine.checkpoint import (
     random_states,
     save_or_name_the_last,
     set_random_states,
+    to_cpu,
     unpack_message_hub,
 )
 from sce_video.engine.compile import compile_backbones
@@ -214,7 +215,7 @@ class VideoRunner(Runner):
                 "message_hub": pack_message_hub(self.message_hub.state_dict()),
             }
             if save_optimizer:
-                checkpoint["optimizer"] = _to_cpu(self.optim_wrapper.state_dict())
+                checkpoint["optimizer"] = to_cpu(self.optim_wrapper.state_dict())
             if save_param_scheduler and self.param_schedulers:
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
@@ -398,13 +399,3 @@ class VideoRunner(Runner):
 
 def _in_float32(head: nn.Module, given: Any, scores: Any) -> Any:
     return scores.float() if isinstance(scores, torch.Tensor) else scores
-
-
-def _to_cpu(state: Any) -> Any:
-    if isinstance(state, torch.Tensor):
-        return state.detach().cpu()
-    if isinstance(state, dict):
-        return {key: _to_cpu(value) for key, value in state.items()}
-    if isinstance(state, list | tuple):
-        return type(state)(_to_cpu(value) for value in state)
-    return state

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
@@ -131,3 +132,8 @@ class SelfSupervisedModel(BaseModel):
         """
         h = h.float()
         return {"h_std": feature_std(h), "h_rank": effective_rank(h)}
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """The rows of (N, D), l2-normalised, in fp32 under autocast too."""
+    return F.normalize(x.float(), dim=1)

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, info_nce_loss
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import (
@@ -106,8 +105,8 @@ class MoCo(SelfSupervisedModel):
         pairs = view_pairs(len(views), target_views, self.symmetric)
 
         h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: self._embed(self.projector(x)) for i, x in h.items()}
-        keys = {i: self._target_key(views[i]) for i in target_views}
+        queries = {i: unit_vectors(self.projector(x)) for i, x in h.items()}
+        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
 
         losses = [
             info_nce_loss(queries[i], keys[j], self.queue.keys, tau=self.tau) for i, j in pairs
@@ -121,15 +120,6 @@ class MoCo(SelfSupervisedModel):
             "positive_similarity": torch.stack(similarities).mean(),
             **self.collapse_metrics(next(iter(h.values()))),
         }
-
-    def _embed(self, x: Tensor) -> Tensor:
-        """Unit vectors, in fp32 under autocast too."""
-        return F.normalize(x.float(), dim=1)
-
-    @torch.no_grad()
-    def _target_key(self, view: Tensor) -> Tensor:
-        """k (N, D) of a target view."""
-        return self._embed(self.target(view))
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import moco_v3_loss
 from sce_video.models.losses.embeddings import check_temperature
 from sce_video.models.modules import TargetEncoder, check_momentum
@@ -86,7 +85,7 @@ class MoCoV3(SelfSupervisedModel):
     def check_settings(self) -> None:
         """Raise ValueError for a ``momentum`` or temperature out of its range."""
         check_momentum(self.momentum)
-        check_temperature(self.tau)
+        check_temperature("tau", self.tau)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of a batch that holds samples twice; ValueError without pairs or negatives."""
@@ -112,8 +111,8 @@ class MoCoV3(SelfSupervisedModel):
         pairs = view_pairs(len(views), target_views, self.symmetric)
 
         h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: self._embed(self.predictor(self.projector(x))) for i, x in h.items()}
-        keys = {i: gather_samples(self._target_key(views[i])) for i in target_views}
+        queries = {i: unit_vectors(self.predictor(self.projector(x))) for i, x in h.items()}
+        keys = {i: gather_samples(unit_vectors(self.target(views[i]))) for i in target_views}
         own = global_positions(len(views[0]), views[0].device)
 
         losses = {(i, j): moco_v3_loss(queries[i], keys[j], own, tau=self.tau) for i, j in pairs}
@@ -129,15 +128,6 @@ class MoCoV3(SelfSupervisedModel):
             "positive_similarity": torch.stack(cosines).mean(),
             **self.collapse_metrics(next(iter(h.values()))),
         }
-
-    def _embed(self, x: Tensor) -> Tensor:
-        """Unit vectors, in fp32 under autocast too."""
-        return F.normalize(x.float(), dim=1)
-
-    @torch.no_grad()
-    def _target_key(self, view: Tensor) -> Tensor:
-        """k (n, D) of a target view."""
-        return self._embed(self.target(view))
 
     def after_optimizer_step(self) -> None:
         """Update the target."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, ressl_loss, sharpness_warnings
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import (
@@ -113,8 +112,8 @@ class ReSSL(SelfSupervisedModel):
         pairs = view_pairs(len(views), target_views, self.symmetric)
 
         h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: self._embed(self.projector(x)) for i, x in h.items()}
-        keys = {i: self._target_key(views[i]) for i in target_views}
+        queries = {i: unit_vectors(self.projector(x)) for i, x in h.items()}
+        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
 
         tau, tau_m = self.tau, self.tau_m
         losses = [
@@ -129,15 +128,6 @@ class ReSSL(SelfSupervisedModel):
             "positive_similarity": torch.stack(similarities).mean(),
             **self.collapse_metrics(next(iter(h.values()))),
         }
-
-    def _embed(self, x: Tensor) -> Tensor:
-        """Unit vectors, in fp32 under autocast too."""
-        return F.normalize(x.float(), dim=1)
-
-    @torch.no_grad()
-    def _target_key(self, view: Tensor) -> Tensor:
-        """k (N, D) of a target view."""
-        return self._embed(self.target(view))
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""

@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import (
     SCETerms,
     check_coefficients,
@@ -158,9 +157,9 @@ class SCE(SelfSupervisedModel):
 
         # Only views that are queries pass through the online branch, with gradient ...
         h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: self._embed(self.predictor(self.projector(x))) for i, x in h.items()}
+        queries = {i: unit_vectors(self.predictor(self.projector(x))) for i, x in h.items()}
         # ... and only target views through the target branch, without.
-        keys = {i: self._target_key(views[i]) for i in target_views}
+        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
 
         terms = [self._terms(queries[i], keys[j]) for i, j in pairs]
         means = SCETerms(*(torch.stack(values).mean() for values in zip(*terms, strict=True)))
@@ -170,15 +169,6 @@ class SCE(SelfSupervisedModel):
         for key in keys.values():
             self.queue.stage(key)
         return {**means._asdict(), **self.collapse_metrics(next(iter(h.values())))}
-
-    def _embed(self, x: Tensor) -> Tensor:
-        """Unit vectors, in fp32 under autocast too."""
-        return F.normalize(x.float(), dim=1)
-
-    @torch.no_grad()
-    def _target_key(self, view: Tensor) -> Tensor:
-        """z2 (N, D) of a target view."""
-        return self._embed(self.target(view))
 
     def _terms(self, query: Tensor, key: Tensor) -> SCETerms:
         inputs = query, key, self.queue.keys

@@ -8,11 +8,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmengine.dist import get_world_size
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
 from sce_video.models.losses.embeddings import check_temperature
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
@@ -55,7 +54,7 @@ class SimCLR(SelfSupervisedModel):
 
     def check_settings(self) -> None:
         """Raise ValueError for a temperature not above 0."""
-        check_temperature(self.tau)
+        check_temperature("tau", self.tau)
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of a batch that holds samples twice; ValueError for one view or one sample."""
@@ -79,7 +78,7 @@ class SimCLR(SelfSupervisedModel):
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
         h = [self.represent(view) for view in views]
         # Unit vectors, in fp32 under autocast too.
-        embeddings = [F.normalize(self.projector(x).float(), dim=1) for x in h]
+        embeddings = [unit_vectors(self.projector(x)) for x in h]
         pairs = list(itertools.combinations(embeddings, 2))
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():

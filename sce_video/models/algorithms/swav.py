@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from mmengine.dist import get_rank, get_world_size
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
 from sce_video.models.modules import KeyQueue, Prototypes
 from sce_video.models.modules.view_pairs import check_target_views, check_views
@@ -112,7 +111,7 @@ class SwAV(SelfSupervisedModel):
         """
         check_views(len(views), self.target_views)
         h = [self.represent(view) for view in views]
-        embeddings = [F.normalize(self.projector(x).float(), dim=1) for x in h]
+        embeddings = [unit_vectors(self.projector(x)) for x in h]
         frozen = self.step < self.frozen_prototype_steps
         scores = [self.prototypes(z, frozen) for z in embeddings]
         codes: list[Tensor | None] = [None] * len(views)

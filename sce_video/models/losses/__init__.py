@@ -5,13 +5,13 @@ from sce_video.models.losses.collapse import effective_rank, feature_std
 from sce_video.models.losses.decomposition import (
     ceil_loss,
     check_coefficients,
-    check_temperature,
     coefficient_warnings,
     info_nce_loss,
     ressl_loss,
     sce_free_loss,
     sharpness_warnings,
 )
+from sce_video.models.losses.embeddings import check_temperature
 from sce_video.models.losses.moco_v3 import moco_v3_loss
 from sce_video.models.losses.nt_xent import nt_xent_loss
 from sce_video.models.losses.sce import SCETerms, check_weights, sce_loss, sce_terms

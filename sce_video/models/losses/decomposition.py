@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.models.losses.sce import check_shapes, full_precision
+from sce_video.models.losses.embeddings import check_shapes, check_temperature, full_precision
 
 
 def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
@@ -142,12 +142,6 @@ def _masses(
             expected = (s2 * logits).sum(dim=1).double()
         joint = torch.logaddexp(positive, negatives)
     return _Masses(positive, negatives, joint, expected, query.dtype)
-
-
-def check_temperature(name: str, value: float) -> None:
-    """Raise ValueError unless a temperature is a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
-        raise ValueError(f"{name} must be a finite number above 0, got {value}")
 
 
 def check_coefficients(lambda_: float, mu: float, eta: float) -> None:

@@ -28,7 +28,20 @@ def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
         )
 
 
-def check_temperature(tau: float) -> None:
-    """Raise ValueError for a temperature that is not finite and above 0."""
-    if not (tau > 0 and math.isfinite(tau)):
-        raise ValueError(f"tau must be above 0 and finite, got {tau}")
+def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
+    """Raise ValueError unless these are (N, D), (N, D) and (K, D) with K of at least 1."""
+    if query.ndim != 2 or query.shape != key.shape:
+        raise ValueError(
+            "query and key must be (N, D) of the same shape, "
+            f"got {tuple(query.shape)} and {tuple(key.shape)}"
+        )
+    if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:
+        raise ValueError(
+            f"queue must be (K, {query.shape[1]}) with K >= 1, got {tuple(queue.shape)}"
+        )
+
+
+def check_temperature(name: str, value: float) -> None:
+    """Raise ValueError unless a temperature is a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value}")

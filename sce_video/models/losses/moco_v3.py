@@ -32,7 +32,7 @@ def moco_v3_loss(query: Tensor, keys: Tensor, positives: Tensor, *, tau: float) 
             temperature not above 0.
     """
     _check(query, keys, positives)
-    check_temperature(tau)
+    check_temperature("tau", tau)
     with torch.autocast(query.device.type, enabled=False):
         logits = full_precision(query) @ full_precision(keys.detach()).T / tau  # (N, M)
         return 2 * tau * F.cross_entropy(logits, positives)

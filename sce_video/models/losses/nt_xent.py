@@ -33,7 +33,7 @@ def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
         ValueError: shapes that do not match, no samples, or a temperature not above 0.
     """
     check_same_shape("first and second", first, second)
-    check_temperature(tau)
+    check_temperature("tau", tau)
     with torch.autocast(first.device.type, enabled=False):
         views = torch.stack([full_precision(first), full_precision(second)], dim=1)  # (n, 2, D)
         anchors = views.transpose(0, 1).flatten(0, 1)  # (2n, D), those of the first view first

@@ -19,6 +19,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from sce_video.models.losses.embeddings import check_shapes, full_precision
+
 
 class SCETerms(NamedTuple):
     """The loss and its components, all scalar tensors; only ``loss`` has a gradient."""
@@ -127,23 +129,6 @@ def sce_terms(
             )
             parts = SCETerms(*(part.mean().to(query.dtype) for part in parts))
         return parts._replace(loss=loss.mean().to(query.dtype))
-
-
-def full_precision(x: Tensor) -> Tensor:
-    """At least fp32."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
-    if query.ndim != 2 or query.shape != key.shape:
-        raise ValueError(
-            "query and key must be (N, D) of the same shape, "
-            f"got {tuple(query.shape)} and {tuple(key.shape)}"
-        )
-    if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:
-        raise ValueError(
-            f"queue must be (K, {query.shape[1]}) with K >= 1, got {tuple(queue.shape)}"
-        )
 
 
 def check_weights(lambda_: float, tau: float, tau_m: float) -> None:

@@ -33,7 +33,7 @@ def sigreg_loss(
 
     Args:
         embeddings: (N, D), not normalised.
-        directions: (M, D), unit vectors; drawn anew for every step in the paper.
+        directions: (M, D), unit vectors; the paper draws new ones for every step.
         t_max: The integral is taken from -t_max to t_max.
         num_points: Points of the trapezoidal rule over this range. The paper has 17 over [-5, 5];
             the public example (rbalestr-lab/lejepa, MINIMAL.md) ``t_max=3, num_points=33``.

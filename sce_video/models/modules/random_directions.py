@@ -1,4 +1,4 @@
-"""Random unit directions, drawn anew for every optimiser step and equal on all ranks."""
+"""Random unit directions, other ones for every optimiser step, equal on all ranks."""
 
 from __future__ import annotations
 

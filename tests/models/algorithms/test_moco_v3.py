@@ -113,7 +113,7 @@ def test_errors_and_warnings():
         build()(views(1), mode="loss")
     with pytest.raises(ValueError, match="target_views must be one or more different indices"):
         build(target_views=(1, 1))
-    with pytest.raises(ValueError, match="tau must be above 0 and finite, got -1"):
+    with pytest.raises(ValueError, match="tau must be a finite number above 0, got -1"):
         build(tau=-1)
     with pytest.raises(ValueError, match="momentum must be from 0 to 1, got 2"):
         build(momentum=2)

@@ -84,7 +84,7 @@ def test_views_of_other_sizes():
 def test_errors_and_warnings():
     with pytest.raises(ValueError, match="two views, got 1"):
         build()(views(1), mode="loss")
-    with pytest.raises(ValueError, match="tau must be above 0 and finite, got 0"):
+    with pytest.raises(ValueError, match="tau must be a finite number above 0, got 0"):
         build(tau=0)
     model = build()
     with pytest.raises(ValueError, match="a batch of 1 has none"):

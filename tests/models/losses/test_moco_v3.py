@@ -88,5 +88,5 @@ def test_errors():
     for wrong in (3, -1, -100):  # -100 would be ignored by torch's cross_entropy
         with pytest.raises(ValueError, match=f"rows of the 3 keys, from 0, got {wrong}"):
             moco_v3_loss(x, x, torch.tensor([0, wrong, 1]), tau=0.2)
-    with pytest.raises(ValueError, match="tau must be above 0 and finite, got 0"):
+    with pytest.raises(ValueError, match="tau must be a finite number above 0, got 0"):
         moco_v3_loss(x, x, own, tau=0)

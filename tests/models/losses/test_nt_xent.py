@@ -87,5 +87,5 @@ def test_errors():
     with pytest.raises(ValueError, match=r"at least 1, got \(0, 4\)"):
         nt_xent_loss(x[:0], x[:0], tau=0.1)
     for tau in (0.0, -1.0, math.nan, math.inf):
-        with pytest.raises(ValueError, match="tau must be above 0 and finite"):
+        with pytest.raises(ValueError, match="tau must be a finite number above 0"):
             nt_xent_loss(x, x, tau=tau)
