@@ -1,7 +1,7 @@
-"""The quickstart: generate toy-action videos, pretrain SCE, compare it with random weights.
+"""The quickstart: generate toy-action videos, pretrain on them, compare with random weights.
 
     bash tools/quickstart.sh               # makes the environment first, then calls this
-    python tools/quickstart.py [--smoke] [--part val] [--seed N]
+    python tools/quickstart.py [--method moco] [--smoke] [--part val] [--seed N]
 
 Runs the commands that a user would type (they are printed), prints a small table and writes
 WORK_DIR/results.json. A second run keeps the videos and repeats the rest.
@@ -27,7 +27,10 @@ from sce_video.utils.command import command
 from sce_video.utils.errors import UserError
 
 REPO = Path(__file__).resolve().parents[1]
-CONFIG = "configs/quickstart/sce_toy_actions.py"
+CONFIG = "configs/quickstart/{method}_toy_actions.py"
+METHODS = sorted(
+    path.name.removesuffix("_toy_actions.py") for path in REPO.glob(CONFIG.format(method="*"))
+)
 METRICS = ("knn_top1", "linear_top1", "retrieval_r1")
 
 
@@ -51,6 +54,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         description="Pretrain on toy actions and evaluate, in minutes."
     )
     parser.add_argument(
+        "--method", choices=METHODS, default="sce", help="what pretrains; default: sce"
+    )
+    parser.add_argument(
         "--smoke",
         action="store_true",
         help="the same steps with fewer videos and epochs: about a minute",
@@ -64,7 +70,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--seed", type=int, default=0, help="random seed of the weights and the training"
     )
-    parser.add_argument("--work-dir", type=Path, help="default: work_dirs/quickstart[_smoke]")
+    parser.add_argument(
+        "--work-dir", type=Path, help="default: work_dirs/quickstart[_METHOD][_smoke]"
+    )
     return parser.parse_args(argv)
 
 
@@ -77,11 +85,11 @@ def run(tool: str, *arguments: str) -> None:
     subprocess.run(command, cwd=REPO, env=environment, check=True)
 
 
-def evaluate(checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
+def evaluate(config: str, checkpoint: str, folder: Path, options: list[str]) -> dict[str, float]:
     """The metrics of tools/test.py for a checkpoint or ``random``."""
     out = folder / "results.json"
     run(
-        *("test.py", CONFIG, checkpoint, "--work-dir", str(folder), "--out", str(out)),
+        *("test.py", config, checkpoint, "--work-dir", str(folder), "--out", str(out)),
         *("--cfg-options", *options),
     )
     metrics = json.loads(out.read_text(encoding="utf-8"))["metrics"]
@@ -101,16 +109,17 @@ def table(results: dict, title: str) -> str:
 
 
 def quickstart(
-    size: Size, work_dir: Path, part: str = "test", seed: int = 0
+    size: Size, work_dir: Path, part: str = "test", seed: int = 0, method: str = "sce"
 ) -> dict[str, dict[str, float] | float]:
     """Run all steps; writes ``results.json`` and returns its content."""
     start = time.monotonic()
+    config = CONFIG.format(method=method)
     videos = work_dir / "videos"
     print(f"{size.train} + {size.evaluated} videos in {videos}", flush=True)
     generate_toy_actions(
         videos, {"train": size.train, part: size.evaluated}, workers=os.cpu_count() or 1
     )
-    epochs = size.epochs or load_config(REPO / CONFIG).train_cfg.max_epochs
+    epochs = size.epochs or load_config(REPO / config).train_cfg.max_epochs
     options = [
         f"train_dataloader.dataset.data_root={videos / 'train'}",
         f"default_hooks.online_evaluation.gallery.dataset.data_root={videos / 'train'}",
@@ -121,12 +130,12 @@ def quickstart(
     ]
     pretraining = work_dir / "pretraining"
     arguments = ("--work-dir", str(pretraining), "--overwrite")
-    run("train.py", CONFIG, *arguments, "--cfg-options", *options)
+    run("train.py", config, *arguments, "--cfg-options", *options)
     run("analysis/plot_run.py", str(pretraining), "--out", str(work_dir / "run.png"))
     checkpoint = str(pretraining / f"epoch_{epochs}.pth")
     results: dict = {
-        "pretrained": evaluate(checkpoint, work_dir / "test_pretrained", options),
-        "random": evaluate("random", work_dir / "test_random", options),
+        "pretrained": evaluate(config, checkpoint, work_dir / "test_pretrained", options),
+        "random": evaluate(config, "random", work_dir / "test_random", options),
         "videos": size.train,
         "epochs": epochs,
     }
@@ -141,9 +150,11 @@ def quickstart(
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
-    work_dir = args.work_dir or REPO / "work_dirs" / f"quickstart{'_smoke' * args.smoke}"
+    method = "" if args.method == "sce" else f"_{args.method}"
+    work_dir = args.work_dir or REPO / f"work_dirs/quickstart{method}{'_smoke' * args.smoke}"
+    size = SMOKE if args.smoke else FULL
     try:
-        quickstart(SMOKE if args.smoke else FULL, work_dir.resolve(), args.part, args.seed)
+        quickstart(size, work_dir.resolve(), args.part, args.seed, args.method)
     except subprocess.CalledProcessError as error:
         raise UserError(f"{shlex.join(error.cmd[1:3])} failed, see above") from error
     return 0

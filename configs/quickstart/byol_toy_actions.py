@@ -1,0 +1,27 @@
+# BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# Paper: none; sce_toy_actions.py with BYOL's objective: no queue, no negatives.
+# Run:      bash tools/quickstart.sh --method byol
+#        or python tools/data/make_toy_actions.py data/toy_actions
+#           python tools/train.py configs/quickstart/byol_toy_actions.py
+# Test:     python tools/test.py configs/quickstart/byol_toy_actions.py CHECKPOINT   (or: random)
+# Hardware: 2 CPU cores, 2 GB.
+# Expected: not measured yet.
+
+_base_ = "sce_toy_actions.py"
+
+model = dict(
+    _delete_=True,
+    type="BYOL",
+    backbone=dict(
+        type="ResNet3dSlowPath",
+        depth=18,
+        base_channels=8,
+        zero_init_residual=False,
+        channels_last=True,
+    ),
+    projector=dict(
+        type="MLP", hidden_channels=256, out_channels=64, num_layers=3, norm_output=True
+    ),
+    predictor=dict(type="MLP", hidden_channels=256, num_layers=2, norm_output=False),
+    momentum=0.97,
+)

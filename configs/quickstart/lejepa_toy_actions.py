@@ -1,0 +1,34 @@
+# LeJEPA, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# Paper: none; LeJEPA (arXiv 2511.08544) on sce_toy_actions.py: no target, no queue, no predictor.
+#        SIGReg with the paper's 17 points over [-5, 5].
+# Run:      bash tools/quickstart.sh --method lejepa
+#        or python tools/data/make_toy_actions.py data/toy_actions
+#           python tools/train.py configs/quickstart/lejepa_toy_actions.py
+# Test:     python tools/test.py configs/quickstart/lejepa_toy_actions.py CHECKPOINT   (or: random)
+# Hardware: 2 CPU cores, 2 GB.
+# Expected: not measured yet.
+
+_base_ = "sce_toy_actions.py"
+
+model = dict(
+    _delete_=True,
+    type="LeJEPA",
+    backbone=dict(
+        type="ResNet3dSlowPath",
+        depth=18,
+        base_channels=8,
+        zero_init_residual=False,
+        channels_last=True,
+    ),
+    projector=dict(
+        type="MLP",
+        hidden_channels=256,
+        out_channels=64,
+        num_layers=3,
+        norm_output=False,
+        bias_output=True,
+    ),
+    lambda_=0.05,
+    num_directions=256,
+)
+custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, no momentum to schedule

@@ -1,0 +1,32 @@
+# SimCLR, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# Paper: none; sce_toy_actions.py without target, queue and predictor, tau 0.1.
+# Run:      bash tools/quickstart.sh --method simclr
+#        or python tools/data/make_toy_actions.py data/toy_actions
+#           python tools/train.py configs/quickstart/simclr_toy_actions.py
+# Test:     python tools/test.py configs/quickstart/simclr_toy_actions.py CHECKPOINT   (or: random)
+# Hardware: 2 CPU cores, 2 GB.
+# Expected: not measured yet.
+
+_base_ = "sce_toy_actions.py"
+
+model = dict(
+    _delete_=True,
+    type="SimCLR",
+    backbone=dict(
+        type="ResNet3dSlowPath",
+        depth=18,
+        base_channels=8,
+        zero_init_residual=False,
+        channels_last=True,
+    ),
+    projector=dict(
+        type="MLP",
+        hidden_channels=256,
+        out_channels=64,
+        num_layers=2,
+        norm_output=True,
+        affine_output=True,
+    ),
+    tau=0.1,
+)
+custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, no momentum to schedule

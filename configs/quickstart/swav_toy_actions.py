@@ -1,0 +1,39 @@
+# SwAV, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
+# Paper: none; SwAV (Caron et al. 2020) on sce_toy_actions.py: no target, no predictor. Few videos:
+#        few prototypes, and a queue in addition to the small batch.
+# Run:      bash tools/quickstart.sh --method swav
+#        or python tools/data/make_toy_actions.py data/toy_actions
+#           python tools/train.py configs/quickstart/swav_toy_actions.py
+# Test:     python tools/test.py configs/quickstart/swav_toy_actions.py CHECKPOINT   (or: random)
+# Hardware: 2 CPU cores, 2 GB.
+# Expected: not measured yet.
+
+_base_ = "sce_toy_actions.py"
+
+model = dict(
+    _delete_=True,
+    type="SwAV",
+    backbone=dict(
+        type="ResNet3dSlowPath",
+        depth=18,
+        base_channels=8,
+        zero_init_residual=False,
+        channels_last=True,
+    ),
+    projector=dict(
+        type="MLP",
+        hidden_channels=256,
+        out_channels=64,
+        num_layers=3,
+        norm_output=False,
+        bias_output=True,
+    ),
+    num_prototypes=32,  # of 12 classes; no more than a batch
+    tau=0.1,
+    epsilon=0.05,
+    # Of 1500 steps, 15 in an epoch.
+    frozen_prototype_steps=15,
+    queue_size=128,
+    queue_start_steps=75,
+)
+custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, no momentum to schedule

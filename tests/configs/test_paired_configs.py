@@ -1,0 +1,63 @@
+"""Small recipes of all methods differ from SCE's in the objective only: a fair comparison."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sce_video.apis.fit import fit_queue
+from sce_video.engine.config import load_config
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "simclr", "swav")
+PAIRS = [  # the recipe of a method, and SCE's
+    (CONFIGS / other.format(method), CONFIGS / sce)
+    for method in METHODS
+    for other, sce in (
+        ("quickstart/{}_toy_actions.py", "quickstart/sce_toy_actions.py"),
+        ("{0}/{0}_r3d18_folder_small.py", "sce/sce_r3d18_folder_small.py"),
+    )
+]
+
+
+@pytest.mark.parametrize(("path", "sce"), PAIRS, ids=lambda path: path.stem)
+def test_only_the_objective_differs(path: Path, sce: Path):
+    cfg, reference = load_config(path).to_dict(), load_config(sce).to_dict()
+    model, sce_model = cfg.pop("model"), reference.pop("model")
+    assert model["backbone"] == sce_model["backbone"]
+    assert model["projector"]["hidden_channels"] == sce_model["projector"]["hidden_channels"]
+    assert model["projector"]["out_channels"] == sce_model["projector"]["out_channels"]
+    if model["type"] in ("MoCo", "ReSSL"):
+        assert model["queue_size"] == sce_model["queue_size"]
+
+    momentum = cfg["custom_hooks"][0].pop("model")
+    scheduled = reference["custom_hooks"][0].pop("model")
+    assert momentum == (None if model["type"] in ("SimCLR", "SwAV", "LeJEPA") else scheduled)
+    if model["type"] == "ReSSL":
+        views = cfg["data_preprocessor"].pop("views")
+        strong, _ = reference["data_preprocessor"].pop("views")
+        assert views == [{**strong, "name": "strong"}, dict(name="weak")]
+    cfg.pop("fit_queue", None), reference.pop("fit_queue", None)
+    assert cfg == reference
+
+
+def test_every_quickstart_is_paired():
+    paired = {path.name for pair in PAIRS for path in pair}
+    assert {path.name for path in (CONFIGS / "quickstart").glob("*.py")} <= paired
+
+
+@pytest.mark.parametrize(("path", "_"), PAIRS, ids=lambda path: getattr(path, "stem", ""))
+def test_a_queue_is_fitted_where_there_is_one(path: Path, _: Path, tmp_path: Path):
+    for i in range(20):
+        (tmp_path / f"{i}.mp4").touch()
+    cfg = load_config(path)
+    cfg.fit_queue = True
+    cfg.train_dataloader.update(batch_size=4)
+    cfg.train_dataloader.dataset.data_root = str(tmp_path)
+    message = fit_queue(cfg)
+    if "queue_size" in cfg.model:
+        assert cfg.model.queue_size == 16
+        assert "20 videos" in message
+    else:
+        assert message is None
