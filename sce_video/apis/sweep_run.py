@@ -1,0 +1,226 @@
+"""Runs the steps of a sweep as commands of the tools; finished steps are kept."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from filelock import FileLock
+
+from sce_video.apis.sweep import Step
+from sce_video.utils.atomic_file import write_json
+from sce_video.utils.json_files import read_json
+
+DONE, FAILED, LOG = "done.json", "failed.json", "sweep.log"
+_TAIL = 2000  # bytes of a log that are searched for the error
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a sweep may use of this machine.
+
+    Attributes:
+        jobs: Chains that run side by side.
+        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
+    """
+
+    jobs: int = 1
+    nproc: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "nproc"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
+        if self.jobs * self.nproc > 1:
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
+            names = visible.split(",") if visible else [str(i) for i in range(_gpus())]
+            first = slot * self.nproc
+            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
+        return environment
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+class SweepRunner:
+    """Runs chains of steps, in a pool of threads that wait for the commands.
+
+    A finished step has ``done.json`` in its folder, a failed one ``failed.json`` with the last
+    line of its log; the steps that need it are left out, the others continue. A lock per step lets
+    several sweeps, or the shards of one, share an output folder.
+
+    Args:
+        root: Folder of ``tools/``.
+        out: Output folder.
+        resources: Of this machine.
+        report: Called with a line for every step that begins or ends.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        out: str | Path,
+        resources: Resources,
+        report: Callable[[str], None] = print,
+    ) -> None:
+        self.root = Path(root)
+        self.out = Path(out)
+        self.resources = resources
+        self.report = report
+        self._stopping = threading.Event()
+        self._running: set[subprocess.Popen] = set()
+        self._mutex = threading.Lock()
+
+    def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
+        """Run all steps that are not finished; returns those that failed or were left out.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C or SIGTERM; running trainings have written a checkpoint.
+        """
+        slots: SimpleQueue[int] = SimpleQueue()
+        for slot in range(self.resources.jobs):
+            slots.put(slot)
+
+        def run_chain(chain: Sequence[Step]) -> list[Step]:
+            slot = slots.get()
+            try:
+                return self._run_chain(chain, self.resources.environment(slot))
+            finally:
+                slots.put(slot)
+
+        pool = ThreadPoolExecutor(self.resources.jobs)
+        before = signal.signal(signal.SIGTERM, _interrupt)
+        try:
+            futures = [pool.submit(run_chain, chain) for chain in chains]
+            wait(futures, return_when=FIRST_EXCEPTION)
+            return [step for future in futures for step in future.result()]
+        finally:
+            signal.signal(signal.SIGTERM, before)
+            self._stop()
+            pool.shutdown(cancel_futures=True)
+
+    def _stop(self) -> None:
+        """Let the running commands end with a checkpoint."""
+        self._stopping.set()
+        with self._mutex:
+            for process in self._running:
+                process.terminate()
+
+    def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
+        left: list[Step] = []
+        for step in chain:
+            if self._stopping.is_set() or step.before in left:
+                left.append(step)
+            elif not self._run_step(step, environment):
+                left.append(step)
+        return left
+
+    def _run_step(self, step: Step, environment: dict[str, str]) -> bool:
+        """Whether the step is finished."""
+        folder = self.out / step.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / "step.lock"):
+            if is_done(self.out, step):
+                return True
+            (folder / FAILED).unlink(missing_ok=True)
+            start = time.monotonic()
+            for command in step.commands:
+                self.report(f"start   {step.folder}: {command[0]}")
+                status = self._call(command, folder / LOG, environment)
+                if status != 0:
+                    return self._failed(step, command, status)
+            if not (folder / step.result).is_file():
+                raise ValueError(f"{step.folder}: the last command wrote no {step.result}")
+            seconds = round(time.monotonic() - start, 1)
+            commands = [shlex.join(("python", *command)) for command in step.commands]
+            write_json(folder / DONE, {"commands": commands, "seconds": seconds})
+            self.report(f"done    {step.folder}: {seconds:.0f} s")
+            return True
+
+    def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
+        tool, *arguments = command
+        full = [sys.executable, *self._launcher(), str(self.root / tool), *arguments]
+        if self.resources.nproc > 1:
+            full += ["--launcher", "pytorch"]
+        with open(log, "ab") as file:
+            # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
+            process = subprocess.Popen(
+                full, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
+            with self._mutex:
+                self._running.add(process)
+                if self._stopping.is_set():
+                    process.terminate()
+            try:
+                return process.wait()
+            finally:
+                with self._mutex:
+                    self._running.discard(process)
+
+    def _launcher(self) -> list[str]:
+        if self.resources.nproc == 1:
+            return []
+        processes = f"--nproc_per_node={self.resources.nproc}"
+        return ["-m", "torch.distributed.run", "--standalone", processes]
+
+    def _failed(self, step: Step, command: tuple[str, ...], status: int) -> bool:
+        if self._stopping.is_set():
+            self.report(f"stopped {step.folder}")
+            return False
+        folder = self.out / step.folder
+        why = _last_line(folder / LOG)
+        write_json(folder / FAILED, {"command": shlex.join(command), "status": status, "why": why})
+        self.report(f"FAILED  {step.folder}: {why} (status {status}, {folder / LOG})")
+        return False
+
+
+def _interrupt(number: int, frame: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def _last_line(log: Path) -> str:
+    """The last line of a log that says something, an error if there is one."""
+    with open(log, "rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in lines if "error" in line.lower()]
+    return (errors or lines or ["its log is empty"])[-1]
+
+
+def is_done(out: str | Path, step: Step) -> bool:
+    """Whether a step is finished and its result is there."""
+    folder = Path(out) / step.folder
+    return (folder / DONE).is_file() and (folder / step.result).is_file()
+
+
+def state_of(out: str | Path, step: Step) -> str:
+    """``done``, ``failed: why``, ``interrupted`` or ``not run``."""
+    folder = Path(out) / step.folder
+    if is_done(out, step):
+        return "done"
+    if (folder / FAILED).is_file():
+        return f"failed: {read_json(folder / FAILED).get('why', '')}"
+    return "interrupted" if (folder / LOG).is_file() else "not run"

@@ -1,0 +1,54 @@
+"""The figure of a sweep: a panel per column, measured and published numbers by point."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from sce_video.reporting.sweep_table import SweepTable
+from sce_video.visualization.figures import save_figure
+
+_MEASURED, _PUBLISHED = "#1f5f99", "#c2571a"
+
+
+def draw_sweep(table: SweepTable, path: str | Path) -> None:
+    """Write a figure with the points on the vertical axis, in the order of the table.
+
+    A dot is the mean over seeds, small dots are the seeds, a triangle is the published number.
+    """
+    count = len(table.columns)
+    figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(table.rows)), layout="constrained")
+    axes = figure.subplots(1, count, sharey=True, squeeze=False)[0]
+    for axis, column in zip(axes, table.columns, strict=True):
+        _draw_column(axis, table, column)
+    axes[0].set_yticks(range(len(table.rows)), [name for name, _, _ in table.rows])
+    axes[0].invert_yaxis()
+    figure.suptitle(table.title, fontsize=11)
+    handles, labels = axes[0].get_legend_handles_labels()
+    if len(labels) > 1:
+        figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize=8)
+    save_figure(figure, path, dpi=130)
+
+
+def _draw_column(axis: Axes, table: SweepTable, column: str) -> None:
+    cells = [(row, cells[column]) for row, (_, _, cells) in enumerate(table.rows)]
+    seeds = [(value, row) for row, cell in cells for value in cell.values]
+    means = [(cell.mean, row) for row, cell in cells if cell.values]
+    published = [(cell.published, row) for row, cell in cells if cell.published is not None]
+    if len(seeds) > len(means):
+        axis.scatter(*zip(*seeds, strict=True), s=9, color=_MEASURED, alpha=0.45, label="one seed")
+    if means:
+        label = "mean over seeds" if len(seeds) > len(means) else "measured"
+        axis.scatter(*zip(*means, strict=True), s=42, color=_MEASURED, zorder=3, label=label)
+    if published:
+        axis.scatter(
+            *zip(*published, strict=True), s=36, marker="^", color=_PUBLISHED, label="published"
+        )
+    axis.set_title(column, fontsize=9)
+    axis.set_xlabel("percent", fontsize=8)
+    axis.tick_params(labelsize=8)
+    axis.grid(axis="x", color="#dddddd", linewidth=0.6)
+    axis.set_ylim(-0.6, len(table.rows) - 0.4)
+    axis.spines[["top", "right"]].set_visible(False)

@@ -1,0 +1,155 @@
+"""Make a table: pretrain and evaluate every point of a sweep, with the paper's numbers beside.
+
+    python tools/sweep.py configs/sweeps/video_lambda.py --out work_dirs/ablations [--nproc 8]
+    python tools/sweep.py configs/sweeps/video_*.py --out work_dirs/ablations --list
+    sbatch --array=1-24 --gres=gpu:8 tools/slurm_sweep.sh configs/sweeps/video_*.py \
+        --out work_dirs/ablations --nproc 8
+
+The same command continues an interrupted sweep: finished steps are kept, trainings resume, failed
+steps are repeated. Points with equal settings, of one sweep or several, are trained once. Writes
+OUT/<sweep>.md, .json and .png; --report writes them from what is finished so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sce_video.apis.sweep import Cell, Extra, Step, Sweep, chains, plan, read_sweep
+from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
+from sce_video.data_tools.repack.plan import Shard
+from sce_video.reporting.result_files import Result, collect_results
+from sce_video.reporting.sweep_figure import draw_sweep
+from sce_video.reporting.sweep_table import SweepTable, as_data, collect_cells, render_sweep
+from sce_video.utils.atomic_file import write_json, write_text
+from sce_video.utils.command import command
+
+REPO = Path(__file__).resolve().parents[1]
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Pretrain and evaluate every point of a sweep.")
+    parser.add_argument("sweeps", nargs="+", metavar="SWEEP.py", help="see configs/sweeps")
+    parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
+    parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of the sweeps")
+    parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
+    for name in ("pretrain", "evaluate"):
+        parser.add_argument(
+            f"--{name}-options",
+            nargs="+",
+            default=[],
+            metavar="KEY=VALUE",
+            help=f"change the config of every step that {name}s",
+        )
+    parser.add_argument("--jobs", type=int, default=1, help="pretrainings side by side (1)")
+    parser.add_argument(
+        "--nproc", type=int, default=1, help="processes of each step, one for each GPU (1)"
+    )
+    parser.add_argument(
+        "--shard", default="1/1", metavar="I/N", help="part I of N of the pretrainings"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show the steps and their state only")
+    what.add_argument("--report", action="store_true", help="write the tables only")
+    return parser.parse_args(argv)
+
+
+def selected(args: argparse.Namespace) -> list[Sweep]:
+    """The sweeps with the seeds and points that were asked for.
+
+    Raises:
+        ValueError: two files of one name, or a point that no sweep has.
+    """
+    sweeps = [read_sweep(path) for path in args.sweeps]
+    names = [sweep.name for sweep in sweeps]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two sweeps have the same name: {', '.join(sorted(names))}")
+    if args.seeds:
+        sweeps = [replace(sweep, seeds=tuple(args.seeds)) for sweep in sweeps]
+    if args.points:
+        known = [point.name for sweep in sweeps for point in sweep.points]
+        unknown = set(args.points) - set(known)
+        if unknown:
+            raise ValueError(f"no point {sorted(unknown)[0]!r}; there are {', '.join(known)}")
+        sweeps = [
+            replace(s, points=tuple(p for p in s.points if p.name in args.points)) for s in sweeps
+        ]
+    return [sweep for sweep in sweeps if sweep.points]
+
+
+def table_of(sweep: Sweep, cells: Sequence[Cell], out: Path) -> SweepTable:
+    """What has been measured of a sweep so far."""
+    wanted: dict[tuple[str, str], list[tuple[str, Step]]] = {}
+    for cell in cells:
+        if cell.sweep == sweep.name:
+            wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
+
+    def read(step: Step) -> Result | str:
+        state = state_of(out, step)
+        if state != "done":
+            before = None if step.before is None else state_of(out, step.before)
+            return before if before and before.startswith("failed") else state
+        return collect_results([out / step.folder / step.result]).results[0]
+
+    published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
+    measured, remarks = collect_cells(wanted, published, read)
+    rows = tuple(
+        (point.name, point.note, {c.name: measured[point.name, c.name] for c in sweep.columns})
+        for point in sweep.points
+    )
+    columns = tuple(column.name for column in sweep.columns)
+    return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)
+
+
+def write_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
+    """Write and print the table of every sweep."""
+    for sweep in sweeps:
+        table = table_of(sweep, cells, out)
+        text = render_sweep(table)
+        write_text(out / f"{sweep.name}.md", text)
+        write_json(out / f"{sweep.name}.json", as_data(table))
+        draw_sweep(table, out / f"{sweep.name}.png")
+        print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
+
+
+def show_plan(steps: Sequence[Step], out: Path) -> None:
+    """Print every step with its state and commands."""
+    for step in steps:
+        print(f"{state_of(out, step):<12} {step.folder}")
+        for one in step.commands:
+            print("    " + shlex.join(("python", *one)))
+
+
+@command(interrupted="interrupted; the same command resumes from here")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sweeps; returns the exit status, 1 if a step failed."""
+    args = parse_args(argv)
+    resources = Resources(args.jobs, args.nproc)
+    shard = Shard.parse(args.shard)
+    sweeps = selected(args)
+    extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
+    cells = plan(sweeps, args.out, extra, REPO)
+    work = chains(cells)[shard.number - 1 :: shard.count]
+    steps = [step for chain in work for step in chain]
+    if args.list:
+        show_plan(steps, args.out)
+        return 0
+    if args.report:
+        write_tables(sweeps, cells, args.out)
+        return 0
+    print(f"{len(work)} pretrainings, {len(steps)} steps", flush=True)
+    runner = SweepRunner(REPO, args.out, resources, lambda line: print(line, flush=True))
+    left = runner.run(work)
+    write_tables(sweeps, cells, args.out)
+    if left:
+        print(f"{len(left)} of {len(steps)} steps failed or were left out", file=sys.stderr)
+    return 1 if left else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
