@@ -1,0 +1,45 @@
+# One setting of SCE at a time on the toy actions' test part, three seeds.
+# Paper:    none; the questions of tab:video-lambda-vary, tab:video-temp and tab:video-time at the
+#           size of toy actions, and the predictor's part.
+# Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 --test 240
+#           python tools/sweep.py configs/sweeps/toy_controlled.py --out work_dirs/comparison --jobs 2
+# Hardware: 2 CPU cores, an hour.
+# Expected: docs/results.md.
+
+_lambda = {
+    f"lambda {_value}": {"model.lambda_": _value} for _value in (0.0, 0.25, 0.75, 1.0)
+}
+_tau_m = {f"tau_m {_value}": {"model.tau_m": _value} for _value in (0.03, 0.07, 0.09)}
+_diff = {
+    f"RGB difference {_value}": {
+        "train_dataloader.dataset.pipeline.RandomClips.diff_prob": _value
+    }
+    for _value in (0.2, 0.5)
+}
+
+title = "One setting of SCE at a time on toy actions, test part"
+pretrain = dict(
+    config="configs/quickstart/sce_toy_actions.py",
+    options={
+        "default_hooks.online_evaluation": None,
+        "train_cfg.max_epochs": 40,
+        "train_dataloader.batch_size": 16,
+        "custom_hooks.ScheduleHook.lr.warmup_epochs": 5,
+    },
+)
+points = [
+    dict(name="random weights", checkpoint="random"),
+    dict(name="lambda 0.5, tau_m 0.05, no difference, predictor"),
+    *(
+        dict(name=_name, options=_options)
+        for _name, _options in {**_lambda, **_tau_m, **_diff}.items()
+    ),
+    dict(name="no predictor", options={"model.predictor": None}),
+]
+columns = [
+    dict(name="kNN", metric="knn_top1"),
+    dict(name="linear probe", metric="linear_top1"),
+    dict(name="R@1", metric="retrieval_r1"),
+]
+seeds = [0, 1, 2]
+notes = ["240 videos: the standard error of a run is about 3 points."]
