@@ -77,10 +77,14 @@ TRAINING_SETS: dict[tuple[str, int | str], PublishedSize] = {
 #: Data sets with three official splits; of the others the only test set is called ``val``.
 WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 
-#: Backbones of tab:r3d: type, depth and number of parameters, which tells their width.
-NETWORKS: dict[str, tuple[str, int, int]] = {
+#: Type, depth and number of parameters, which tells the width, of the backbones of tab:r3d and of
+#: others in tab:video-sota-action.
+NETWORKS: dict[str, tuple[str, int | None, int]] = {
     "r3d18": ("ResNet3dSlowPath", 18, 20_023_872),
     "r3d50": ("ResNet3dSlowPath", 50, 31_634_496),
+    "r3d101": ("ResNet3dSlowPath", 101, 59_539_520),  # by the same rule
+    "r2plus1d18": ("R2Plus1d", 18, 31_300_125),
+    "s3dg": ("S3D", None, 9_135_056),
 }
 #: Settings of the pretraining methods: the best row of tab:video-best, the baseline of the
 #: ablations, and the supervised network. ``strength`` is that of the colour jitter of both views.

@@ -162,6 +162,12 @@ class VideoDataset(Dataset):
         step = self.pipeline[self._sampling] if self._sampling is not None else None
         return getattr(step, "num_views", None) or getattr(step, "num_clips", None)
 
+    @property
+    def num_local_views(self) -> int:
+        """L: the last of the views that are local, shorter or smaller than the others."""
+        step = self.pipeline[self._sampling] if self._sampling is not None else None
+        return getattr(step, "num_local_views", 0)
+
     def path(self, index: int) -> str:
         """The path of a video, with ``data_root``."""
         return os.path.join(self.data_root, self.videos.path(index))

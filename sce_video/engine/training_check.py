@@ -24,8 +24,8 @@ def check_training(loop: Any) -> None:
 
     Raises:
         ValueError: no whole step in an epoch, a batch of one sample where BN needs more, another
-            number of views than the augmentation has, labels out of range, or checkpoints in the
-            middle of a step.
+            number of views than the augmentation has, a local view as target, labels out of range,
+            or checkpoints in the middle of a step.
     """
     loader, model = loop.dataloader, unwrap_model(loop.runner.model)
     if loop.iters_per_epoch == 0:
@@ -65,6 +65,23 @@ def _check_views(dataset: Any, model: nn.Module) -> None:
         raise ValueError(
             f"the training pipeline makes {made} views of a sample (num_views), data_preprocessor "
             f"augments {len(augmented)} (views): give `views` one entry per view"
+        )
+    num_local = getattr(dataset, "num_local_views", 0)
+    if made is not None and num_local:
+        _check_local_views(made, num_local, model)
+
+
+def _check_local_views(num_views: int, num_local: int, model: nn.Module) -> None:
+    """Raise ValueError if a target encodes one of the local views, the last ones."""
+    name = "global_views" if hasattr(model, "global_views") else "target_views"
+    chosen = getattr(model, name, None)
+    if chosen is None and not getattr(model, "symmetric", True):
+        chosen = (num_views - 1,)
+    local = [view for view in chosen or () if view >= num_views - num_local]
+    if local:
+        raise ValueError(
+            f"view {local[0]} is one of the {num_local} local views of {num_views}, and as a "
+            f"target it must be a global one: set model.{name}, e.g. [{num_views - num_local - 1}]"
         )
 
 

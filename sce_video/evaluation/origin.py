@@ -28,10 +28,10 @@ _RECORD = {
 }
 #: Stages that a protocol freezes: all, or none.
 _FROZEN = {"linear": 4, "finetune": -1, "supervised": -1, "detection": -1}
-#: Arguments of a backbone that make no other network (its width is told by its parameters).
+#: Arguments of a backbone that make no other network, or that its number of parameters tells.
 _SAME_NETWORK = (
     *("type", "depth", "parameters", "base_channels", "in_channels"),
-    *("frozen_stages", "norm_eval", "zero_init_residual", "channels_last"),
+    *("gating", "frozen_stages", "norm_eval", "zero_init_residual", "channels_last"),
 )
 _DEFAULTS = {"last_stage_stride": 2, "last_stage_dilation": 1, "init_cfg": None}
 

@@ -9,6 +9,7 @@ import pytest
 
 from sce_video.datasets.transforms import LoadImage, RandomClips
 from sce_video.engine.config import check_config, load_config
+from sce_video.published import NETWORKS
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
 REPO = Path(__file__).resolve().parents[2]
@@ -61,20 +62,24 @@ def test_header_has_paper_run_hardware_and_expected(path):
 @pytest.mark.parametrize("path", PAPER, ids=identifier)
 def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
-    pattern = r"([a-z0-9_]+?)_r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
-    method, depth, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
+    network = "r3d18|r3d50|r3d101|r2plus1d18|s3dg"
+    pattern = rf"([a-z0-9_]+?)_({network})_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_k(\d+)(_baseline)?"
+    method, network, ranks, batch, frames, size, epochs, data, baseline = re.fullmatch(
         pattern, path.stem
     ).groups()
     cfg = load_config(str(path))
     clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
-    assert cfg.model.backbone.depth == int(depth)
+    backbone = cfg.model.backbone
+    assert (backbone.type, backbone.get("depth")) == NETWORKS[network][:2]
+    assert cfg.benchmark.network == network
+    assert (cfg.benchmark.frames, cfg.benchmark.size) == (int(frames), int(size))
     assert int(ranks) * int(batch) == 512
     assert cfg.train_dataloader.batch_size == int(batch)
     assert (clips.num_frames, crop.size) == (int(frames), int(size))
     assert cfg.train_cfg.max_epochs == int(epochs)
     assert f"k{data}_train" in cfg.train_dataloader.dataset.ann_file
     # Tables tab:specific-hyper-pretrain-video and tab:video-best, appendix D.3.
-    hidden = 1024 if depth == "18" else 4096
+    hidden = {"r3d18": 1024, "r2plus1d18": 1024, "s3dg": 2048}.get(network, 4096)
     # Heads of their own: SimCLR (arXiv 2002.05709), SwAV (facebookresearch/swav).
     layers, out = {"simclr": (2, 128), "swav": (3, 128)}.get(method, (3, 256))
     assert cfg.model.projector.hidden_channels == hidden
@@ -165,4 +170,4 @@ def test_evaluation_uses_the_clips_of_training(path):
     for pipeline in pipelines:
         assert pipeline[1].num_frames == clips.num_frames
         assert pipeline[1].clip_duration == clips.clip_duration
-        assert pipeline[3].size == pipeline[4].size == {224: 256, 112: 128}[crop.size]
+        assert pipeline[3].size == pipeline[4].size == {224: 256, 112: 128, 128: 128}[crop.size]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from mmengine.registry import DefaultScope
 
+from sce_video import published
 from sce_video.engine.config import load_config
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
@@ -28,6 +29,14 @@ DATASETS = {
     "k400": ("kinetics400", 400),
     "k200": ("kinetics200", 200),
 }
+IN_CHANNELS = {"r3d18": 512, "r3d50": 2048, "r2plus1d18": 512, "s3dg": 1024}  # of the head
+#: Networks and sizes of other methods, with which SCE has no number.
+BEYOND = {
+    *(f"finetune/r2plus1d18_1xb64-16x112-200e_{data}.py" for data in ("ucf101", "hmdb51")),
+    *(f"finetune/s3dg_8xb8-32x128-200e_{data}.py" for data in ("ucf101", "hmdb51")),
+    "linear/r2plus1d18_8xb64-16x112-60e_k400.py",
+    "linear/s3dg_8xb64-32x128-60e_k400.py",
+}
 NETWORKS = [("18", "8", "224"), ("18", "16", "112"), ("50", "8", "224"), ("50", "16", "224")]
 
 
@@ -36,8 +45,8 @@ def identifier(path: Path) -> str:
 
 
 def parts(path: Path) -> tuple[str, ...]:
-    """depth, ranks, batch, frames, size, epochs, data of ``r3d18_1xb64-8x224-200e_ucf101``."""
-    pattern = r"r3d(\d+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_(\w+)"
+    """network, ranks, batch, frames, size, epochs, data of ``r3d18_1xb64-8x224-200e_ucf101``."""
+    pattern = r"([a-z0-9]+)_(\d+)xb(\d+)-(\d+)x(\d+)-(\d+)e_(\w+)"
     return re.fullmatch(pattern, path.stem).groups()
 
 
@@ -63,7 +72,7 @@ def test_every_protocol_of_the_paper_has_a_recipe():
     expected |= {f"finetune/r3d50_8xb8-{t}x224-22e_ssv2.py" for t in (8, 16)}
     expected |= {"supervised/r3d18_8xb128-8x224-200e_k200.py"}
     expected |= {f"detection/r3d50_8xb8-{clip}-32e_ava.py" for clip in ("8x8", "16x4")}
-    assert names == expected | {FOLDER}
+    assert names == expected | BEYOND | {FOLDER}
 
 
 @pytest.mark.parametrize("path", DOWNSTREAM, ids=identifier)
@@ -87,12 +96,13 @@ def test_builds(path):
 
 @pytest.mark.parametrize("path", TRAINED, ids=identifier)
 def test_settings_match_the_name(path):
-    depth, ranks, batch, frames, size, epochs, data = parts(path)
+    network, ranks, batch, frames, size, epochs, data = parts(path)
     cfg = load_config(str(path))
     dataset, classes = DATASETS[data]
     assert cfg.model.type == "Recognizer3D" and cfg.model.cls_head.type == "I3DHead"
-    assert cfg.model.backbone.depth == int(depth)
-    assert cfg.model.cls_head.in_channels == {"18": 512, "50": 2048}[depth]
+    backbone = cfg.model.backbone
+    assert (backbone.type, backbone.get("depth")) == published.NETWORKS[network][:2]
+    assert cfg.model.cls_head.in_channels == IN_CHANNELS[network]
     assert cfg.model.cls_head.num_classes == classes
     assert cfg.train_dataloader.batch_size == int(batch)
     global_batch = {"finetune": 64, "linear": 512, "supervised": 1024}[path.parent.name]
@@ -100,13 +110,13 @@ def test_settings_match_the_name(path):
     assert cfg.train_cfg.max_epochs == int(epochs)
     bench = cfg.benchmark
     assert bench.protocol == path.parent.name and bench.dataset == dataset
-    assert (bench.network, bench.frames, bench.size) == (f"r3d{depth}", int(frames), int(size))
+    assert (bench.network, bench.frames, bench.size) == (network, int(frames), int(size))
     train, val, test = (
         cfg[name].dataset.pipeline
         for name in ("train_dataloader", "val_dataloader", "test_dataloader")
     )
     assert step(train, "RandomCropClips").size == int(size)
-    short = {"224": 256, "112": 128}[size]
+    short = {"224": 256, "112": 128, "128": 128}[size]
     assert step(test, "ResizeShortSide").size == step(test, "PackVideo").crop_size == short
     assert step(val, "CenterCropClips").size == short
     for pipeline in (train, val, test):
@@ -149,7 +159,7 @@ def test_linear_protocol(path):
     longer = load_config(str(path), ["custom_hooks.ScheduleHook.lr.warmup_epochs=35"])
     assert schedule(longer, 100, 4.0)(34.99) == 4.0 > schedule(longer, 100, 4.0)(17)
     resize = step(cfg.train_dataloader.dataset.pipeline, "ResizeShortSide").size
-    assert tuple(resize) == {224: (256, 320), 112: (128, 160)}[size]
+    assert tuple(resize) == {224: (256, 320), 112: (128, 160), 128: (146, 183)}[size]
     view = views(cfg)[0]
     assert view.flip_prob == 0.5 and view.jitter_prob == view.grey_prob == view.blur_prob == 0
 

@@ -244,6 +244,9 @@ def test_films_count_in_ava_not_key_frames():
         ("sce/sce_r3d18_8xb64-8x224-200e_k200_baseline", 8, 224),
         ("sce/sce_r3d50_8xb64-8x224-200e_k400", 8, 224),
         ("sce/sce_r3d50_16xb32-16x224-200e_k400", 16, 224),
+        ("sce/sce_r3d101_16xb32-8x224-200e_k400", 8, 224),
+        ("sce/sce_r2plus1d18_8xb64-16x112-200e_k400", 16, 112),
+        ("sce/sce_s3dg_8xb64-32x128-200e_k400", 32, 128),
         ("byol/byol_r3d18_8xb64-8x224-200e_k400", 8, 224),
         ("byol/byol_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("moco_v3/moco_v3_r3d18_8xb64-8x224-200e_k200", 8, 224),
@@ -257,16 +260,16 @@ def test_the_recipes_of_the_paper_confirm_their_claims(repo, recipe, frames, siz
     cfg = load_config(repo / "configs" / f"{recipe}.py")
     classes = {"kinetics400": 400, "kinetics200": 200}[cfg.benchmark.dataset]
     samples = {400: 240258, 200: 80000}[classes]
-    depth = cfg.model.backbone.depth
+    name = cfg.benchmark.network
     record = {
         **record_settings(cfg),
-        "network": {**cfg.model.backbone, "parameters": NETWORKS[f"r3d{depth}"][2]},
+        "network": {**cfg.model.backbone, "parameters": NETWORKS[name][2]},
         "data": {"samples": samples, "num_classes": classes},
         "max_epochs": cfg.train_cfg.max_epochs,
         "changed": [],
     }
     origin = pretrained(record, benchmark=cfg.benchmark.to_dict())
-    claim = benchmark(network=f"r3d{depth}", frames=frames, size=size)
+    claim = benchmark(network=name, frames=frames, size=size)
     network = record["network"]
     known, problems = confirmed_benchmark(claim, 1, finetuned(origin), network)
     assert problems == {} and known["pretraining_epochs"] == 200

@@ -160,8 +160,9 @@ def test_training_sets_have_the_sizes_that_the_preparation_checks():
     )
 
 
-@pytest.mark.parametrize("name", ["r3d18", "r3d50"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_networks_have_the_published_number_of_parameters(name):
     kind, depth, parameters = NETWORKS[name]
-    backbone = MODELS.build({"type": kind, "depth": depth})
+    options = {"gating": True} if depth is None else {"depth": depth}
+    backbone = MODELS.build({"type": kind, **options})
     assert sum(p.numel() for p in backbone.parameters()) == parameters

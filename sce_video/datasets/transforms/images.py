@@ -10,6 +10,7 @@ from sce_video.datasets.readers.base import ArrayFrames, check_deadline
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView
+from sce_video.datasets.transforms.sampling import check_view_counts
 from sce_video.registry import TRANSFORMS
 
 
@@ -21,18 +22,25 @@ class LoadImage:
     channels, an alpha channel is dropped.
 
     Args:
-        num_views: V.
+        num_views: V, with the local views.
         max_pixels: Height x width of the largest image that is decoded.
+        num_local_views: L, the last views, to which :class:`RandomResizedCropClips` gives a smaller
+            size: multi-crop (SwAV, arXiv 2006.09882).
     """
 
-    def __init__(self, num_views: int = 2, max_pixels: int = MAX_IMAGE_PIXELS) -> None:
-        if num_views < 1:
-            raise ValueError(f"num_views must be at least 1, got {num_views}")
+    def __init__(
+        self,
+        num_views: int = 2,
+        max_pixels: int = MAX_IMAGE_PIXELS,
+        num_local_views: int = 0,
+    ) -> None:
+        check_view_counts(num_views, num_local_views)
         self.num_views = num_views
+        self.num_local_views = num_local_views
         self.limits = DecodeLimits(max_pixels)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline`` if present), write ``views``: list of V ``LazyView``.
+        """Read ``path`` (and ``deadline`` if present), write ``views`` and ``num_local_views``.
 
         Raises:
             VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
@@ -42,5 +50,6 @@ class LoadImage:
         check_deadline(results["path"], results.get("deadline"))
         first = np.zeros(1, dtype=np.int64)
         results["limits"] = self.limits
+        results["num_local_views"] = self.num_local_views
         results["views"] = [LazyView(frames, first) for _ in range(self.num_views)]
         return results

@@ -18,16 +18,32 @@ from sce_video.datasets.errors import VideoDecodeError
 from sce_video.registry import TRANSFORMS
 
 
-def _check_clip(clip_duration: float, num_frames: int) -> None:
+def _check_clip(clip_duration: float, num_frames: int, of: str = "") -> None:
     if clip_duration <= 0:
-        raise ValueError(f"clip_duration must be positive seconds, got {clip_duration}")
+        raise ValueError(f"{of}clip_duration must be positive seconds, got {clip_duration}")
     if num_frames < 1:
-        raise ValueError(f"num_frames must be at least 1, got {num_frames}")
+        raise ValueError(f"{of}num_frames must be at least 1, got {num_frames}")
+
+
+def check_view_counts(num_views: int, num_local_views: int) -> None:
+    """Raise ValueError unless V views, the last of them local, have at least one global view."""
+    if num_views < 1:
+        raise ValueError(f"num_views must be at least 1, got {num_views}")
+    if not 0 <= num_local_views < num_views:
+        raise ValueError(
+            f"num_local_views must be from 0 to {num_views - 1}, below num_views={num_views}, "
+            f"which counts local views too; got {num_local_views}"
+        )
 
 
 @TRANSFORMS.register_module()
 class RandomClips:
     """V clips at independent, uniformly random positions in the video, for training.
+
+    The last L views may be local views, clips of fewer frames or, by
+    :class:`RandomResizedCropClips`, of smaller size: the multi-crop of SwAV (arXiv 2006.09882)
+    along time. Methods compare them with the global views and encode them by the online branch
+    only. All views are decoded in one pass.
 
     Four numbers are drawn for every view, also where an option needs none, so that changing one
     option does not change the other random decisions of a seed.
@@ -35,10 +51,13 @@ class RandomClips:
     Args:
         clip_duration: Seconds.
         num_frames: T, frames kept of each clip.
-        num_views: V.
+        num_views: V, with the local views.
         duration_jitter: j in [0, 1): ``clip_duration`` is multiplied with U(1 - j, 1 + j).
         reverse_prob: Probability that a clip plays backwards.
         diff_prob: Probability that a clip shows RGB differences instead of colours.
+        num_local_views: L.
+        local_clip_duration: Seconds of a local clip; None: ``clip_duration``.
+        local_num_frames: Frames kept of a local clip; None: ``num_frames``.
     """
 
     def __init__(
@@ -49,10 +68,19 @@ class RandomClips:
         duration_jitter: float = 0.0,
         reverse_prob: float = 0.0,
         diff_prob: float = 0.0,
+        num_local_views: int = 0,
+        local_clip_duration: float | None = None,
+        local_num_frames: int | None = None,
     ) -> None:
         _check_clip(clip_duration, num_frames)
-        if num_views < 1:
-            raise ValueError(f"num_views must be at least 1, got {num_views}")
+        check_view_counts(num_views, num_local_views)
+        local = {
+            "local_clip_duration": local_clip_duration,
+            "local_num_frames": local_num_frames,
+        }
+        given = [f"{name}={value}" for name, value in local.items() if value is not None]
+        if given and not num_local_views:
+            raise ValueError(f"{' and '.join(given)} without local views: set num_local_views")
         if not 0 <= duration_jitter < 1:
             raise ValueError(f"duration_jitter must lie in [0, 1), got {duration_jitter}")
         for name, value in (("reverse_prob", reverse_prob), ("diff_prob", diff_prob)):
@@ -64,24 +92,35 @@ class RandomClips:
         self.duration_jitter = duration_jitter
         self.reverse_prob = reverse_prob
         self.diff_prob = diff_prob
+        self.num_local_views = num_local_views
+        self.local_clip_duration = (
+            clip_duration if local_clip_duration is None else local_clip_duration
+        )
+        self.local_num_frames = num_frames if local_num_frames is None else local_num_frames
+        _check_clip(self.local_clip_duration, self.local_num_frames, "local_")
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader`` and ``rng``, write ``clips``: list of V ``ClipIndices``."""
+        """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
         reader = results["reader"]
         clips = []
-        for jitter, start, reverse, difference in results["rng"].random((self.num_views, 4)):
-            clip_duration = jittered_duration(self.clip_duration, self.duration_jitter, jitter)
+        draws = results["rng"].random((self.num_views, 4))
+        for view, (jitter, start, reverse, difference) in enumerate(draws):
+            clip_duration, num_frames = self.clip_duration, self.num_frames
+            if view >= self.num_views - self.num_local_views:
+                clip_duration, num_frames = self.local_clip_duration, self.local_num_frames
+            clip_duration = jittered_duration(clip_duration, self.duration_jitter, jitter)
             clips.append(
                 make_clip(
                     reader.timestamps,
                     start=random_start(reader.duration, clip_duration, start),
                     clip_duration=clip_duration,
-                    num_frames=self.num_frames,
+                    num_frames=num_frames,
                     reverse=bool(reverse < self.reverse_prob),
                     difference=bool(difference < self.diff_prob),
                 )
             )
         results["clips"] = clips
+        results["num_local_views"] = self.num_local_views
         return results
 
 

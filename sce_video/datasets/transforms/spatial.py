@@ -22,6 +22,12 @@ def _check_size(size: int) -> int:
     return size
 
 
+def _check_area(name: str, area: tuple[float, float]) -> tuple[float, float]:
+    if not 0 < area[0] <= area[1] <= 1:
+        raise ValueError(f"{name} must be 0 < low <= high <= 1, got {area}")
+    return float(area[0]), float(area[1])
+
+
 def crop_and_resize(view: View, box: Box, size: tuple[int, int]) -> View:
     """Cut ``box`` from all frames and resize it bilinearly (no antialiasing).
 
@@ -131,6 +137,8 @@ class RandomResizedCropClips:
         size: Side of the output, pixels.
         area: Range of the box's share of the frame's area.
         aspect: Range of width / height, drawn log-uniformly.
+        local_size: Side of local views, see :class:`RandomClips`; None: ``size``.
+        local_area: Range of the share of their boxes; None: ``area``.
     """
 
     tries = 10
@@ -140,22 +148,38 @@ class RandomResizedCropClips:
         size: int,
         area: tuple[float, float] = (0.2, 0.766),
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
+        local_size: int | None = None,
+        local_area: tuple[float, float] | None = None,
     ) -> None:
-        if not 0 < area[0] <= area[1] <= 1:
-            raise ValueError(f"area must be 0 < low <= high <= 1, got {area}")
         if not 0 < aspect[0] <= aspect[1]:
             raise ValueError(f"aspect must be 0 < low <= high, got {aspect}")
         self.size = _check_size(size)
-        self.area = (float(area[0]), float(area[1]))
+        self.area = _check_area("area", area)
         self.aspect = (float(aspect[0]), float(aspect[1]))
+        self.local_size = self.size if local_size is None else _check_size(local_size)
+        self.local_area = self.area if local_area is None else _check_area("local_area", local_area)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view by uint8 (T, size, size, 3)."""
+        """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
+
+        Raises:
+            ValueError: Settings for local views, of which there are none.
+        """
+        num_local = results.get("num_local_views", 0)
+        if not num_local and (self.local_size, self.local_area) != (self.size, self.area):
+            raise ValueError(
+                f"local_size={self.local_size} and local_area={self.local_area} of "
+                "RandomResizedCropClips without local views: set num_local_views of the step that "
+                "makes the views"
+            )
         views = []
-        for view in results["views"]:
+        for number, view in enumerate(results["views"]):
+            size, area = self.size, self.area
+            if number >= len(results["views"]) - num_local:
+                size, area = self.local_size, self.local_area
             draws = results["rng"].random((self.tries, 4))
-            box = random_box(view.shape[1:3], self.area, self.aspect, draws)
-            views.append(crop_and_resize(view, box, (self.size, self.size)))
+            box = random_box(view.shape[1:3], area, self.aspect, draws)
+            views.append(crop_and_resize(view, box, (size, size)))
         results["views"] = views
         return results
 

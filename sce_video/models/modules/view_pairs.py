@@ -109,8 +109,20 @@ def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int,
     Args:
         views: V views (N, C, T, H, W).
         symmetric: As in :func:`view_pairs`.
+
+    Raises:
+        ValueError: not symmetric, and the last view is a local one, smaller than another.
     """
     if not symmetric:
+        sizes = [view.numel() for view in views]
+        if sizes[-1] < max(sizes):
+            last_global = max(i for i, size in enumerate(sizes) if size == max(sizes))
+            raise ValueError(
+                "symmetric=False takes the last view as the key, which must be a global view, but "
+                f"the last of these {len(views)} views is a local one of "
+                f"{tuple(views[-1].shape[2:])} (frames, height, width): set "
+                f"model.target_views=[{last_global}] or model.symmetric=True"
+            )
         return (len(views) - 1,)
     return tuple(i for i, view in enumerate(views) if view.shape == views[0].shape)
 

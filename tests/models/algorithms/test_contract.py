@@ -30,7 +30,7 @@ from sce_video.engine.config import load_config
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import MODELS
 
-LARGEST = 64  # a larger integer in a recipe's model (channels, queue) becomes SMALL
+LARGEST = 24  # a larger integer in a recipe's model (channels, queue, prototypes) becomes SMALL
 SMALL = 8  # fewer than the videos: prototypes need a sample each
 
 

@@ -63,4 +63,15 @@ def test_default_target_views():
     large, small = torch.zeros(2, 3, 4, 8, 8), torch.zeros(2, 3, 4, 6, 6)
     assert default_target_views([large, large, small], symmetric=True) == (0, 1)
     assert default_target_views([large, large, large], symmetric=True) == (0, 1, 2)
-    assert default_target_views([large, large, small], symmetric=False) == (2,)
+    assert default_target_views([large, large, large], symmetric=False) == (2,)
+    assert default_target_views([small, small, large], symmetric=False) == (2,)
+
+
+def test_a_local_view_is_no_default_key():
+    large, small = torch.zeros(2, 3, 4, 8, 8), torch.zeros(2, 3, 4, 4, 4)
+    short = torch.zeros(2, 3, 2, 8, 8)
+    message = r"last of these 3 views is a local one of \(4, 4, 4\).*set model.target_views=\[1\]"
+    with pytest.raises(ValueError, match=message):
+        default_target_views([large, large, small], symmetric=False)
+    with pytest.raises(ValueError, match=r"target_views=\[0\]"):
+        default_target_views([large, short], symmetric=False)
