@@ -39,6 +39,8 @@ class RandomClips:
         duration_jitter: j in [0, 1): ``clip_duration`` is multiplied with U(1 - j, 1 + j).
         reverse_prob: Probability that a clip plays backwards.
         diff_prob: Probability that a clip shows RGB differences instead of colours.
+        ordered: Whether the views are in the order of their starts, where consecutive views are
+            paired; else in random order.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class RandomClips:
         duration_jitter: float = 0.0,
         reverse_prob: float = 0.0,
         diff_prob: float = 0.0,
+        ordered: bool = False,
     ) -> None:
         _check_clip(clip_duration, num_frames)
         if num_views < 1:
@@ -64,6 +67,7 @@ class RandomClips:
         self.duration_jitter = duration_jitter
         self.reverse_prob = reverse_prob
         self.diff_prob = diff_prob
+        self.ordered = ordered
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips``: list of V ``ClipIndices``."""
@@ -81,7 +85,7 @@ class RandomClips:
                     difference=bool(difference < self.diff_prob),
                 )
             )
-        results["clips"] = clips
+        results["clips"] = sorted(clips, key=lambda clip: clip.start) if self.ordered else clips
         return results
 
 
