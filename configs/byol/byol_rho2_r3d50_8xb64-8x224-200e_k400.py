@@ -16,7 +16,7 @@
 
 _base_ = ["../_base_/rho_k400.py", "../_base_/schedules/lars_rho_200e.py"]
 
-benchmark = dict(pretraining="rho_byol")
+benchmark = dict(pretraining="byol_rho")
 model = dict(
     type="BYOL",
     backbone=dict(type="ResNet3dSlowPath", depth=50, channels_last=False),

@@ -15,7 +15,7 @@
 
 _base_ = ["../_base_/rho_k400.py", "../_base_/schedules/sgd_rho_200e.py"]
 
-benchmark = dict(pretraining="rho_moco")
+benchmark = dict(pretraining="moco_rho")
 model = dict(
     type="MoCo",
     backbone=dict(type="ResNet3dSlowPath", depth=50, channels_last=False),

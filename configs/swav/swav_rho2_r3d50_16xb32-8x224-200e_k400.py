@@ -15,7 +15,7 @@
 
 _base_ = ["../_base_/rho_k400.py", "../_base_/schedules/lars_rho_200e.py"]
 
-benchmark = dict(pretraining="rho_swav")
+benchmark = dict(pretraining="swav_rho")
 model = dict(
     type="SwAV",
     backbone=dict(type="ResNet3dSlowPath", depth=50, channels_last=False),
