@@ -125,7 +125,7 @@ class LARS(Optimizer):
         torch._foreach_mul_(buffers, group["momentum"])
         torch._foreach_add_(buffers, updates)
         if group["nesterov"]:
-            buffers = torch._foreach_add(updates, buffers, alpha=group["momentum"])
+            buffers = list(torch._foreach_add(updates, buffers, alpha=group["momentum"]))
         torch._foreach_add_(params, buffers, alpha=-group["lr"])
 
     def _buffer(self, param: Tensor) -> Tensor:

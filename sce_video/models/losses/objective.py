@@ -59,12 +59,21 @@ def terms(
     :func:`~sce_video.models.losses.sce_free_loss`. With free coefficients ``target_entropy`` is
     that of the target scaled to mass 1.
     """
-    inputs, taus = (query, key, queue), {"tau": tau, "tau_m": tau_m}
     if mu is None or eta is None:
-        return sce_terms(*inputs, lambda_=lambda_, **taus, mask_positive=mask_positive)
+        return sce_terms(
+            query,
+            key,
+            queue,
+            lambda_=lambda_,
+            tau=tau,
+            tau_m=tau_m,
+            mask_positive=mask_positive,
+        )
     with torch.no_grad():
-        parts = sce_terms(*inputs, lambda_=lambda_ / (lambda_ + mu), **taus)
-    return parts._replace(loss=sce_free_loss(*inputs, lambda_=lambda_, mu=mu, eta=eta, **taus))
+        share = lambda_ / (lambda_ + mu)
+        parts = sce_terms(query, key, queue, lambda_=share, tau=tau, tau_m=tau_m)
+    loss = sce_free_loss(query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m)
+    return parts._replace(loss=loss)
 
 
 def chance_level(queue_size: int, lambda_: float, mu: _Coefficient, eta: _Coefficient) -> float:

@@ -37,18 +37,18 @@ def sum_over_queries(
     Raises:
         ValueError: a backward pass per query under fp16 autocast.
     """
-    each = parameters is not None and torch.is_grad_enabled()
+    trained = parameters if torch.is_grad_enabled() else None
     sums: dict[str, Tensor] = {}
-    gradients: list[Tensor | None] = [None] * len(parameters or ())
+    gradients: list[Tensor | None] = [None] * len(trained or ())
     for query in queries:
         terms = terms_of(query)
-        if each:
-            gradients = _added(gradients, terms["loss"], parameters)
+        if trained is not None:
+            gradients = _added(gradients, terms["loss"], trained)
             terms = {name: value.detach() for name, value in terms.items()}  # free the graph
         for name, value in terms.items():
             sums[name] = sums[name] + value if name in sums else value
-    if each:
-        sums["loss"] = _StoredGradients.apply(sums["loss"], gradients, *parameters)
+    if trained is not None:
+        sums["loss"] = _StoredGradients.apply(sums["loss"], gradients, *trained)
     return sums
 
 
