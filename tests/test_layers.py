@@ -199,8 +199,9 @@ def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
     """A function's body without its docstring has 60 lines at most; no ``**kwargs`` sinks.
 
     Of a self-supervised method its own arguments count, without those that it hands to
-    ``SelfSupervisedModel`` (backbone, data_preprocessor).
+    ``SelfSupervisedModel`` (backbone, data_preprocessor, backward_per_query).
     """
+    handed_on = ("backbone", "data_preprocessor", "backward_per_query")
     for path, node in functions():
         body = node.body[1:] if ast.get_docstring(node) and len(node.body) > 1 else node.body
         lines = body[-1].end_lineno - body[0].lineno + 1
@@ -209,9 +210,21 @@ def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
         if node.name == "__init__":
             names = [a.arg for a in node.args.args + node.args.kwonlyargs if a.arg != "self"]
             if path.parent == Path("sce_video/models/algorithms"):
-                names = [name for name in names if name not in ("backbone", "data_preprocessor")]
+                names = [name for name in names if name not in handed_on]
             count = len(names)
             assert count <= 10, f"{path}: a constructor takes {count} arguments"
+
+
+METHODS = "sce moco moco_v3 ressl simclr byol swav sigreg".split()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_method_is_one_file_of_at_most_150_lines(method):
+    path = PACKAGE / f"models/algorithms/{method}.py"
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 150, f"{path.name} has {len(lines)} lines: move what others share out"
+    others = [name for name in imported(path) if "models.algorithms" in name]
+    assert others == ["sce_video.models.algorithms.base"], f"{path.name} imports {others}"
 
 
 def test_no_unsafe_loading_and_no_shell():

@@ -15,7 +15,9 @@ _chosen = dict()
 title = "Methods on weizmann4, leaving one person out"
 pretrain = dict(options={"train_dataloader.dataset.data_root": "data/weizmann4"})
 points = [
-    dict(name="random weights", config="configs/sce/sce_r3d18_folder_small.py", checkpoint="random"),
+    dict(
+        name="random weights", config="configs/sce/sce_r3d18_folder_small.py", checkpoint="random"
+    ),
     *(
         dict(
             name=_method,

@@ -17,6 +17,7 @@ ALL = sorted((REPO / "configs").rglob("*.py"))
 ALL_RECIPES = [p for p in ALL if "_base_" not in p.parts]
 RECIPES = [p for p in ALL_RECIPES if "downstream" not in p.parts]  # pretraining
 PAPER = [p for p in RECIPES if re.search(r"_k[24]00", p.name)]
+RHO = [p for p in PAPER if "_rho" in p.name]  # Feichtenhofer et al. 2021
 
 
 def identifier(path: Path) -> str:
@@ -59,7 +60,7 @@ def test_header_has_paper_run_hardware_and_expected(path):
         assert (REPO / mentioned).is_file(), f"{path.name} names {mentioned}"
 
 
-@pytest.mark.parametrize("path", PAPER, ids=identifier)
+@pytest.mark.parametrize("path", [p for p in PAPER if p not in RHO], ids=identifier)
 def test_settings_match_the_name(path):
     """sce_r3d18_8xb64-8x224-200e_k400: network, ranks x batch, frames x size, epochs, data."""
     network = "r3d18|r3d50|r3d101|r2plus1d18|s3dg"
@@ -120,6 +121,106 @@ def test_settings_match_the_name(path):
         assert schedule.model.momentum == dict(name="cosine", start=0.99, end=1.0)
     else:  # a constant target, or none
         assert schedule.model is None
+
+
+RHO_RATES = {2: 0.5, 3: 0.75, 4: 1.0}  # of the rate for rho 4, per 64 videos
+RHO_METHODS = {  # type, rate for rho 4, projector, other settings, momentum of the target
+    "moco": (
+        "MoCo",
+        0.1,
+        dict(hidden_channels=2048, out_channels=128, num_layers=3, norm_hidden=False, bias=True),
+        dict(queue_size=65536, tau=0.1, symmetric=True, sum_queries=True, shuffle_bn_splits=1),
+        0.994,
+    ),
+    "byol": (
+        "BYOL",
+        1.2,
+        dict(hidden_channels=4096, out_channels=256, num_layers=2, bias_output=True),
+        dict(symmetric=True, target_views=None),  # the defaults
+        0.996,
+    ),
+    "simclr": (
+        "SimCLR",
+        1.2,
+        dict(hidden_channels=2048, out_channels=128, num_layers=3, norm_hidden=False, bias=True),
+        dict(tau=0.1, consecutive=True),
+        None,
+    ),
+    "swav": (
+        "SwAV",
+        1.2,
+        dict(hidden_channels=2048, out_channels=128, num_layers=3, bias_output=True),
+        dict(num_prototypes=1000, tau=0.1, epsilon=0.05, queue_size=0, target_views=(0, 1)),
+        None,
+    ),
+}
+
+
+@pytest.mark.parametrize("path", RHO, ids=identifier)
+def test_rho_settings_are_those_of_slowfast(path):
+    """moco_rho4_r3d50_8xb64-8x224-200e_k400: as SCE's names, with the number of clips.
+
+    facebookresearch/SlowFast, configs/contrastive_ssl, slowfast/config/defaults.py.
+    """
+    pattern = r"([a-z]+)_rho(\d)_r3d50_(\d+)xb(\d+)-8x224-200e_k400"
+    method, rho, ranks, batch = re.fullmatch(pattern, path.stem).groups()
+    kind, rate, projector, settings, momentum = RHO_METHODS[method]
+    cfg = load_config(path)
+    model = cfg.model
+    assert (model.type, model.backbone.depth) == (kind, 50)
+    assert {key: model.projector.get(key) for key in projector} == projector
+    assert not model.projector.norm_output
+    defaults = dict(symmetric=True, target_views=None, queue_size=0)
+    if method == "swav":
+        defaults["target_views"] = (0, 1)
+        assert model.frozen_prototype_steps == 239_975 // 512
+    assert {key: model.get(key, defaults.get(key)) for key in settings} == settings
+    predictor = dict(hidden_channels=4096, num_layers=2, norm_output=False, bias_output=True)
+    assert model.get("predictor") == (dict(type="MLP", **predictor) if method == "byol" else None)
+    assert model.get("backward_per_query", False) == (method in ("moco", "byol"))
+
+    assert int(ranks) * int(batch) == 512
+    assert cfg.train_dataloader.batch_size == int(batch)
+    assert "k400_train" in cfg.train_dataloader.dataset.ann_file
+    clips, crop = cfg.train_dataloader.dataset.pipeline[1], cfg.train_dataloader.dataset.pipeline[3]
+    assert clips == dict(
+        type="RandomClips",
+        clip_duration=8 * 8 / 30,
+        num_frames=8,
+        num_views=int(rho),
+        ordered=True,
+    )
+    assert (crop.size, tuple(crop.area)) == (224, (0.2, 0.766))
+    view = dict(brightness=0.6, contrast=0.6, saturation=0.6, hue=0.15, jitter_prob=0.8,
+                grey_prob=0.2, blur_prob=0.5, flip_prob=0.5)  # fmt: skip
+    assert cfg.data_preprocessor.views == [view] * int(rho)
+
+    optimizer = cfg.optim_wrapper.optimizer
+    assert optimizer.lr == pytest.approx(rate * RHO_RATES[int(rho)])
+    assert (optimizer.momentum, optimizer.nesterov) == (0.9, True)
+    if method == "moco":
+        assert (optimizer.type, optimizer.weight_decay) == ("SGD", 1e-4)
+        assert cfg.optim_wrapper.constructor == "NoNormDecayConstructor"
+        assert (cfg.optim_wrapper.dtype, cfg.get("sync_bn")) == ("bfloat16", None)
+    else:
+        assert (optimizer.type, optimizer.weight_decay) == ("LARS", 1e-6)
+        assert (optimizer.trust_coefficient, optimizer.separate_norms) == (0.001, True)
+        assert (cfg.optim_wrapper.dtype, cfg.sync_bn) == ("float32", "torch")
+    assert cfg.train_cfg.max_epochs == 200
+    schedule = cfg.custom_hooks[0]
+    assert schedule.base_batch_size == 64
+    assert schedule.lr == dict(name="warmup_cosine", warmup_epochs=35)
+    scheduled = None if momentum is None else dict(
+        momentum=dict(name="cosine", start=momentum, end=1.0)
+    )  # fmt: skip
+    assert schedule.get("model") == scheduled
+    assert model.get("momentum") == momentum
+
+
+def test_every_row_of_the_generalisation_table_has_a_recipe():
+    """tab:video-sota-generalization: four methods with 3 views, and SlowFast's own files."""
+    names = {p.stem.split("_r3d50")[0] for p in RHO}
+    assert {f"{method}_rho3" for method in RHO_METHODS} | {"moco_rho4", "byol_rho2"} <= names
 
 
 def test_every_video_row_of_the_paper_has_a_recipe():

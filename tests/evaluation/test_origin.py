@@ -249,6 +249,8 @@ def test_films_count_in_ava_not_key_frames():
         ("sce/sce_s3dg_8xb64-32x128-200e_k400", 32, 128),
         ("byol/byol_r3d18_8xb64-8x224-200e_k400", 8, 224),
         ("byol/byol_r3d18_8xb64-8x224-200e_k200", 8, 224),
+        ("byol/byol_rho2_r3d50_8xb64-8x224-200e_k400", 8, 224),
+        ("moco/moco_rho4_r3d50_8xb64-8x224-200e_k400", 8, 224),
         ("moco_v3/moco_v3_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("simclr/simclr_r3d18_8xb64-8x224-200e_k200", 8, 224),
         ("swav/swav_r3d18_8xb64-8x224-200e_k200", 8, 224),

@@ -13,6 +13,7 @@ from torch.optim import Optimizer
 from sce_video.registry import OPTIMIZERS
 
 _LOW_PRECISION = (torch.float16, torch.bfloat16)
+_EPSILON = 1e-8  # SlowFast's
 _GROUP_KEYS = {"params", "param_names", "name", "initial_lr"}
 
 
@@ -26,6 +27,14 @@ class LARS(Optimizer):
         g = g * trust_coefficient * ||p|| / ||g||    (left as it is if ||p|| or ||g|| is 0)
         buffer = momentum * buffer + g               (starts at 0)
         p = p - lr * buffer                          (lr is not part of the buffer)
+
+    Two options make it the LARS of facebookresearch/SlowFast (``slowfast/models/optimizer.py``).
+    With ``separate_norms`` the second line has the norms of gradient and decay apart, and with
+    ``nesterov`` the last line is that of torch's SGD, for all tensors::
+
+        g = g * trust_coefficient * ||p|| / (||grad|| + weight_decay * ||p|| + 1e-8)
+                                                     (g = grad if ||p|| or ||grad|| is 0)
+        p = p - lr * (g + momentum * buffer)
 
     Tensors of one dimension or none (biases, the scale and shift of a BN) take ``g = grad``: no
     weight decay and no rate scaling. Source: paper, appendix D.3; order of operations and
@@ -42,6 +51,9 @@ class LARS(Optimizer):
         weight_decay: Factor of the parameter that is added to its gradient.
         trust_coefficient: Norm of a tensor's step relative to its own norm, at ``lr=1`` and without
             momentum.
+        nesterov: Nesterov momentum; a group may set its own.
+        separate_norms: Whether gradient and decay enter the ratio by their own norms; a group may
+            set its own.
 
     Raises:
         ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
@@ -54,15 +66,26 @@ class LARS(Optimizer):
         momentum: float = 0.9,
         weight_decay: float = 0.0,
         trust_coefficient: float = 0.001,
+        nesterov: bool = False,
+        separate_norms: bool = False,
     ) -> None:
         defaults = {
             "lr": lr,
             "momentum": momentum,
             "weight_decay": weight_decay,
             "trust_coefficient": trust_coefficient,
+            "nesterov": nesterov,
+            "separate_norms": separate_norms,
         }
         _check(defaults)
         super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Checkpoints written before an option existed have it off."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("nesterov", False)
+            group.setdefault("separate_norms", False)
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Add a group of tensors, with its own settings or the defaults."""
@@ -97,10 +120,12 @@ class LARS(Optimizer):
         """One step of tensors of one device and dtype that are all scaled, or all not."""
         updates = [_dense_grad(p) for p in params]
         if params[0].ndim > 1:
-            updates = _scaled(params, updates, group["weight_decay"], group["trust_coefficient"])
+            updates = _scaled(params, updates, group)
         buffers = [self._buffer(p) for p in params]
         torch._foreach_mul_(buffers, group["momentum"])
         torch._foreach_add_(buffers, updates)
+        if group["nesterov"]:
+            buffers = list(torch._foreach_add(updates, buffers, alpha=group["momentum"]))
         torch._foreach_add_(params, buffers, alpha=-group["lr"])
 
     def _buffer(self, param: Tensor) -> Tensor:
@@ -142,21 +167,26 @@ def _split(params: list[Tensor]) -> list[list[Tensor]]:
     return list(lists.values())
 
 
-def _scaled(
-    params: list[Tensor], grads: list[Tensor], weight_decay: float, trust_coefficient: float
-) -> list[Tensor]:
+def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
     """Gradients with weight decay, scaled to ``trust_coefficient`` times the parameter's norm."""
+    decay, trust = group["weight_decay"], group["trust_coefficient"]
     values: list[Tensor] | tuple[Tensor, ...] = params
     if params[0].dtype in _LOW_PRECISION:  # ratios overflow or underflow in fp16
         values = [p.float() for p in params]
         grads = [g.float() for g in grads]
-    updates = torch._foreach_add(grads, values, alpha=weight_decay)
+    updates = torch._foreach_add(grads, values, alpha=decay)
     param_norms = torch.stack(torch._foreach_norm(values))
-    update_norms = torch.stack(torch._foreach_norm(updates))
-    ratios = torch.where(
-        (param_norms > 0) & (update_norms > 0),
-        trust_coefficient * param_norms / update_norms,
-        torch.ones_like(param_norms),
-    )
+    if group["separate_norms"]:
+        grad_norms = torch.stack(torch._foreach_norm(grads))
+        ratios = trust * param_norms / (grad_norms + decay * param_norms + _EPSILON)
+        ratios = ratios * (grad_norms > 0)  # without a gradient there is no decay
+        ratios = torch.where(param_norms > 0, ratios, torch.ones_like(ratios))
+    else:
+        update_norms = torch.stack(torch._foreach_norm(updates))
+        ratios = torch.where(
+            (param_norms > 0) & (update_norms > 0),
+            trust * param_norms / update_norms,
+            torch.ones_like(param_norms),
+        )
     torch._foreach_mul_(updates, ratios.unbind())
     return list(updates)

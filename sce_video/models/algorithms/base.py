@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.losses import effective_rank, feature_std
 from sce_video.models.modules.pooling import represent
+from sce_video.models.modules.query_sum import sum_over_queries
 from sce_video.registry import MODELS
 
 
@@ -28,15 +29,20 @@ class SelfSupervisedModel(BaseModel):
     Args:
         backbone: Config of the encoder, a network with ``out_channels``.
         data_preprocessor: Config of the batched augmentation, or a built module.
+        backward_per_query: See :meth:`sum_over_queries`, for methods that call it.
     """
 
     def __init__(
-        self, backbone: dict[str, Any], data_preprocessor: dict[str, Any] | nn.Module | None = None
+        self,
+        backbone: dict[str, Any],
+        data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
         if isinstance(data_preprocessor, dict):
             data_preprocessor = MODELS.build(data_preprocessor)
         super().__init__(data_preprocessor=data_preprocessor)
         self.backbone = MODELS.build(backbone)
+        self.backward_per_query = backward_per_query
 
     def represent(self, view: Tensor) -> Tensor:
         """Representation h (N, C) of a view (N, 3, T, H, W)."""
@@ -49,6 +55,30 @@ class SelfSupervisedModel(BaseModel):
         Args:
             views: V views (N, 3, T, H, W); they may differ in T, H and W.
         """
+
+    def sum_over_queries(
+        self,
+        terms_of: Callable[[int], tuple[Tensor, dict[str, Tensor]]],
+        queries: Iterable[int],
+    ) -> dict[str, Tensor]:
+        """What :meth:`loss` returns if it is a sum over queries that share no graph.
+
+        With ``backward_per_query`` the gradients of each query are taken at once, and only its
+        activations are in memory; loss and gradients are the same. Not for fp16, whose loss scaler
+        acts on the whole loss: see :func:`~sce_video.models.modules.query_sum.sum_over_queries`.
+
+        Args:
+            terms_of: Takes the index of a view, returns its h (N, C) and its share of the scalars.
+            queries: Indices of views; the collapse metrics are those of the first.
+        """
+        queries = list(queries)
+
+        def scalars_of(query: int) -> dict[str, Tensor]:
+            h, terms = terms_of(query)
+            return {**terms, **self.collapse_metrics(h)} if query == queries[0] else terms
+
+        trained = [p for p in self.parameters() if p.requires_grad]
+        return sum_over_queries(scalars_of, queries, trained if self.backward_per_query else None)
 
     def check_settings(self) -> None:
         """Raise ValueError for a number out of its range.

@@ -11,12 +11,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import byol_loss
 from sce_video.models.modules import TargetEncoder, check_momentum
-from sce_video.models.modules.view_pairs import (
-    check_target_views,
-    check_views,
-    default_target_views,
-    view_pairs,
-)
+from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
 
 
@@ -40,6 +35,7 @@ class BYOL(SelfSupervisedModel):
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
         data_preprocessor: Config of the batched augmentation.
+        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` is out of
@@ -55,10 +51,10 @@ class BYOL(SelfSupervisedModel):
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
-        if target_views is not None:
-            check_target_views(target_views)
+        super().__init__(backbone, data_preprocessor, backward_per_query)
+        check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
         self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
@@ -88,25 +84,18 @@ class BYOL(SelfSupervisedModel):
         Returns:
             ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
         """
-        if len(views) < 2:
-            raise ValueError(f"BYOL compares at least two views, got {len(views)}")
-        target_views = self.target_views or default_target_views(views, self.symmetric)
-        pairs = view_pairs(len(views), target_views, self.symmetric)
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        num_pairs = sum(map(len, keys_of.values()))
+        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: unit_vectors(self.predictor(self.projector(x))) for i, x in h.items()}
-        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
+        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+            h = self.represent(views[i])
+            query = unit_vectors(self.predictor(self.projector(h)))
+            losses = torch.stack([byol_loss(query, keys[j]) for j in keys_of[i]])
+            cosines = 1 - losses.detach() / 2
+            return h, {"loss": losses.mean(), "positive_similarity": cosines.sum() / num_pairs}
 
-        losses = {(i, j): byol_loss(queries[i], keys[j]) for i, j in pairs}
-        means = [
-            torch.stack([loss for (i, _), loss in losses.items() if i == query]).mean()
-            for query in queries
-        ]
-        return {
-            "loss": torch.stack(means).sum(),
-            "positive_similarity": 1 - torch.stack(list(losses.values())).mean().detach() / 2,
-            **self.collapse_metrics(next(iter(h.values()))),
-        }
+        return self.sum_over_queries(terms_of, keys_of)
 
     def after_optimizer_step(self) -> None:
         """Update the target (eq. 1 of BYOL)."""

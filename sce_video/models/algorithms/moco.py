@@ -12,13 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, info_nce_loss
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
-from sce_video.models.modules.view_pairs import (
-    check_target_views,
-    check_views,
-    count_target_views,
-    default_target_views,
-    view_pairs,
-)
+from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
 
 
@@ -28,8 +22,9 @@ class MoCo(SelfSupervisedModel):
 
     The first view is the query and the last the key; with ``symmetric=True`` every view is both.
     The loss is the mean over the pairs of a query and a key of different views. rho-MoCo is rho
-    views with ``symmetric=True``; SlowFast (``slowfast/models/contrastive.py``) sums over the rho
-    queries, so its learning rates of SGD are to be multiplied by rho here.
+    views with ``symmetric=True`` and ``sum_queries=True``: SlowFast (facebookresearch/SlowFast,
+    ``slowfast/models/contrastive.py``) adds up the gradients of the rho queries, each the mean over
+    the other keys, and its learning rates are for that sum.
 
     ``momentum`` and ``tau`` are plain numbers that are read at every step, so that a schedule can
     set them; MoCo keeps both constant.
@@ -41,13 +36,19 @@ class MoCo(SelfSupervisedModel):
         momentum: m of the target's moving average, target <- m*target + (1-m)*online.
         tau: Temperature of the online distribution.
         symmetric: Whether target views are queries, too, for the other keys.
+        sum_queries: Whether the loss is the sum over queries of the mean over their keys: with
+            rho views, each query and key, rho times the mean over pairs.
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
+        shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
+            (:class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`), None for none. 1 is
+            that of several GPUs without ``sync_bn``, more simulate it on one.
         data_preprocessor: Config of the batched augmentation.
+        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views; a temperature or
-            ``momentum`` out of its range.
+        ValueError: ``target_views`` are not different indices of views; a temperature,
+            ``momentum`` or ``shuffle_bn_splits`` out of its range.
     """
 
     def __init__(
@@ -58,18 +59,22 @@ class MoCo(SelfSupervisedModel):
         momentum: float = 0.999,
         tau: float = 0.2,
         symmetric: bool = False,
+        sum_queries: bool = False,
         target_views: Sequence[int] | None = None,
+        shuffle_bn_splits: int | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
-        if target_views is not None:
-            check_target_views(target_views)
+        super().__init__(backbone, data_preprocessor, backward_per_query)
+        check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
-        self.target = TargetEncoder(self.backbone, self.projector)
+        self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         self.queue = KeyQueue(queue_size, self.projector.out_channels)
         self.momentum = momentum
         self.tau = tau
         self.symmetric = symmetric
+        self.sum_queries = sum_queries
+        self._num_queries: int | None = None  # of the last step
         self.target_views = target_views
         self.check_settings()
 
@@ -85,13 +90,16 @@ class MoCo(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue; ValueError if the views form no pairs."""
-        check_views(num_views, self.target_views, self.symmetric)
-        made = count_target_views(num_views, self.target_views, self.symmetric)
+        made = check_views(num_views, self.target_views, self.symmetric)
         return queue_warnings(len(self.queue.keys), num_samples, batch_size, made)
 
-    def chance_level(self) -> float:
-        """log(K+1): the loss if query and keys are unrelated."""
-        return math.log(len(self.queue.keys) + 1)
+    def chance_level(self) -> float | None:
+        """log(K+1): the loss if query and keys are unrelated.
+
+        For each query with ``sum_queries``; then it is None before the first step.
+        """
+        queries = self._num_queries if self.sum_queries else 1
+        return None if queries is None else queries * math.log(len(self.queue.keys) + 1)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """InfoNCE of every pair of views against the queue, for any number of views.
@@ -99,27 +107,26 @@ class MoCo(SelfSupervisedModel):
         Returns:
             ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
         """
-        if len(views) < 2:
-            raise ValueError(f"MoCo compares at least two views, got {len(views)}")
-        target_views = self.target_views or default_target_views(views, self.symmetric)
-        pairs = view_pairs(len(views), target_views, self.symmetric)
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        num_pairs = sum(map(len, keys_of.values()))
+        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: unit_vectors(self.projector(x)) for i, x in h.items()}
-        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
+        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+            h = self.represent(views[i])
+            query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
+            losses = [info_nce_loss(query, key, self.queue.keys, tau=self.tau) for key in own]
+            cosines = [(query.detach() * key).sum(dim=1).mean() for key in own]
+            return h, {
+                "loss": torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs),
+                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
+            }
 
-        losses = [
-            info_nce_loss(queries[i], keys[j], self.queue.keys, tau=self.tau) for i, j in pairs
-        ]
-        similarities = [(queries[i].detach() * keys[j]).sum(dim=1).mean() for i, j in pairs]
+        scalars = self.sum_over_queries(terms_of, keys_of)
+        self._num_queries = len(keys_of)
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return {
-            "loss": torch.stack(losses).mean(),
-            "positive_similarity": torch.stack(similarities).mean(),
-            **self.collapse_metrics(next(iter(h.values()))),
-        }
+        return scalars
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""

@@ -17,8 +17,7 @@ from sce_video.models.modules.view_pairs import (
     check_batch_negatives,
     check_target_views,
     check_views,
-    default_target_views,
-    view_pairs,
+    pair_views,
 )
 from sce_video.registry import MODELS
 from sce_video.utils.distributed import gather_samples, global_positions
@@ -46,6 +45,7 @@ class MoCoV3(SelfSupervisedModel):
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
         data_preprocessor: Config of the batched augmentation.
+        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, or ``momentum`` or ``tau``
@@ -62,10 +62,10 @@ class MoCoV3(SelfSupervisedModel):
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
-        if target_views is not None:
-            check_target_views(target_views)
+        super().__init__(backbone, data_preprocessor, backward_per_query)
+        check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
         self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
@@ -105,29 +105,23 @@ class MoCoV3(SelfSupervisedModel):
         Returns:
             ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
         """
-        if len(views) < 2:
-            raise ValueError(f"MoCo v3 contrasts at least two views, got {len(views)}")
-        target_views = self.target_views or default_target_views(views, self.symmetric)
-        pairs = view_pairs(len(views), target_views, self.symmetric)
-
-        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: unit_vectors(self.predictor(self.projector(x))) for i, x in h.items()}
-        keys = {i: gather_samples(unit_vectors(self.target(views[i]))) for i in target_views}
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        num_pairs = sum(map(len, keys_of.values()))
+        keys = {j: gather_samples(unit_vectors(self.target(views[j]))) for j in targets}
         own = global_positions(len(views[0]), views[0].device)
 
-        losses = {(i, j): moco_v3_loss(queries[i], keys[j], own, tau=self.tau) for i, j in pairs}
-        means = [
-            torch.stack([loss for (i, _), loss in losses.items() if i == query]).mean()
-            for query in queries
-        ]
-        with torch.no_grad():
-            cosines = [(queries[i] * keys[j][own]).sum(dim=1).mean() for i, j in pairs]
-        self._chance = len(queries) * 2 * self.tau * math.log(len(keys[target_views[0]]))
-        return {
-            "loss": torch.stack(means).sum(),
-            "positive_similarity": torch.stack(cosines).mean(),
-            **self.collapse_metrics(next(iter(h.values()))),
-        }
+        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+            h = self.represent(views[i])
+            query = unit_vectors(self.predictor(self.projector(h)))
+            losses = [moco_v3_loss(query, keys[j], own, tau=self.tau) for j in keys_of[i]]
+            cosines = [(query.detach() * keys[j][own]).sum(dim=1).mean() for j in keys_of[i]]
+            return h, {
+                "loss": torch.stack(losses).mean(),
+                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
+            }
+
+        self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
+        return self.sum_over_queries(terms_of, keys_of)
 
     def after_optimizer_step(self) -> None:
         """Update the target."""

@@ -12,13 +12,7 @@ from torch import Tensor, nn
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import check_temperature, ressl_loss, sharpness_warnings
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
-from sce_video.models.modules.view_pairs import (
-    check_target_views,
-    check_views,
-    count_target_views,
-    default_target_views,
-    view_pairs,
-)
+from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
 
 
@@ -44,11 +38,15 @@ class ReSSL(SelfSupervisedModel):
         symmetric: Whether target views are queries, too, for the other keys.
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
+        shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
+            (:class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`), None for none. 1 is
+            that of several GPUs without ``sync_bn``, more simulate it on one.
         data_preprocessor: Config of the batched augmentation.
+        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views; a temperature or
-            ``momentum`` out of its range.
+        ValueError: ``target_views`` are not different indices of views; a temperature,
+            ``momentum`` or ``shuffle_bn_splits`` out of its range.
     """
 
     def __init__(
@@ -61,13 +59,14 @@ class ReSSL(SelfSupervisedModel):
         tau_m: float = 0.04,
         symmetric: bool = False,
         target_views: Sequence[int] | None = None,
+        shuffle_bn_splits: int | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
-        if target_views is not None:
-            check_target_views(target_views)
+        super().__init__(backbone, data_preprocessor, backward_per_query)
+        check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
-        self.target = TargetEncoder(self.backbone, self.projector)
+        self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         self.queue = KeyQueue(queue_size, self.projector.out_channels)
         self.momentum = momentum
         self.tau = tau
@@ -89,8 +88,7 @@ class ReSSL(SelfSupervisedModel):
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or temperature; ValueError if the views form no pairs."""
-        check_views(num_views, self.target_views, self.symmetric)
-        made = count_target_views(num_views, self.target_views, self.symmetric)
+        made = check_views(num_views, self.target_views, self.symmetric)
         return [
             *queue_warnings(len(self.queue.keys), num_samples, batch_size, made),
             *sharpness_warnings(self.tau, self.tau_m),
@@ -106,28 +104,26 @@ class ReSSL(SelfSupervisedModel):
         Returns:
             ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
         """
-        if len(views) < 2:
-            raise ValueError(f"ReSSL compares at least two views, got {len(views)}")
-        target_views = self.target_views or default_target_views(views, self.symmetric)
-        pairs = view_pairs(len(views), target_views, self.symmetric)
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        num_pairs = sum(map(len, keys_of.values()))
+        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
+        taus = {"tau": self.tau, "tau_m": self.tau_m}
 
-        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: unit_vectors(self.projector(x)) for i, x in h.items()}
-        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
+        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+            h = self.represent(views[i])
+            query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
+            losses = [ressl_loss(query, key, self.queue.keys, **taus) for key in own]
+            cosines = [(query.detach() * key).sum(dim=1).mean() for key in own]
+            return h, {
+                "loss": torch.stack(losses).sum() / num_pairs,
+                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
+            }
 
-        tau, tau_m = self.tau, self.tau_m
-        losses = [
-            ressl_loss(queries[i], keys[j], self.queue.keys, tau=tau, tau_m=tau_m) for i, j in pairs
-        ]
-        similarities = [(queries[i].detach() * keys[j]).sum(dim=1).mean() for i, j in pairs]
+        scalars = self.sum_over_queries(terms_of, keys_of)
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return {
-            "loss": torch.stack(losses).mean(),
-            "positive_similarity": torch.stack(similarities).mean(),
-            **self.collapse_metrics(next(iter(h.values()))),
-        }
+        return scalars
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,23 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
-from sce_video.models.losses import (
-    SCETerms,
-    check_coefficients,
-    check_weights,
-    coefficient_warnings,
-    sce_free_loss,
-    sce_terms,
-    sharpness_warnings,
-)
+from sce_video.models.losses import SCETerms, objective
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
-from sce_video.models.modules.view_pairs import (
-    check_target_views,
-    check_views,
-    count_target_views,
-    default_target_views,
-    view_pairs,
-)
+from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
 
 
@@ -37,10 +22,9 @@ class SCE(SelfSupervisedModel):
     ``h = pool(backbone(view))`` is the representation; ``z1 = predictor(projector(h))`` of the
     online branch is the query, ``z2 = projector(h)`` of the target branch the key, both
     l2-normalised. The loss is the mean over pairs of a query and a key of different views
-    (:func:`~sce_video.models.modules.view_pairs.view_pairs`). By default two views of one size give
-    the symmetrised loss of the paper's video experiments; ``symmetric=False`` gives that of its
-    image ablations, where the online branch sees the first view (strong augmentation) and the
-    target the last (weak augmentation).
+    (:func:`~sce_video.models.modules.view_pairs.view_pairs`): for two views of one size the
+    symmetrised loss of the paper's video experiments; with ``symmetric=False`` that of its image
+    ablations, where the first view (strong augmentation) is the query and the last (weak) the key.
 
     ``momentum``, ``lambda_``, ``tau`` and ``tau_m`` are plain numbers that are read at every step,
     so that a schedule can set them; with free coefficients ``mu`` and ``eta``, too.
@@ -62,11 +46,11 @@ class SCE(SelfSupervisedModel):
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
         data_preprocessor: Config of the batched augmentation.
+        backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
-        ValueError: ``target_views`` are not different indices of views; a ``lambda_``, coefficient,
-            temperature or ``momentum`` out of its range, or free coefficients without
-            ``mask_positive``.
+        ValueError: ``target_views`` are not different indices of views, a number is out of its
+            range, or there are free coefficients without ``mask_positive``.
     """
 
     def __init__(
@@ -83,10 +67,10 @@ class SCE(SelfSupervisedModel):
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        backward_per_query: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
-        if target_views is not None:
-            check_target_views(target_views)
+        super().__init__(backbone, data_preprocessor, backward_per_query)
+        check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
         self.predictor = nn.Identity()
@@ -95,7 +79,7 @@ class SCE(SelfSupervisedModel):
         self.target = TargetEncoder(self.backbone, self.projector)
         self.queue = KeyQueue(queue_size, dim)
         self.momentum = momentum
-        self.lambda_, self.mu, self.eta = _coefficients(lambda_)
+        self.lambda_, self.mu, self.eta = objective.split_coefficients(lambda_)
         self.tau = tau
         self.tau_m = tau_m
         self.mask_positive = mask_positive
@@ -111,38 +95,19 @@ class SCE(SelfSupervisedModel):
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
-        if self.mu is None or self.eta is None:
-            check_weights(self.lambda_, self.tau, self.tau_m)
-            return
-        check_weights(0.0, self.tau, self.tau_m)
-        check_coefficients(self.lambda_, self.mu, self.eta)
-        if not self.mask_positive:
-            raise ValueError(
-                "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
-                "no sum of InfoNCE, ReSSL and Ceil"
-            )
+        objective.check(*self._settings())
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
-        check_views(num_views, self.target_views, self.symmetric)
-        made = count_target_views(num_views, self.target_views, self.symmetric)
-        warnings = queue_warnings(len(self.queue.keys), num_samples, batch_size, made)
-        if self.mu is not None and self.eta is not None:
-            warnings += coefficient_warnings(self.lambda_, self.mu, self.eta)
-            if self.lambda_ == self.eta == 0:
-                warnings += sharpness_warnings(self.tau, self.tau_m)
-        return warnings
+        made = check_views(num_views, self.target_views, self.symmetric)
+        return [
+            *queue_warnings(len(self.queue.keys), num_samples, batch_size, made),
+            *objective.warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m),
+        ]
 
     def chance_level(self) -> float:
-        """log(K+1): the loss, whatever its target, if query and keys are unrelated.
-
-        With free coefficients the sum of eq. 10 at equal probabilities.
-        """
-        k = len(self.queue.keys)
-        if self.mu is None or self.eta is None:
-            return math.log(k + 1)
-        ceil = math.log(k + 1) - math.log(k)
-        return self.lambda_ * math.log(k + 1) + self.mu * math.log(k) + self.eta * ceil
+        """The loss if query and keys are unrelated: log(K+1), or the sum of eq. 10."""
+        return objective.chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """One step of the pseudo-code (appendix A) up to the loss, for any number of views.
@@ -150,36 +115,30 @@ class SCE(SelfSupervisedModel):
         Returns:
             ``loss``, its parts (:class:`~sce_video.models.losses.SCETerms`) and collapse metrics.
         """
-        if len(views) < 2:
-            raise ValueError(f"SCE contrasts at least two views, got {len(views)}")
-        target_views = self.target_views or default_target_views(views, self.symmetric)
-        pairs = view_pairs(len(views), target_views, self.symmetric)
+        targets, keys_of = pair_views(views, self.target_views, self.symmetric)
+        num_pairs = sum(map(len, keys_of.values()))
+        # Only target views pass through the target branch, without gradient ...
+        keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        # Only views that are queries pass through the online branch, with gradient ...
-        h = {i: self.represent(views[i]) for i in sorted({query for query, _ in pairs})}
-        queries = {i: unit_vectors(self.predictor(self.projector(x))) for i, x in h.items()}
-        # ... and only target views through the target branch, without.
-        keys = {i: unit_vectors(self.target(views[i])) for i in target_views}
+        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+            # ... and only queries through the online branch, with gradient.
+            h = self.represent(views[i])
+            query = unit_vectors(self.predictor(self.projector(h)))
+            terms = zip(*(self._terms(query, keys[j]) for j in keys_of[i]), strict=True)
+            return h, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
 
-        terms = [self._terms(queries[i], keys[j]) for i, j in pairs]
-        means = SCETerms(*(torch.stack(values).mean() for values in zip(*terms, strict=True)))
-
-        # The keys enter the queue after the optimiser step, so that all micro-batches of an
-        # accumulated step are compared with the same queue.
+        scalars = self.sum_over_queries(terms_of, keys_of)
+        # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return {**means._asdict(), **self.collapse_metrics(next(iter(h.values())))}
+        return scalars
 
     def _terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        inputs = query, key, self.queue.keys
-        tau, tau_m, lambda_, mu, eta = self.tau, self.tau_m, self.lambda_, self.mu, self.eta
-        if mu is None or eta is None:
-            mask = self.mask_positive
-            return sce_terms(*inputs, lambda_=lambda_, tau=tau, tau_m=tau_m, mask_positive=mask)
-        with torch.no_grad():  # the parts, and the entropy of the target at mass 1
-            terms = sce_terms(*inputs, lambda_=lambda_ / (lambda_ + mu), tau=tau, tau_m=tau_m)
-        free = sce_free_loss(*inputs, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m)
-        return terms._replace(loss=free)
+        return objective.terms(query, key, self.queue.keys, *self._settings())
+
+    def _settings(self) -> tuple[Any, ...]:
+        """What the objective takes besides the embeddings, in its order."""
+        return self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step (end of the pseudo-code)."""
@@ -189,14 +148,3 @@ class SCE(SelfSupervisedModel):
     def discard_step(self) -> None:
         """Drop the staged keys of a step that the optimiser skipped."""
         self.queue.discard_staged()
-
-
-def _coefficients(lambda_: float | Sequence[float]) -> tuple[float, float | None, float | None]:
-    """Lambda, mu and eta; mu and eta are None if only lambda is given."""
-    if not isinstance(lambda_, Sequence):
-        return lambda_, None, None
-    if len(lambda_) != 3:
-        raise ValueError(
-            f"lambda_ must be one number or the three (lambda, mu, eta) of eq. 10, got {lambda_}"
-        )
-    return lambda_[0], lambda_[1], lambda_[2]

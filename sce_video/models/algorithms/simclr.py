@@ -25,7 +25,8 @@ class SimCLR(SelfSupervisedModel):
     All views pass with gradient. The loss is the mean over the pairs of views of
     :func:`~sce_video.models.losses.nt_xent_loss`, whose candidates are the two views of all samples
     of the batch, of all ranks. So more views change neither the size of the loss nor its chance
-    level; SlowFast's rho-SimCLR takes the sum over consecutive pairs instead.
+    level. rho-SimCLR (facebookresearch/SlowFast, ``slowfast/models/contrastive.py``) is
+    ``consecutive=True``: the sum over the rho - 1 pairs of a view and the next one.
 
     Candidates are those of one forward pass: accumulated micro-batches do not see each other.
 
@@ -33,6 +34,8 @@ class SimCLR(SelfSupervisedModel):
         backbone: Config of the encoder; must have ``out_channels``.
         projector: Config of the projector; ``in_channels`` is the backbone's.
         tau: Temperature; read at every step, so that a schedule can set it.
+        consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
+            mean over all pairs.
         data_preprocessor: Config of the batched augmentation.
 
     Raises:
@@ -44,12 +47,14 @@ class SimCLR(SelfSupervisedModel):
         backbone: dict[str, Any],
         projector: dict[str, Any],
         tau: float = 0.1,
+        consecutive: bool = False,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
     ) -> None:
         super().__init__(backbone, data_preprocessor)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         self.tau = tau
-        self._candidates: int | None = None  # of an anchor in the last step
+        self.consecutive = consecutive
+        self._chance: float | None = None  # of the last step
         self.check_settings()
 
     def check_settings(self) -> None:
@@ -64,12 +69,13 @@ class SimCLR(SelfSupervisedModel):
     def chance_level(self) -> float | None:
         """log(2N-1): the loss if the views of a sample are unrelated; None before the first step.
 
-        N is the number of samples of the last step, without accumulation.
+        N is the number of samples of the last step, without accumulation. For each pair if
+        ``consecutive``.
         """
-        return None if self._candidates is None else math.log(self._candidates)
+        return self._chance
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
-        """Mean of NT-Xent over all pairs of views.
+        """NT-Xent of the pairs of views.
 
         Returns:
             ``loss``, ``positive_similarity`` (mean cosine of the pairs) and collapse metrics.
@@ -79,13 +85,15 @@ class SimCLR(SelfSupervisedModel):
         h = [self.represent(view) for view in views]
         # Unit vectors, in fp32 under autocast too.
         embeddings = [unit_vectors(self.projector(x)) for x in h]
-        pairs = list(itertools.combinations(embeddings, 2))
+        all_pairs = itertools.combinations(embeddings, 2)
+        pairs = list(itertools.pairwise(embeddings) if self.consecutive else all_pairs)
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]
         with torch.no_grad():
             cosines = [(first * second).sum(dim=1).mean() for first, second in pairs]
-        self._candidates = 2 * len(embeddings[0]) * get_world_size() - 1
+        weight = 1 if self.consecutive else 1 / len(pairs)
+        self._chance = weight * len(pairs) * math.log(2 * len(h[0]) * get_world_size() - 1)
         return {
-            "loss": torch.stack(losses).mean(),
+            "loss": weight * torch.stack(losses).sum(),
             "positive_similarity": torch.stack(cosines).mean(),
             **self.collapse_metrics(h[0]),
         }

@@ -7,6 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
+from sce_video.models.modules.batch_shuffle import BatchShuffle
 from sce_video.models.modules.pooling import represent
 
 
@@ -19,17 +20,28 @@ class TargetEncoder(nn.Module):
     Args:
         backbone: The online backbone, copied.
         projector: The online projector, copied.
+        shuffle_bn_splits: Shuffle-BN with this many groups of samples on each rank, see
+            :class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`; None for none.
+
+    Raises:
+        ValueError: ``shuffle_bn_splits`` is below 1.
     """
 
-    def __init__(self, backbone: nn.Module, projector: nn.Module) -> None:
+    def __init__(
+        self, backbone: nn.Module, projector: nn.Module, shuffle_bn_splits: int | None = None
+    ) -> None:
         super().__init__()
         self.backbone = copy.deepcopy(backbone)
         self.projector = copy.deepcopy(projector)
+        self.shuffle = None if shuffle_bn_splits is None else BatchShuffle(shuffle_bn_splits)
         self.requires_grad_(False)
 
     @torch.no_grad()
     def forward(self, view: Tensor) -> Tensor:
         """Embeddings (N, D) of a view (N, 3, T, H, W), not normalised and without gradient."""
+        return self._encode(view) if self.shuffle is None else self.shuffle(self._encode, view)
+
+    def _encode(self, view: Tensor) -> Tensor:
         return self.projector(represent(self.backbone, view))
 
     @torch.no_grad()
@@ -40,7 +52,7 @@ class TargetEncoder(nn.Module):
 
     @torch.no_grad()
     def update(self, backbone: nn.Module, projector: nn.Module, momentum: float) -> None:
-        """target <- momentum*target + (1-momentum)*online, for all parameters.
+        """target <- momentum*target + (1-momentum)*online, for all parameters; one step is over.
 
         Raises:
             ValueError: ``momentum`` is not from 0 to 1.
@@ -49,6 +61,8 @@ class TargetEncoder(nn.Module):
         target: list[Tensor] = [*self.backbone.parameters(), *self.projector.parameters()]
         online: list[Tensor] = [*backbone.parameters(), *projector.parameters()]
         torch._foreach_lerp_(target, online, 1.0 - momentum)  # one kernel launch for many tensors
+        if self.shuffle is not None:
+            self.shuffle.advance()
 
 
 def check_momentum(momentum: float) -> None:

@@ -46,20 +46,46 @@ def view_pairs(
     return [(query, key) for key in target_views for query in queries if query != key]
 
 
+def pair_views(
+    views: Sequence[Tensor], target_views: Sequence[int] | None, symmetric: bool
+) -> tuple[tuple[int, ...], dict[int, list[int]]]:
+    """The target views, and by query view the target views that it is compared with.
+
+    Args:
+        views: V views (N, C, T, H, W).
+        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
+        symmetric: As in :func:`view_pairs`.
+
+    Raises:
+        ValueError: as of :func:`view_pairs`.
+    """
+    targets = tuple(target_views or default_target_views(views, symmetric))
+    pairs = view_pairs(len(views), targets, symmetric)
+    queries = sorted({query for query, _ in pairs})
+    return targets, {view: [key for query, key in pairs if query == view] for view in queries}
+
+
 def check_views(
     num_views: int | None, target_views: Sequence[int] | None, symmetric: bool = True
-) -> None:
-    """Raise ValueError if samples of this many views cannot form pairs.
+) -> int | None:
+    """Raise ValueError if samples of this many views cannot form pairs; see Returns.
 
     Args:
         num_views: V, None if it is not known before the first sample.
         target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
         symmetric: As in :func:`view_pairs`.
+
+    Returns:
+        G, the number of target views; None if it depends on the sizes of the views.
     """
-    if num_views is None:
-        return
-    chosen = target_views or (range(num_views) if symmetric else (num_views - 1,))
-    view_pairs(num_views, chosen or (0,), symmetric)
+    if num_views is not None:
+        chosen = target_views or (range(num_views) if symmetric else (num_views - 1,))
+        view_pairs(num_views, chosen or (0,), symmetric)
+    if target_views is not None:
+        return len(target_views)
+    if not symmetric:
+        return 1
+    return 2 if num_views == 2 else None
 
 
 def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
@@ -85,13 +111,15 @@ def check_batch_negatives(num_samples: int, batch_size: int) -> list[str]:
     ]
 
 
-def check_target_views(target_views: Sequence[int], name: str = "target_views") -> None:
-    """Raise ValueError unless these are different indices of views, at least one of them.
+def check_target_views(target_views: Sequence[int] | None, name: str = "target_views") -> None:
+    """Raise ValueError unless these are different indices of views, at least one, or None.
 
     Args:
-        target_views: Indices of views.
+        target_views: Indices of views; None where they are chosen by :func:`default_target_views`.
         name: What the message calls them.
     """
+    if target_views is None:
+        return
     indices = list(target_views)
     wrong = [index for index in indices if type(index) is not int or index < 0]
     if not indices or wrong or len(set(indices)) != len(indices):
@@ -125,20 +153,3 @@ def default_target_views(views: Sequence[Tensor], symmetric: bool) -> tuple[int,
             )
         return (len(views) - 1,)
     return tuple(i for i, view in enumerate(views) if view.shape == views[0].shape)
-
-
-def count_target_views(
-    num_views: int | None, target_views: Sequence[int] | None, symmetric: bool
-) -> int | None:
-    """G, number of target views; None if it depends on the sizes of the views.
-
-    Args:
-        num_views: V, None if it is not known before the first sample.
-        target_views: As in :func:`view_pairs`; None: chosen by :func:`default_target_views`.
-        symmetric: As in :func:`view_pairs`.
-    """
-    if target_views is not None:
-        return len(target_views)
-    if not symmetric:
-        return 1
-    return 2 if num_views == 2 else None

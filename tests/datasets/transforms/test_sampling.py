@@ -50,6 +50,33 @@ def test_random_clips_probabilities(reader):
     assert abs(np.corrcoef(room[::2], room[1::2])[0, 1]) < 0.08
 
 
+@pytest.mark.parametrize("num_views", [3, 4])
+def test_any_number_of_views_have_independent_uniform_starts(reader, num_views):
+    starts = np.array(
+        [
+            [clip.start for clip in sample_clips(reader, seed, num_views=num_views)]
+            for seed in range(1500)
+        ]
+    )
+    for view in range(num_views):
+        shares = np.histogram(starts[:, view], 5, (0.0, 3.0))[0] / 1500
+        assert np.abs(shares - 0.2).max() < 0.05
+    correlations = np.corrcoef(starts, rowvar=False) - np.eye(num_views)
+    assert np.abs(correlations).max() < 0.1
+
+
+def test_ordered_clips_are_the_same_clips_by_start(reader):
+    for seed in range(20):
+        options = dict(num_views=4, diff_prob=0.5, duration_jitter=0.2)
+        plain = sample_clips(reader, seed, **options)
+        ordered = sample_clips(reader, seed, **options, ordered=True)
+        assert [c.start for c in ordered] == sorted(c.start for c in plain)
+        of_start = {c.start: (c.clip_duration, c.partners is None) for c in plain}
+        assert [(c.clip_duration, c.partners is None) for c in ordered] == [
+            of_start[c.start] for c in ordered
+        ]
+
+
 def test_uniform_clips(reader):
     clips = build("UniformClips", clip_duration=1.0, num_frames=2, num_clips=4)({"reader": reader})
     assert [c.start for c in clips["clips"]] == [0.0, 1.0, 2.0, 3.0]

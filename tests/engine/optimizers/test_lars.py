@@ -27,12 +27,26 @@ def reference_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_co
     return p - lr * buffer, buffer
 
 
-def _run(groups, lrs, dtype, grads_of):
-    """LARS and the reference over the same gradients; returns both lists of final arrays."""
+def slowfast_step(p, grad, buffer, lr, momentum=0.9, weight_decay=0.0, trust_coefficient=0.001,
+                  nesterov=True):  # fmt: skip
+    """One step of SlowFast's LARS around torch's SGD; returns the new array and buffer."""
+    g = grad
+    if p.ndim != 1 and p.ndim != 0:
+        p_norm, g_norm = np.sqrt((p * p).sum()), np.sqrt((g * g).sum())
+        if p_norm != 0 and g_norm != 0:
+            rate = trust_coefficient * p_norm / (g_norm + p_norm * weight_decay + 1e-8)
+            g = (grad + weight_decay * p) * rate
+    buffer = momentum * buffer + g
+    return p - lr * (g + momentum * buffer if nesterov else buffer), buffer
+
+
+def _run(groups, lrs, dtype, grads_of, plain_step=reference_step, **options):
+    """LARS and a plain step over the same gradients; returns both lists of final arrays."""
     params = [[nn.Parameter(torch.tensor(p, dtype=dtype)) for p in arrays] for arrays, _ in groups]
     optimizer = LARS(
         [{"params": ps, **settings} for ps, (_, settings) in zip(params, groups, strict=True)],
         lr=1.0,
+        **options,
     )
     plain = [[(p.copy(), np.zeros_like(p)) for p in arrays] for arrays, _ in groups]
     for step, lr in enumerate(lrs):
@@ -44,7 +58,7 @@ def _run(groups, lrs, dtype, grads_of):
                 if grad is not None:
                     array, buffer = plain[g][i]
                     rate = lr * (g + 1)
-                    plain[g][i] = reference_step(array, grad, buffer, rate, **settings)
+                    plain[g][i] = plain_step(array, grad, buffer, rate, **settings)
         optimizer.step()
     return params, plain
 
@@ -77,6 +91,54 @@ def test_equals_the_plain_loop_over_changing_rates(dtype, tolerance):
                 param.detach().double().numpy(), array, rtol=tolerance, atol=tolerance
             )
     assert torch.equal(params[1][0].double(), torch.tensor(second[0]).to(dtype).double())
+
+
+@pytest.mark.parametrize("nesterov", [True, False])
+def test_equals_the_plain_loop_of_slowfast(nesterov):
+    rng = np.random.default_rng(1)
+    arrays = [rng.normal(size=shape) for shape in SHAPES] + [np.zeros((3, 2)), np.ones((2, 2))]
+
+    def grads(step, group, i, shape):  # the last one has no gradient: no decay either
+        return np.zeros(shape) if i == len(arrays) - 1 else rng.normal(size=shape)
+
+    groups = [(arrays, dict(weight_decay=0.1, trust_coefficient=0.02))]
+    lrs = [4.8, 2.0, 0.5, 1.0, 3.0]
+
+    def plain_step(*args, **settings):
+        return slowfast_step(*args, **settings, nesterov=nesterov)
+
+    options = dict(nesterov=nesterov, separate_norms=True)
+    (moved,), (plain,) = _run(groups, lrs, torch.float64, grads, plain_step, **options)
+    for param, (array, _) in zip(moved, plain, strict=True):
+        np.testing.assert_allclose(param.detach().numpy(), array, rtol=1e-12, atol=1e-12)
+    assert torch.equal(moved[-1].detach(), torch.ones(2, 2, dtype=torch.float64))
+
+
+def test_nesterov_of_one_dimension_is_torch_sgd():
+    rng = np.random.default_rng(2)
+    ours, theirs = (nn.Parameter(torch.ones(5, dtype=torch.float64)) for _ in range(2))
+    optimizers = [
+        LARS([ours], lr=0.3, momentum=0.9, weight_decay=0.1, nesterov=True),
+        torch.optim.SGD([theirs], lr=0.3, momentum=0.9, nesterov=True),
+    ]
+    for _ in range(4):
+        ours.grad = torch.tensor(rng.normal(size=5))
+        theirs.grad = ours.grad.clone()
+        for optimizer in optimizers:
+            optimizer.step()
+    torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
+
+
+def test_a_state_without_the_options_is_loaded_with_both_off():
+    param = nn.Parameter(torch.ones(2, 2))
+    state = LARS([param], lr=1.0).state_dict()
+    for name in ("nesterov", "separate_norms"):
+        del state["param_groups"][0][name]
+    optimizer = LARS([param], lr=1.0)
+    optimizer.load_state_dict(state)
+    param.grad = torch.ones(2, 2)
+    optimizer.step()
+    assert not optimizer.param_groups[0]["nesterov"]
 
 
 def _one(value, grad, **settings):
@@ -219,11 +281,13 @@ def test_a_step_does_not_synchronise_with_the_host(monkeypatch):
     params = [nn.Parameter(torch.randn(3, 3)), nn.Parameter(torch.randn(3))]
     for p in params:
         p.grad = torch.randn_like(p)
-    optimizer = LARS(params, lr=1.0, weight_decay=0.1)
+    optimizer = LARS(params, lr=1.0, weight_decay=0.1, nesterov=True)
+    other = LARS(params, lr=1.0, weight_decay=0.1, separate_norms=True)
     for name in ("item", "tolist", "cpu", "numpy", "__bool__", "__float__", "__int__"):
         monkeypatch.setattr(torch.Tensor, name, refuse)
     optimizer.step()
     optimizer.step()
+    other.step()
     monkeypatch.undo()
     assert all(p.isfinite().all() for p in params)
 
@@ -275,7 +339,12 @@ def test_it_builds_from_a_config():
     optimizer = OPTIMIZERS.build(dict(type="LARS", params=[param], lr=4.8, weight_decay=1e-6))
     assert type(optimizer) is LARS
     assert optimizer.defaults == dict(
-        lr=4.8, momentum=0.9, weight_decay=1e-6, trust_coefficient=0.001
+        lr=4.8,
+        momentum=0.9,
+        weight_decay=1e-6,
+        trust_coefficient=0.001,
+        nesterov=False,
+        separate_norms=False,
     )
-    with pytest.raises(TypeError, match="nesterov"):
-        OPTIMIZERS.build(dict(type="LARS", params=[param], lr=4.8, nesterov=True))
+    with pytest.raises(TypeError, match="dampening"):
+        OPTIMIZERS.build(dict(type="LARS", params=[param], lr=4.8, dampening=0.1))

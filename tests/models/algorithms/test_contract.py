@@ -72,6 +72,8 @@ REGISTERED = sorted(
 )
 #: SCE with a transformer: layers of another kind than the recipes of the methods have.
 VIT = "SCE, VisionTransformer3d"
+#: Four views, one backward pass for each, shuffle-BN: bf16 or fp32 only, so not in METHODS.
+RHO = "rho-MoCo"
 METHODS = [*REGISTERED, "Toy", VIT]
 
 
@@ -116,7 +118,11 @@ def small_model(node: Any) -> None:
 def recipe(method: str) -> Config:
     """The recipe of a method, with a small model and without validation and test."""
     name = "SCE" if method == "Toy" else method
-    paths = {**recipes(), VIT: REPO / "configs/sce/sce_vit_folder_small.py"}
+    paths = {
+        **recipes(),
+        VIT: REPO / "configs/sce/sce_vit_folder_small.py",
+        RHO: REPO / "configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py",
+    }
     assert name in paths, f"{name} has no recipe: no config has model.type={name!r}"
     cfg = load_config(paths[name])
     if method == "Toy":
@@ -329,6 +335,24 @@ def test_a_resumed_run_equals_the_uninterrupted_one(run, method, videos, tmp_pat
     _, whole, watcher = run
     _, before = train(small_recipe(method, videos, tmp_path), stop_after=4)
     cfg = small_recipe(method, videos, tmp_path)
+    cfg.resume = True
+    resumed, after = train(cfg)
+    assert before.rows + after.rows == watcher.rows
+    assert equal(dict(resumed.model.state_dict()), dict(whole.model.state_dict()))
+
+
+def test_rho_views_query_by_query_train_and_resume(videos, tmp_path):
+    """As the tests above: shuffle-BN draws other permutations in every step, resumed or not."""
+
+    def config(folder):
+        return small_recipe(RHO, videos, tmp_path / folder, data_preprocessor__views=[{}] * 4)
+
+    whole, watcher = train(config("whole"), recorder=Watcher())
+    assert watcher.calls == [["after_optimizer_step"]] * 6
+    assert not equal(watcher.trained[0], watcher.trained[-1])
+    assert int(whole.model.target.shuffle.step) == 6
+    _, before = train(config("resumed"), stop_after=4)
+    cfg = config("resumed")
     cfg.resume = True
     resumed, after = train(cfg)
     assert before.rows + after.rows == watcher.rows

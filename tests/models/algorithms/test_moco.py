@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+import torch
 from helpers.queue_methods import build, views
 
 from sce_video.models.algorithms import MoCo
@@ -15,6 +16,46 @@ def test_a_loss_at_chance_level_is_that_of_unrelated_views():
     model = build(MoCo, tau=1e6)
     assert model.chance_level() == pytest.approx(math.log(33))
     assert model(views(), mode="loss")["loss"].item() == pytest.approx(math.log(33), abs=1e-4)
+
+
+def test_rho_moco_is_the_sum_over_queries_of_the_mean_over_other_keys():
+    """SlowFast: with rho views rho times the mean over pairs, in value, gradient and chance."""
+    rho, x = 4, views(4)
+    mean, total = (build(MoCo, symmetric=True, sum_queries=s) for s in (False, True))
+    assert total.chance_level() is None
+    losses = [model(x, mode="loss")["loss"] for model in (mean, total)]
+    assert losses[1].item() == pytest.approx(rho * losses[0].item(), rel=1e-6)
+    for loss in losses:
+        loss.backward()
+    for (name, p), q in zip(total.named_parameters(), mean.parameters(), strict=True):
+        if p.requires_grad:
+            scale = q.grad.abs().max().item()
+            torch.testing.assert_close(p.grad, rho * q.grad, rtol=0, atol=1e-4 * scale, msg=name)
+    assert total.chance_level() == pytest.approx(rho * math.log(33))
+    assert mean.chance_level() == pytest.approx(math.log(33))
+
+
+def test_a_query_of_the_sum_weighs_the_same_whatever_its_number_of_keys():
+    """Views 0 and 1 are keys: view 2 has two of them, views 0 and 1 have one each."""
+    options = dict(symmetric=True, target_views=(0, 1))
+    x, model = views(3), build(MoCo, **options, sum_queries=True)
+    means = []
+    for keys, query in (((1,), 0), ((0,), 1), ((0, 1), 2)):
+        losses = []
+        for key in keys:
+            two = build(MoCo).eval()  # the first view is the query, the last the key
+            losses.append(two([x[query], x[key]], mode="loss")["loss"].item())
+        means.append(sum(losses) / len(losses))
+    assert model.eval()(x, mode="loss")["loss"].item() == pytest.approx(sum(means), abs=1e-5)
+
+
+def test_shuffle_bn_is_an_option_of_the_target():
+    plain, shuffled = build(MoCo), build(MoCo, shuffle_bn_splits=3)
+    assert set(shuffled.state_dict()) - set(plain.state_dict()) == {"target.shuffle.step"}
+    losses = [model(views(), mode="loss")["loss"].item() for model in (plain, shuffled)]
+    assert abs(losses[0] - losses[1]) > 1e-3
+    shuffled.after_optimizer_step()
+    assert int(shuffled.target.shuffle.step) == 1
 
 
 def test_the_data_are_checked():

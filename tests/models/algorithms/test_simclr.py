@@ -57,6 +57,16 @@ def test_loss_and_gradients_are_those_of_the_loop(count, tau):
         torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4 * scale + 1e-7, msg=name)
 
 
+def test_rho_simclr_is_the_sum_over_consecutive_views():
+    x = views(4)
+    model, reference = build(consecutive=True).eval(), build().eval()
+    assert model.chance_level() is None
+    loss = model(x, mode="loss")["loss"]
+    expected = sum(loop_loss(reference, x[k : k + 2], 0.1) for k in range(3))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert model.chance_level() == pytest.approx(3 * math.log(11))
+
+
 def test_positive_similarity_is_logged_without_gradient():
     out = build()([views()[0]] * 2, mode="loss")
     assert out["positive_similarity"].item() == pytest.approx(1, abs=1e-6)

@@ -1,0 +1,39 @@
+"""Random numbers that are a function of the optimiser step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+
+class StepGenerator(nn.Module):
+    """A parent of modules that draw random numbers, other ones for every optimiser step.
+
+    The numbers are equal on all ranks and for all micro-batches of a step, a resumed run continues
+    with the same ones, and no global random generator is used.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+    """
+
+    step: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        # The same number on the host: reading the buffer would synchronise host and device.
+        self._step = 0
+
+    def generator(self) -> torch.Generator:
+        """A generator of the current step, on the CPU: the device does not change the numbers."""
+        return torch.Generator().manual_seed(self._step)
+
+    def advance(self) -> None:
+        """Go to the next step."""
+        self._step += 1
+        self.step.fill_(self._step)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._step = int(self.step)

@@ -1,0 +1,37 @@
+"""Small models of the methods whose loss is a sum over queries."""
+
+from __future__ import annotations
+
+import torch
+
+from sce_video.registry import MODELS
+
+WITH_QUEUE, WITH_PREDICTOR = ("SCE", "MoCo", "ReSSL"), ("SCE", "BYOL", "MoCoV3")
+QUERY_METHODS = ("SCE", "MoCo", "ReSSL", "BYOL", "MoCoV3")
+TINY = dict(type="ResNet3dSlowPath", depth=18, base_channels=4, zero_init_residual=False)
+
+
+def build_method(name, **changes):
+    """A model of a method, symmetric; its target differs from the online branch."""
+    torch.manual_seed(0)
+    mlp = dict(type="MLP", hidden_channels=16, num_layers=2, norm_output=False)
+    options = dict(backbone=TINY, projector=dict(**mlp, out_channels=8), symmetric=True)
+    if name in WITH_PREDICTOR:
+        options["predictor"] = mlp
+    if name in WITH_QUEUE:
+        options["queue_size"] = 32
+    model = MODELS.build(dict(type=name, **{**options, **changes}))
+    model.init_weights()
+    for p in model.target.parameters():
+        p.mul_(1.1).add_(0.01)
+    return model
+
+
+def make_views(count=3, n=6, seed=0):
+    """``count`` views (n, 3, 2, 32, 32)."""
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.rand(n, 3, 2, 32, 32, generator=generator) for _ in range(count)]
+
+
+def gradients_of(model):
+    return {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
