@@ -1,7 +1,8 @@
 # Four trials of every method on the toy actions' validation part, at equal compute.
 # Paper:    none; the trials behind the comparison of docs/results.md (toy_methods.py).
 # Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 --test 240
-#           python tools/sweep.py configs/sweeps/toy_tuning.py --out work_dirs/comparison --jobs 2
+#           python tools/sweep.py configs/sweeps/toy_tuning.py \
+#               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.
 #
 # Compute: a clip passes forward and backward through the online branch (3 units) or forward through
@@ -24,7 +25,7 @@ _third = dict(
     moco={"model.tau": 0.1},
     ressl={"model.tau_m": 0.05},
 )
-_fourth = dict.fromkeys(_epochs, {_momentum: 0.9}) | dict(
+_fourth = {method: {_momentum: 0.9} for method in _epochs} | dict(
     simclr={"model.tau": 0.05},
     swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
     lejepa={"model.lambda_": 0.1},

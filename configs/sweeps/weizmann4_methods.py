@@ -1,6 +1,8 @@
-# All methods on 36 real clips (weizmann4 of docs/results.md), leaving one person out, equal compute.
+# All methods on 36 real clips (weizmann4 in docs/results.md), leaving one person out, at equal
+# compute.
 # Paper:    none.
-# Run:      python tools/sweep.py configs/sweeps/weizmann4_methods.py --out work_dirs/comparison --jobs 2
+# Run:      python tools/sweep.py configs/sweeps/weizmann4_methods.py \
+#               --out work_dirs/comparison --jobs 2
 #           with the clips in data/weizmann4/<action>/person<N>_*
 # Hardware: 2 CPU cores, half an hour.
 # Expected: docs/results.md.

@@ -55,14 +55,11 @@ class RandomClips:
         duration_jitter: j in [0, 1): ``clip_duration`` is multiplied with U(1 - j, 1 + j).
         reverse_prob: Probability that a clip plays backwards.
         diff_prob: Probability that a clip shows RGB differences instead of colours.
-<<<<<<< HEAD
         num_local_views: L.
         local_clip_duration: Seconds of a local clip; None: ``clip_duration``.
         local_num_frames: Frames kept of a local clip; None: ``num_frames``.
-=======
         ordered: Whether the views are in the order of their starts, where consecutive views are
             paired; else in random order.
->>>>>>> wt-A
     """
 
     def __init__(
@@ -73,13 +70,10 @@ class RandomClips:
         duration_jitter: float = 0.0,
         reverse_prob: float = 0.0,
         diff_prob: float = 0.0,
-<<<<<<< HEAD
         num_local_views: int = 0,
         local_clip_duration: float | None = None,
         local_num_frames: int | None = None,
-=======
         ordered: bool = False,
->>>>>>> wt-A
     ) -> None:
         _check_clip(clip_duration, num_frames)
         check_view_counts(num_views, num_local_views)
@@ -101,16 +95,13 @@ class RandomClips:
         self.duration_jitter = duration_jitter
         self.reverse_prob = reverse_prob
         self.diff_prob = diff_prob
-<<<<<<< HEAD
         self.num_local_views = num_local_views
         self.local_clip_duration = (
             clip_duration if local_clip_duration is None else local_clip_duration
         )
         self.local_num_frames = num_frames if local_num_frames is None else local_num_frames
         _check_clip(self.local_clip_duration, self.local_num_frames, "local_")
-=======
         self.ordered = ordered
->>>>>>> wt-A
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
@@ -132,12 +123,12 @@ class RandomClips:
                     difference=bool(difference < self.diff_prob),
                 )
             )
-<<<<<<< HEAD
+        if self.ordered:  # local views stay behind the global ones
+            first_local = self.num_views - self.num_local_views
+            parts = clips[:first_local], clips[first_local:]
+            clips = [clip for part in parts for clip in sorted(part, key=lambda clip: clip.start)]
         results["clips"] = clips
         results["num_local_views"] = self.num_local_views
-=======
-        results["clips"] = sorted(clips, key=lambda clip: clip.start) if self.ordered else clips
->>>>>>> wt-A
         return results
 
 
