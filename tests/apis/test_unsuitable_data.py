@@ -43,7 +43,6 @@ def log(videos, tmp_path, monkeypatch):
             f"train_dataloader.batch_size={BATCH}",
             "train_dataloader.num_workers=0",
             "train_dataloader.persistent_workers=False",
-            "default_hooks.online_evaluation=None",
             "visualizer=None",
         )
         if method == "swav" and not any("num_prototypes" in option for option in options):
