@@ -91,14 +91,14 @@ def trained(model, videos, seed, steps, lr):
 
 
 def build(method, seed, norm="batch", linear=False, **options):
-    """A head has two layers and batch norm, or is linear without bias."""
+    """Heads of two layers with batch norm; ``linear``: a linear projector, no biases."""
     torch.manual_seed(seed)
     mlp = dict(type="MLP", hidden_channels=64, num_layers=2, norm_output=False, bias=True)
     projector = dict(mlp, num_layers=1, bias=False, norm_hidden=False) if linear else mlp
     model = method(
         backbone=dict(type="Convolutions", norm=norm),
         projector=dict(projector, out_channels=16),
-        predictor=mlp,
+        predictor=dict(mlp, bias=not linear),
         **options,
     )
     model.init_weights()
