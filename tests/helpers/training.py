@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -16,13 +17,15 @@ from sce_video.engine.config import load_config
 REPO = Path(__file__).resolve().parents[2]
 
 
-def make_videos(root: Path, count: int = 12, frames: int = 20) -> Path:
-    """Write ``count`` tiny h264 files of moving noise in two class folders."""
+def make_videos(
+    root: Path, count: int = 12, frames: int = 20, write: Callable = write_video
+) -> Path:
+    """Write ``count`` tiny h264 files of moving noise in two class folders, with ``write``."""
     for i in range(count):
         rng = np.random.default_rng(i)
         texture = rng.integers(0, 255, (40, 48 + frames, 3), dtype=np.uint8)
         clip = np.stack([texture[:, t : t + 48] for t in range(frames)])
-        write_video(root / f"class{i % 2}" / f"v{i:02d}.mp4", clip)
+        write(root / f"class{i % 2}" / f"v{i:02d}.mp4", clip)
     return root
 
 

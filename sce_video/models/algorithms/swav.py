@@ -85,7 +85,7 @@ class SwAV(SelfSupervisedModel):
                 raise ValueError(f"{name} must not be negative, got {getattr(self, name)}")
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
-        """Warn of small batches; ValueError for fewer samples than prototypes or too few views."""
+        """Warn of small or cut batches; ValueError for too few samples or views."""
         check_views(num_views, self.target_views)
         prototypes = len(self.prototypes.weight)
         if num_samples < prototypes:
@@ -97,7 +97,14 @@ class SwAV(SelfSupervisedModel):
             f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
             f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
         )
-        return [warning] if batch_size + self.queue_size < prototypes else []
+        warnings = [warning] if batch_size + self.queue_size < prototypes else []
+        if self.queue_size % batch_size:
+            warnings.append(
+                f"model.queue_size={self.queue_size} is no multiple of the {batch_size} samples of "
+                "a step: part of a batch is lost; "
+                f"{max(self.queue_size // batch_size, 1) * batch_size} would be whole batches"
+            )
+        return warnings
 
     def chance_level(self) -> float:
         """log(K): the loss if each view predicts all prototypes alike."""

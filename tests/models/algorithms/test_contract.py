@@ -1,8 +1,8 @@
 """Every registered self-supervised method keeps the contract of SelfSupervisedModel.
 
-The recipe of a method is the first config whose ``model.type`` is the method. It is shrunk by one
-rule and trained through VideoRunner. A toy method of one class, written here, passes the same
-tests.
+The recipe of a method is a config whose ``model.type`` is the method. It is shrunk by one rule
+(``helpers.recipes``) and trained through VideoRunner. Variants of methods that keep other
+state, and a toy method of one class, written here, pass the same tests.
 """
 
 from __future__ import annotations
@@ -13,25 +13,22 @@ import math
 import os
 import socket
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.multiprocessing as mp
-from helpers.training import REPO, Recorder, make_videos, train
+from helpers.recipes import RHO, VARIANTS, VIT, arguments, recipe, small_recipe
+from helpers.tiny_encoder import write_lossless
+from helpers.training import Recorder, make_videos, train
 from mmengine.config import Config
 from mmengine.dist import all_reduce
 from mmengine.model import MMDistributedDataParallel
 from torch import Tensor
 
-from sce_video.engine.config import load_config
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import MODELS
-
-LARGEST = 24  # a larger integer in a recipe's model (channels, queue, prototypes) becomes SMALL
-SMALL = 8  # fewer than the videos: prototypes need a sample each
 
 
 class Toy(SelfSupervisedModel):
@@ -70,11 +67,7 @@ REGISTERED = sorted(
     for name, kind in MODELS.module_dict.items()
     if inspect.isclass(kind) and issubclass(kind, SelfSupervisedModel)
 )
-#: SCE with a transformer: layers of another kind than the recipes of the methods have.
-VIT = "SCE, VisionTransformer3d"
-#: Four views, one backward pass for each, shuffle-BN: bf16 or fp32 only, so not in METHODS.
-RHO = "rho-MoCo"
-METHODS = [*REGISTERED, "Toy", VIT]
+METHODS = [*REGISTERED, "Toy", *VARIANTS]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -82,91 +75,6 @@ def _registered_toy():
     MODELS.register_module(module=Toy)
     yield
     del MODELS.module_dict["Toy"]
-
-
-@cache
-def recipes() -> dict[str, Path]:
-    """The first recipe of every model type."""
-    found: dict[str, Path] = {}
-    for path in sorted((REPO / "configs").rglob("*.py")):
-        if "_base_" not in path.parts:
-            found.setdefault(load_config(path).model.type, path)
-    return found
-
-
-def arguments(part: Any) -> set[str]:
-    """Names that the constructor of a part of a model takes."""
-    return set(inspect.signature(MODELS.get(part.type)).parameters)
-
-
-def small_model(node: Any) -> None:
-    """Shrink a model's config in place."""
-    for key, value in node.items():
-        if isinstance(value, dict):
-            small_model(value)
-        elif key.endswith("_steps"):
-            node[key] = min(value, 2)  # of six: what begins or ends in a training is seen to
-        elif type(value) is int and value > LARGEST and key != "depth":
-            node[key] = SMALL
-    if "depth" in node:
-        node.depth = 18
-        if "base_channels" in arguments(node):
-            node.base_channels = 4
-
-
-@cache
-def recipe(method: str) -> Config:
-    """The recipe of a method, with a small model and without validation and test."""
-    name = "SCE" if method == "Toy" else method
-    paths = {
-        **recipes(),
-        VIT: REPO / "configs/sce/sce_vit_folder_small.py",
-        RHO: REPO / "configs/moco/moco_rho4_r3d50_8xb64-8x224-200e_k400.py",
-    }
-    assert name in paths, f"{name} has no recipe: no config has model.type={name!r}"
-    cfg = load_config(paths[name])
-    if method == "Toy":
-        cfg.model = dict(type="Toy", backbone=cfg.model.backbone)
-        for hook in cfg.custom_hooks:
-            hook.pop("model", None)
-    small_model(cfg.model)
-    cfg.train_dataloader.sampler.pop("min_samples", None)  # an epoch is a pass over the videos
-    for key in ("val", "test"):
-        for part in ("dataloader", "cfg", "evaluator"):
-            cfg[f"{key}_{part}"] = None
-    cfg.optim_wrapper = dict(
-        type="MixedPrecisionOptimWrapper",
-        dtype="float32",
-        optimizer=dict(type="SGD", lr=0.05, momentum=0.9),
-    )
-    for hook in cfg.custom_hooks:
-        if hook.type == "ScheduleHook":
-            hook.lr, hook.base_batch_size = None, None
-    return cfg
-
-
-def small_recipe(method: str, videos: Path, work_dir: Path, **changes: Any) -> Config:
-    """The recipe on 4-frame clips of 32x32; ``changes`` are dotted keys with __ for dots."""
-    cfg = recipe(method).copy()
-    for step in cfg.train_dataloader.dataset.pipeline:
-        small = dict(num_frames=4, clip_duration=0.4, size=32)
-        step.update({key: value for key, value in small.items() if key in step})
-    checkpoint = dict(type="CheckpointHook", interval=1, by_epoch=False, max_keep_ckpts=-1)
-    options = {
-        "train_dataloader.dataset.data_root": str(videos),
-        "train_dataloader.dataset.ann_file": None,
-        "train_dataloader.batch_size": 4,
-        "train_dataloader.num_workers": 0,
-        "train_cfg.max_epochs": 2,
-        "default_hooks.logger.interval": 1,
-        "default_hooks.checkpoint": checkpoint,
-        "default_hooks.online_evaluation": None,
-        "visualizer": None,
-    }
-    options.update({key.replace("__", "."): value for key, value in changes.items()})
-    cfg.merge_from_dict(options)
-    cfg.work_dir, cfg.launcher = str(work_dir), "none"
-    return cfg
 
 
 def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
@@ -182,6 +90,11 @@ def own_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
 
 def trained_state(model: SelfSupervisedModel) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in model.named_parameters() if p.requires_grad}
+
+
+def scheduled(cfg: Config) -> list[str]:
+    """Numbers of the model that follow a schedule."""
+    return [name for hook in cfg.custom_hooks for name in hook.get("model") or ()]
 
 
 def equal(a: dict[str, Tensor], b: dict[str, Tensor]) -> bool:
@@ -234,7 +147,8 @@ def test_every_method_trains_a_transformer_in_mixed_precision(name):
 
 @pytest.fixture(scope="module")
 def videos(tmp_path_factory):
-    return make_videos(tmp_path_factory.mktemp("videos"))  # 12 videos
+    """12 videos whose frames do not depend on the version of the codec."""
+    return make_videos(tmp_path_factory.mktemp("videos"), write=write_lossless)
 
 
 @pytest.fixture(scope="module", params=METHODS)
@@ -338,6 +252,8 @@ def test_a_resumed_run_equals_the_uninterrupted_one(run, method, videos, tmp_pat
     cfg.resume = True
     resumed, after = train(cfg)
     assert before.rows + after.rows == watcher.rows
+    for name in scheduled(cfg):
+        assert getattr(resumed.model, name) == getattr(whole.model, name)
     assert equal(dict(resumed.model.state_dict()), dict(whole.model.state_dict()))
 
 
@@ -396,9 +312,8 @@ def test_a_skipped_fp16_step_changes_nothing(method, videos, tmp_path):
     # Nothing is kept of the skipped steps: the next change is that of a method that had none.
     fresh = MODELS.build(recipe(method).model)
     fresh.load_state_dict(watcher.initial)
-    for hook in cfg.custom_hooks:
-        for name in hook.get("model") or ():
-            setattr(fresh, name, getattr(runner.model, name))
+    for name in scheduled(cfg):
+        setattr(fresh, name, getattr(runner.model, name))
     watcher.calls.append([])
     runner.model.after_optimizer_step()
     fresh.after_optimizer_step()

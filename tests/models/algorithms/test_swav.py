@@ -192,10 +192,14 @@ def test_golden_losses():
 
 
 def test_samples_and_prototypes():
-    model = build(num_prototypes=20, queue_size=8)
+    model = build(num_prototypes=20, queue_size=12)
     assert model.check_training(40, 12, 2) == []
-    (warning,) = model.check_training(40, 11, 2)
-    assert "batch of 11 and a queue of 8" in warning and "20 prototypes" in warning
+    (warning,) = model.check_training(40, 6, 2)
+    assert "batch of 6 and a queue of 12" in warning and "20 prototypes" in warning
+    for batch, whole in ((11, 11), (16, 16), (9, 9), (10, 10)):
+        (warning,) = model.check_training(40, batch, 2)
+        assert f"queue_size=12 is no multiple of the {batch} samples" in warning
+        assert f"{whole} would be whole batches" in warning
     with pytest.raises(ValueError, match="19 training samples are fewer than the 20"):
         model.check_training(19, 12, 2)
     with pytest.raises(ValueError, match="at least two views, got 1"):
