@@ -135,3 +135,10 @@ EPOCHS: dict[tuple[str, str], int] = {
     ("supervised", "kinetics200"): 200,
     ("detection", "ava"): 32,
 }
+#: Videos of a step of all processes, by protocol and data set (appendix D.3).
+BATCHES: dict[tuple[str, str], int] = {
+    ("linear", "kinetics200"): 512,
+    ("linear", "kinetics400"): 512,
+    ("finetune", "ucf101"): 64,
+    ("finetune", "hmdb51"): 64,
+}

@@ -77,8 +77,8 @@ _RETRIEVAL: tuple[tuple[str, int, int, tuple[float, ...], tuple[float, ...]], ..
 )
 # frames; UCF101 split 1, AVA mAP, SSv2. All ResNet3D-50, 224, K400.
 _GENERALIZATION = ((8, (94.1, 20.3, 53.9)), (16, (95.5, 21.6, 57.2)))
-# pretraining method, on K200; K200 linear, UCF101, HMDB51, split 1; table, row. The baseline is a row
-# of all tables, and listed once; UCF101 and HMDB51 of the best setting are in ``_ACTION``.
+# pretraining method, on K200; K200 linear, UCF101, HMDB51, split 1; table, row. The baseline is a
+# row of all tables, and listed once; UCF101 and HMDB51 of the best setting are in ``_ACTION``.
 _ABLATION: tuple[tuple[str, tuple[float | None, ...], str, str], ...] = (
     ("sce_baseline", (63.9, 86.3, 57.0), "tab:video-baseline", "SCE Baseline"),
     ("supervised", (None, 87.5, 60.1), "tab:video-baseline", "Supervised"),
