@@ -3,8 +3,8 @@
 # Paper:    tab:video-best.
 # Run:      python tools/sweep.py configs/sweeps/video_best.py --out work_dirs/ablations --nproc 8
 # Hardware: 8 GPUs; five points, each pretrained for 200 epochs on Kinetics-200 (8 x 64 videos) and
-#           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is a
-#           point of all video sweeps, and trained once for those that a command names.
+#           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
+#           a point of all video sweeps, and trained once for those that a command names.
 
 title = "lambda, tau_m with diff 0.2 and strength 1.0, SCE on Kinetics-200"
 source = "tab:video-best"

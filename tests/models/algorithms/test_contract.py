@@ -87,7 +87,7 @@ def recipes() -> dict[str, Path]:
     """The first recipe of every model type."""
     found: dict[str, Path] = {}
     for path in sorted((REPO / "configs").rglob("*.py")):
-        if "_base_" not in path.parts:
+        if not {"_base_", "sweeps"} & set(path.parts):
             found.setdefault(load_config(path).model.type, path)
     return found
 
