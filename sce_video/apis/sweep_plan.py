@@ -156,8 +156,8 @@ class _Planner:
         if column.training == "one":
             commands = (("tools/train.py", config, *start, "--resume", *changes),)
             checkpoint = f"{work_dir}/epoch_{cfg.train_cfg.max_epochs}.pth"
-        test = ("tools/test.py", config, checkpoint, "--work-dir", work_dir)
-        test = (*test, "--out", f"{work_dir}/results.json", *changes)
+        results = ("--out", f"{work_dir}/results.json")
+        test = ("tools/test.py", config, checkpoint, "--work-dir", work_dir, *results, *changes)
         return self._once(Step(folder, (*commands, test), "results.json", before))
 
     def _once(self, step: Step) -> Step:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
@@ -125,8 +126,10 @@ class SweepRunner:
                 future.result()  # an error ends the others at once
             return [step for future in futures for step in future.result()]
         finally:
-            self._stop(pool)
-            signal.signal(signal.SIGTERM, before)
+            try:
+                self._stop(pool)
+            finally:
+                signal.signal(signal.SIGTERM, before)
 
     def _stop(self, pool: ThreadPoolExecutor) -> None:
         """Let the running commands end with a checkpoint, and wait for them."""
@@ -139,7 +142,8 @@ class SweepRunner:
         except KeyboardInterrupt:
             with self._mutex:
                 for process in self._running:
-                    os.killpg(process.pid, signal.SIGKILL)
+                    with suppress(ProcessLookupError):  # it has just ended
+                        os.killpg(process.pid, signal.SIGKILL)
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:

@@ -41,8 +41,9 @@ def render_markdown(report: Report) -> str:
         columns = (*COLUMNS[:4], "status", "table and row of the paper")
         lines += _table(columns, [_missing_row(cell) for cell in missing])
     if ablations:
-        columns = ("pretraining", *map(name_of, ABLATION_SETS), "table and row of the paper")
-        lines += [ABLATIONS, "", *_table(columns, [_ablation_row(row) for row in ablations])]
+        sets = (name_of(name) for name in ABLATION_SETS)
+        heads = ("pretraining", *sets, "table and row of the paper")
+        lines += [ABLATIONS, "", *_table(heads, [_ablation_row(row) for row in ablations])]
     if report.skipped:
         lines += ["## Files without results", ""]
         lines.extend(f"- {_code(name)}: {_escaped(why)}" for name, why in report.skipped)

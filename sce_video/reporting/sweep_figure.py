@@ -32,8 +32,9 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
         handles, labels = axis.get_legend_handles_labels()
         entries |= dict(zip(labels, handles, strict=True))
     if len(entries) > 1:
-        legend = {"loc": "outside lower center", "ncols": 3, "fontsize": 8, "frameon": False}
-        figure.legend(list(entries.values()), list(entries), **legend)
+        handles, labels = list(entries.values()), list(entries)
+        style = {"ncols": 3, "fontsize": 8, "frameon": False}
+        figure.legend(handles, labels, loc="outside lower center", **style)
     save_figure(figure, path, dpi=130)
 
 
@@ -43,14 +44,15 @@ def _draw_column(axis: Axes, table: SweepTable, column: str) -> None:
     means = [(cell.mean, row) for row, cell in cells if cell.values]
     published = [(cell.published, row) for row, cell in cells if cell.published is not None]
     if len(seeds) > len(means):
-        style = {"s": 9, "color": _MEASURED, "alpha": 0.45, "linewidths": 0, "label": "one seed"}
-        axis.scatter(*zip(*seeds, strict=True), **style)
+        x, y = zip(*seeds, strict=True)
+        axis.scatter(x, y, s=9, color=_MEASURED, alpha=0.45, linewidths=0, label="one seed")
     if means:
+        x, y = zip(*means, strict=True)
         label = "mean over seeds" if len(seeds) > len(means) else "measured"
-        axis.scatter(*zip(*means, strict=True), s=42, color=_MEASURED, zorder=3, label=label)
+        axis.scatter(x, y, s=42, color=_MEASURED, zorder=3, label=label)
     if published:
-        style = {"s": 170, "marker": "|", "color": _PUBLISHED, "linewidths": 2.2, "zorder": 2}
-        axis.scatter(*zip(*published, strict=True), **style, label="published")
+        x, y = zip(*published, strict=True)
+        axis.scatter(x, y, s=170, marker="|", color=_PUBLISHED, linewidths=2.2, label="published")
     axis.set_title(column, fontsize=9)
     axis.set_xlabel("percent", fontsize=8)
     axis.tick_params(labelsize=8)

@@ -227,9 +227,15 @@ def as_data(table: SweepTable) -> dict[str, Any]:
     def rows() -> Iterator[dict[str, Any]]:
         for name, note, cells in table.rows:
             for column, cell in cells.items():
-                entry = {"point": name, "column": column, "values": list(cell.values)}
-                entry |= {"published": cell.published, "state": cell.state, "note": note}
-                yield entry | {"deviations": [table.remarks[mark - 1] for mark in cell.marks]}
+                yield {
+                    "point": name,
+                    "note": note,
+                    "column": column,
+                    "values": list(cell.values),
+                    "published": cell.published,
+                    "state": cell.state,
+                    "deviations": [table.remarks[mark - 1] for mark in cell.marks],
+                }
 
     return {
         "kind": SWEEP,

@@ -30,15 +30,18 @@ with open(out / "calls.txt", "a") as file:
     file.write(folder.name + "\\n")
 if (out / "mended").exists():
     what = "succeed"
-if what == "wait":
+if what in ("wait", "stubborn"):
     def stop(number, frame):
         with open(folder / "signals", "a") as file:
             file.write(f"{number}\\n")
-        sys.exit(128 + number)
+        if what == "wait":
+            sys.exit(128 + number)
     signal.signal(signal.SIGTERM, stop)
     (folder / "started").touch()
-    time.sleep(60)
-    sys.exit("nothing has stopped it")
+    for _ in range(600):
+        time.sleep(0.1)
+    (folder / result).write_text("nothing has stopped it")
+    sys.exit(0)
 if what == "slow":
     time.sleep(0.3)
 if what.startswith("fail:"):
@@ -172,6 +175,22 @@ def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(swee
     (sweep.out / "mended").touch()
     assert sweep.run(*work, jobs=2) == []
     assert sorted(sweep.calls()) == sorted(["done", "x", "y", "x", "y", "needs", "later"])
+
+
+def test_a_second_signal_kills_what_does_not_end(sweep):
+    step = sweep.step("x", "stubborn")
+    folder = sweep.out / step.folder
+    before = signal.getsignal(signal.SIGTERM)
+    threads = [
+        when([folder / name], lambda: os.kill(os.getpid(), signal.SIGTERM))
+        for name in ("started", "signals")
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run([step])
+    for thread in threads:
+        thread.join()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not (folder / step.result).exists() and state_of(sweep.out, step) == "interrupted"
 
 
 def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatch):
