@@ -30,8 +30,6 @@ fi
 # an array without gaps. %LIMIT, the tasks at a time, does not change it.
 task=$SLURM_ARRAY_TASK_ID
 shards=${SWEEP_SHARDS:-$SLURM_ARRAY_TASK_MAX}
-positive SLURM_ARRAY_TASK_ID "$task"
-positive SWEEP_SHARDS "$shards"
 if [ -z "${SWEEP_SHARDS:-}" ]; then
     if [ "$SLURM_ARRAY_TASK_MIN" != 1 ] || [ "$SLURM_ARRAY_TASK_COUNT" != "$shards" ]; then
         echo "slurm_sweep: the array must be 1-N without gaps, got $SLURM_ARRAY_TASK_COUNT tasks" \
@@ -39,7 +37,10 @@ if [ -z "${SWEEP_SHARDS:-}" ]; then
             "array of N, set SWEEP_SHARDS=N" >&2
         usage
     fi
-elif [ "$task" -gt "$shards" ]; then
+fi
+positive SLURM_ARRAY_TASK_ID "$task"
+positive SWEEP_SHARDS "$shards"
+if [ "$task" -gt "$shards" ]; then
     echo "slurm_sweep: task $task of SWEEP_SHARDS=$shards" >&2
     usage
 fi

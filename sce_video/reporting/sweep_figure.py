@@ -18,6 +18,7 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
     """Write a figure with the points on the vertical axis, in the order of the table.
 
     A dot is the mean over seeds, small dots are the seeds, an upright line is the published number.
+    The dot is hollow where the protocol differs from the published number's.
     """
     count = len(table.columns)
     figure = Figure(figsize=(2 + 2.8 * count, 1.4 + 0.32 * len(table.rows)), layout="constrained")
@@ -33,7 +34,7 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
         entries |= dict(zip(labels, handles, strict=True))
     if len(entries) > 1:
         handles, labels = list(entries.values()), list(entries)
-        style = {"ncols": 3, "fontsize": 8, "frameon": False}
+        style = {"ncols": 4, "fontsize": 8, "frameon": False}
         figure.legend(handles, labels, loc="outside lower center", **style)
     save_figure(figure, path, dpi=130)
 
@@ -41,15 +42,22 @@ def draw_sweep(table: SweepTable, path: str | Path) -> None:
 def _draw_column(axis: Axes, table: SweepTable, column: str) -> None:
     cells = [(row, cells[column]) for row, (_, _, cells) in enumerate(table.rows)]
     seeds = [(value, row) for row, cell in cells for value in cell.values]
-    means = [(cell.mean, row) for row, cell in cells if cell.values]
+    means = [(cell.mean, row) for row, cell in cells if cell.values and not cell.marks]
+    marked = [(cell.mean, row) for row, cell in cells if cell.values and cell.marks]
     published = [(cell.published, row) for row, cell in cells if cell.published is not None]
-    if len(seeds) > len(means):
+    several = len(seeds) > len(means) + len(marked)
+    if several:
         x, y = zip(*seeds, strict=True)
-        axis.scatter(x, y, s=9, color=_MEASURED, alpha=0.45, linewidths=0, label="one seed")
+        axis.scatter(x, y, s=14, color=_MEASURED, alpha=0.45, linewidths=0, label="one seed")
     if means:
         x, y = zip(*means, strict=True)
-        label = "mean over seeds" if len(seeds) > len(means) else "measured"
+        label = "mean over seeds" if several else "measured"
         axis.scatter(x, y, s=42, color=_MEASURED, zorder=3, label=label)
+    if marked:
+        x, y = zip(*marked, strict=True)
+        axis.scatter(
+            *(x, y, 42), facecolors="white", edgecolors=_MEASURED, zorder=3, label="other protocol"
+        )
     if published:
         x, y = zip(*published, strict=True)
         axis.scatter(x, y, s=170, marker="|", color=_PUBLISHED, linewidths=2.2, label="published")
