@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Run a sweep as a Slurm job array: each task does its share of the pretrainings and evaluations.
-# Usage: sbatch --array=1-N [%LIMIT] --gres=gpu:8 --cpus-per-task=64 [arguments of sbatch] \
+# Usage: sbatch --array=1-N[%LIMIT] --gres=gpu:8 --cpus-per-task=64 [arguments of sbatch] \
 #            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of tools/sweep.py]
 # Submit it in the repository's root. The same command resumes: finished steps are kept. When all
 # tasks have ended, write the tables: python tools/sweep.py SWEEP.py ... --out DIR --report

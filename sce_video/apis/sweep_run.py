@@ -144,6 +144,7 @@ class SweepRunner:
                 for process in self._running:
                     with suppress(ProcessLookupError):  # it has just ended
                         os.killpg(process.pid, signal.SIGKILL)
+            pool.shutdown()
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
