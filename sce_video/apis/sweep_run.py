@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -118,33 +118,35 @@ class SweepRunner:
                 slots.put(slot)
 
         pool = ThreadPoolExecutor(self.resources.jobs)
+        futures: list[Future[list[Step]]] = []
         before = signal.signal(signal.SIGTERM, _interrupt)
         try:
-            futures = [pool.submit(run_chain, chain) for chain in chains]
+            futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
             for future in done:
                 future.result()  # an error ends the others at once
             return [step for future in futures for step in future.result()]
         finally:
             try:
-                self._stop(pool)
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._stop([future for future in futures if not future.cancelled()])
             finally:
                 signal.signal(signal.SIGTERM, before)
 
-    def _stop(self, pool: ThreadPoolExecutor) -> None:
+    def _stop(self, futures: Sequence[Future]) -> None:
         """Let the running commands end with a checkpoint, and wait for them."""
         with self._mutex:
             self._stopping.set()
             for process in self._running:
                 process.terminate()
         try:
-            pool.shutdown(cancel_futures=True)
+            wait(futures)  # not Thread.join, which returns at once after it was interrupted
         except KeyboardInterrupt:
             with self._mutex:
                 for process in self._running:
                     with suppress(ProcessLookupError):  # it has just ended
                         os.killpg(process.pid, signal.SIGKILL)
-            pool.shutdown()
+            wait(futures)
             raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
