@@ -86,26 +86,46 @@ NETWORKS: dict[str, tuple[str, int | None, int]] = {
     "r2plus1d18": ("R2Plus1d", 18, 31_300_125),
     "s3dg": ("S3D", None, 9_135_056),
 }
-#: Settings of the pretraining methods: the best row of tab:video-best, the baseline of the
-#: ablations, and the supervised network. ``strength`` is that of the colour jitter of both views.
+#: Settings of the baseline of the video ablations (tab:video-baseline). ``strength`` is that of the
+#: colour jitter of both views.
+_BASELINE: dict[str, Any] = {
+    "type": "SCE",
+    "lambda_": 0.5,
+    "tau": 0.1,
+    "tau_m": 0.07,
+    "strength": (0.5, 0.5),
+    "duration_jitter": 0.0,
+    "reverse_prob": 0.0,
+    "diff_prob": 0.0,
+}
+#: The best row of tab:video-best.
+_BEST: dict[str, Any] = {**_BASELINE, "tau_m": 0.05, "strength": (1.0, 1.0), "diff_prob": 0.2}
+#: Settings of the pretraining methods: the best one, the baseline of the ablations, the supervised
+#: network, and every other row of tab:video-lambda-vary, tab:video-temp, tab:video-color,
+#: tab:video-time and tab:video-best, named by what differs from the baseline or the best one.
 METHODS: dict[str, dict[str, Any]] = {
-    "sce": {
-        "type": "SCE",
-        "lambda_": 0.5,
-        "tau": 0.1,
-        "tau_m": 0.05,
-        "diff_prob": 0.2,
-        "strength": (1.0, 1.0),
-    },
-    "sce_baseline": {
-        "type": "SCE",
-        "lambda_": 0.5,
-        "tau": 0.1,
-        "tau_m": 0.07,
-        "diff_prob": 0.0,
-        "strength": (0.5, 0.5),
-    },
+    "sce": _BEST,
+    "sce_baseline": _BASELINE,
     "supervised": {"type": "Recognizer3D"},
+    **{
+        f"sce_baseline_lambda_{value}": {**_BASELINE, "lambda_": value}
+        for value in (0.0, 0.125, 0.25, 0.375, 0.625, 0.75, 0.875, 1.0)
+    },
+    **{
+        f"sce_baseline_tau_m_{value}": {**_BASELINE, "tau_m": value}
+        for value in (0.03, 0.04, 0.05, 0.06, 0.08)
+    },
+    **{
+        f"sce_baseline_strength_{value}": {**_BASELINE, "strength": (value, value)}
+        for value in (0.75, 1.0)
+    },
+    "sce_baseline_jitter_0.2": {**_BASELINE, "duration_jitter": 0.2},
+    "sce_baseline_reverse_0.2": {**_BASELINE, "reverse_prob": 0.2},
+    "sce_baseline_diff_0.2": {**_BASELINE, "diff_prob": 0.2},
+    "sce_baseline_diff_0.5": {**_BASELINE, "diff_prob": 0.5},
+    "sce_lambda_0.125": {**_BEST, "lambda_": 0.125},
+    "sce_lambda_0.125_tau_m_0.07": {**_BEST, "lambda_": 0.125, "tau_m": 0.07},
+    "sce_tau_m_0.07": {**_BEST, "tau_m": 0.07},
 }
 #: Epochs of every pretraining of the paper (appendix D.3).
 PRETRAINING_EPOCHS = 200
@@ -118,4 +138,11 @@ EPOCHS: dict[tuple[str, str], int] = {
     ("finetune", "ssv2"): 22,
     ("supervised", "kinetics200"): 200,
     ("detection", "ava"): 32,
+}
+#: Videos of a step of all processes, by protocol and data set (appendix D.3).
+BATCHES: dict[tuple[str, str], int] = {
+    ("linear", "kinetics200"): 512,
+    ("linear", "kinetics400"): 512,
+    ("finetune", "ucf101"): 64,
+    ("finetune", "hmdb51"): 64,
 }

@@ -19,14 +19,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sce_video.apis.sweep import Cell, Extra, Step, Sweep, chains, plan, read_sweep
+from sce_video.apis.sweep import Sweep, check_seeds, read_sweep
+from sce_video.apis.sweep_plan import Cell, Extra, Step, chains, plan
+from sce_video.apis.sweep_report import write_tables
 from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
-from sce_video.data_tools.repack.plan import Shard
-from sce_video.reporting.result_files import Result, collect_results
-from sce_video.reporting.sweep_figure import draw_sweep
-from sce_video.reporting.sweep_table import SweepTable, as_data, collect_cells, render_sweep
-from sce_video.utils.atomic_file import write_json, write_text
 from sce_video.utils.command import command
+from sce_video.utils.shard import Shard
 
 REPO = Path(__file__).resolve().parents[1]
 
@@ -70,6 +68,7 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
     if len(set(names)) < len(names):
         raise ValueError(f"two sweeps have the same name: {', '.join(sorted(names))}")
     if args.seeds:
+        check_seeds(args.seeds, "--seeds")
         sweeps = [replace(sweep, seeds=tuple(args.seeds)) for sweep in sweeps]
     if args.points:
         known = [point.name for sweep in sweeps for point in sweep.points]
@@ -82,39 +81,20 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
     return [sweep for sweep in sweeps if sweep.points]
 
 
-def table_of(sweep: Sweep, cells: Sequence[Cell], out: Path) -> SweepTable:
-    """What has been measured of a sweep so far."""
-    wanted: dict[tuple[str, str], list[tuple[str, Step]]] = {}
-    for cell in cells:
-        if cell.sweep == sweep.name:
-            wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
-
-    def read(step: Step) -> Result | str:
-        state = state_of(out, step)
-        if state != "done":
-            before = None if step.before is None else state_of(out, step.before)
-            return before if before and before.startswith("failed") else state
-        return collect_results([out / step.folder / step.result]).results[0]
-
-    published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
-    measured, remarks = collect_cells(wanted, published, read)
-    rows = tuple(
-        (point.name, point.note, {c.name: measured[point.name, c.name] for c in sweep.columns})
-        for point in sweep.points
-    )
-    columns = tuple(column.name for column in sweep.columns)
-    return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)
-
-
-def write_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
+def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
     """Write and print the table of every sweep."""
-    for sweep in sweeps:
-        table = table_of(sweep, cells, out)
-        text = render_sweep(table)
-        write_text(out / f"{sweep.name}.md", text)
-        write_json(out / f"{sweep.name}.json", as_data(table))
-        draw_sweep(table, out / f"{sweep.name}.png")
+    for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
         print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
+
+
+def summary(steps: Sequence[Step], out: Path) -> str:
+    """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
+    trained = sum(step.folder.startswith("pretrain/") for step in steps)
+    done = sum(state_of(out, step) == "done" for step in steps)
+    return (
+        f"{trained} pretrainings and {len(steps) - trained} evaluations, {done} of these "
+        f"{len(steps)} steps are done"
+    )
 
 
 def show_plan(steps: Sequence[Step], out: Path) -> None:
@@ -123,6 +103,7 @@ def show_plan(steps: Sequence[Step], out: Path) -> None:
         print(f"{state_of(out, step):<12} {step.folder}")
         for one in step.commands:
             print("    " + shlex.join(("python", *one)))
+    print(summary(steps, out))
 
 
 @command(interrupted="interrupted; the same command resumes from here")
@@ -134,18 +115,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     sweeps = selected(args)
     extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     cells = plan(sweeps, args.out, extra, REPO)
-    work = chains(cells)[shard.number - 1 :: shard.count]
+    work = shard.part(chains(cells))
     steps = [step for chain in work for step in chain]
     if args.list:
         show_plan(steps, args.out)
         return 0
     if args.report:
-        write_tables(sweeps, cells, args.out)
+        show_tables(sweeps, cells, args.out)
         return 0
-    print(f"{len(work)} pretrainings, {len(steps)} steps", flush=True)
+    print(summary(steps, args.out), flush=True)
     runner = SweepRunner(REPO, args.out, resources, lambda line: print(line, flush=True))
     left = runner.run(work)
-    write_tables(sweeps, cells, args.out)
+    show_tables(sweeps, cells, args.out)
     if left:
         print(f"{len(left)} of {len(steps)} steps failed or were left out", file=sys.stderr)
     return 1 if left else 0

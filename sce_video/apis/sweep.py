@@ -22,41 +22,23 @@ it, and so do points and sweeps that need the same pretraining: a step is known 
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mmengine.config import Config
 
-from sce_video.engine.config import load_config, parse_options
-
 #: Tools that an evaluation runs, by its ``training``.
 TRAININGS = ("none", "one", "splits")
 _TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
-_POINT = ("name", "config", "options", "checkpoint", "published", "note")
-_COLUMN = ("name", "config", "options", "training", "metric")
+#: Types of the entries of points and columns.
+_TYPES: dict[str, type] = {
+    **dict.fromkeys(("name", "metric", "config", "training", "checkpoint", "note"), str),
+    **dict.fromkeys(("options", "published"), dict),
+}
 
 Options = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Step:
-    """One pretraining or evaluation, and the commands that run it.
-
-    Attributes:
-        folder: Below the output folder; its name ends with a hash of the settings.
-        commands: Tool and arguments of each command, one after the other.
-        result: File that the last command writes: a checkpoint, or JSON with metrics.
-        before: The step whose checkpoint this one evaluates.
-    """
-
-    folder: str
-    commands: tuple[tuple[str, ...], ...]
-    result: str
-    before: Step | None = None
 
 
 @dataclass(frozen=True)
@@ -109,9 +91,6 @@ class Sweep:
     notes: tuple[str, ...] = ()
 
 
-# -- reading -------------------------------------------------------------------------------
-
-
 def read_sweep(path: str | Path) -> Sweep:
     """Read and check a sweep file.
 
@@ -130,18 +109,17 @@ def read_sweep(path: str | Path) -> Sweep:
     _check_keys(content, _TOP, f"{path}")
     pretrain = content.get("pretrain", {})
     _check_keys(pretrain, ("config", "options"), f"{path}, pretrain")
-    points = _entries(content, "points", Point, _POINT, path)
-    columns = _entries(content, "columns", Column, _COLUMN, path)
+    _check_types(pretrain, f"{path}, pretrain")
     sweep = Sweep(
         name=Path(path).stem,
         title=str(content.get("title", Path(path).stem)),
         source=str(content.get("source", "")),
         config=pretrain.get("config"),
         options=pretrain.get("options", {}),
-        points=points,
-        columns=columns,
-        seeds=tuple(content.get("seeds", (0,))),
-        notes=tuple(content.get("notes", ())),
+        points=_entries(content, "points", Point, path),
+        columns=_entries(content, "columns", Column, path),
+        seeds=_list(content, "seeds", int, (0,), path),
+        notes=_list(content, "notes", str, (), path),
     )
     _check(sweep, path)
     return sweep
@@ -155,18 +133,38 @@ def _check_keys(content: Any, known: Sequence[str], where: str) -> None:
         raise ValueError(f"{where}: unknown {unknown[0]!r}; known: {', '.join(known)}")
 
 
-def _entries(content: dict, key: str, kind: type, known: Sequence[str], path: Any) -> tuple:
+def _check_types(entry: dict[str, Any], where: str) -> None:
+    for name, value in entry.items():
+        if value is None and name in ("config", "checkpoint"):
+            continue
+        if not isinstance(value, _TYPES[name]) or value == "":
+            kind = "a dict" if _TYPES[name] is dict else "a text"
+            raise ValueError(f"{where}: {name} must be {kind}, got {value!r:.80}")
+
+
+def _list(content: dict, key: str, kind: type, default: tuple, path: Any) -> tuple:
+    values = content.get(key, default)
+    if not isinstance(values, list | tuple) or any(type(value) is not kind for value in values):
+        what = "whole numbers" if kind is int else "texts"
+        raise ValueError(f"{path}: {key} must be a list of {what}, got {values!r:.80}")
+    return tuple(values)
+
+
+def _entries(content: dict, key: str, kind: type, path: Any) -> tuple:
+    """Points or columns, made of dicts whose keys are the fields of the class."""
     entries = content.get(key)
     if not isinstance(entries, list | tuple) or not entries:
         raise ValueError(f"{path}: {key} must be a list of dicts, got {entries!r:.80}")
+    needed = [f.name for f in fields(kind) if f.default is f.default_factory is MISSING]
     found = []
     for number, entry in enumerate(entries):
         where = f"{path}, {key}[{number}]"
-        _check_keys(entry, known, where)
-        try:
-            found.append(kind(**entry))
-        except TypeError as error:
-            raise ValueError(f"{where}: {error}") from None
+        _check_keys(entry, [f.name for f in fields(kind)], where)
+        _check_types(entry, where)
+        missing = [name for name in needed if name not in entry]
+        if missing:
+            raise ValueError(f"{where}: needs a {missing[0]}")
+        found.append(kind(**entry))
     names = [entry.name for entry in found]
     for name in names:
         if names.count(name) > 1:
@@ -175,196 +173,27 @@ def _entries(content: dict, key: str, kind: type, known: Sequence[str], path: An
 
 
 def _check(sweep: Sweep, path: Any) -> None:
-    if not sweep.seeds or any(type(seed) is not int for seed in sweep.seeds):
-        raise ValueError(f"{path}: seeds must be whole numbers, got {list(sweep.seeds)}")
+    check_seeds(sweep.seeds, f"{path}")
+    names = {column.name for column in sweep.columns}
     for point in sweep.points:
+        where = f"{path}: point {point.name!r}"
         if not (point.config or sweep.config):
-            raise ValueError(f"{path}: point {point.name!r} has no config, and pretrain has none")
-        unknown = set(point.published) - {column.name for column in sweep.columns}
-        if unknown:
-            raise ValueError(
-                f"{path}: point {point.name!r} has a published {sorted(unknown)[0]!r}, which is "
-                "no column"
-            )
+            raise ValueError(f"{where} has no config, and pretrain has none")
+        for name, value in point.published.items():
+            if name not in names:
+                raise ValueError(f"{where} has a published {name!r}, which is no column")
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{where}: published {name} must be a number, got {value!r}")
     for column in sweep.columns:
+        where = f"{path}: column {column.name!r}"
         if column.training not in TRAININGS:
-            raise ValueError(
-                f"{path}: column {column.name!r} has training={column.training!r}, not one of "
-                f"{', '.join(TRAININGS)}"
-            )
+            known = ", ".join(TRAININGS)
+            raise ValueError(f"{where} has training={column.training!r}, not one of {known}")
         if column.training != "none" and column.config is None:
-            raise ValueError(f"{path}: column {column.name!r} trains, and needs a config")
+            raise ValueError(f"{where} trains, and needs a config")
 
 
-# -- planning ------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number to measure: a point's column with a seed, and the evaluation that gives it."""
-
-    sweep: str
-    point: str
-    column: str
-    seed: int
-    metric: str
-    step: Step
-
-
-@dataclass(frozen=True)
-class Extra:
-    """Changes of every pretraining and every evaluation, from the command line."""
-
-    pretrain: tuple[str, ...] = ()
-    evaluate: tuple[str, ...] = ()
-
-
-def plan(
-    sweeps: Sequence[Sweep], out: str | Path, extra: Extra | None = None, root: str | Path = "."
-) -> list[Cell]:
-    """All numbers of the sweeps with the steps that measure them; equal steps are one object.
-
-    Args:
-        sweeps: Tables to be made.
-        out: Output folder, which the commands name.
-        extra: Options for all pretrainings or all evaluations.
-        root: Folder of configs that are not found from the current one.
-
-    Raises:
-        FileNotFoundError: a config is missing.
-        ValueError: unknown keys or values that a command line cannot express.
-    """
-    extra = extra or Extra()
-    steps: dict[str, Step] = {}
-    cells = []
-    for sweep in (_found(sweep, Path(root)) for sweep in sweeps):
-        for point in sweep.points:
-            for seed in sweep.seeds:
-                pretrained, arguments = _pretraining(sweep, point, seed, Path(out), extra)
-                if pretrained is not None:
-                    pretrained = steps.setdefault(pretrained.folder, pretrained)
-                for column in sweep.columns:
-                    step = _evaluation(column, pretrained, arguments, point, seed, Path(out), extra)
-                    step = steps.setdefault(step.folder, step)
-                    cells.append(
-                        Cell(sweep.name, point.name, column.name, seed, column.metric, step)
-                    )
-    return cells
-
-
-def _found(sweep: Sweep, root: Path) -> Sweep:
-    """The sweep with the paths of its configs."""
-
-    def path(config: str | None) -> str | None:
-        return config if config is None or Path(config).is_file() else str(root / config)
-
-    return replace(
-        sweep,
-        config=path(sweep.config),
-        points=tuple(replace(point, config=path(point.config)) for point in sweep.points),
-        columns=tuple(replace(column, config=path(column.config)) for column in sweep.columns),
-    )
-
-
-def chains(cells: Sequence[Cell]) -> list[list[Step]]:
-    """The steps by pretraining, each after what it needs: what can run side by side."""
-    found: dict[str, list[Step]] = {}
-    for cell in cells:
-        first = cell.step.before or cell.step
-        chain = found.setdefault(first.folder, [first])
-        if cell.step not in chain:
-            chain.append(cell.step)
-    return list(found.values())
-
-
-def _pretraining(
-    sweep: Sweep, point: Point, seed: int, out: Path, extra: Extra
-) -> tuple[Step | None, list[str]]:
-    """The step, None where the point names a checkpoint; and config and options of the point."""
-    config = str(point.config or sweep.config)
-    options = [*option_texts({**sweep.options, **point.options}), *extra.pretrain]
-    options.append(f"randomness.seed={seed}")
-    arguments = [config, *options]
-    if point.checkpoint is not None:
-        return None, arguments
-    cfg = load_config(config, options)
-    if cfg.get("train_cfg") is None:
-        raise ValueError(f"{config} has no train_cfg: it cannot be pretrained")
-    folder = f"pretrain/{Path(config).stem}-{_digest(cfg, options)}"
-    command = ("tools/train.py", config, "--work-dir", str(out / folder), "--resume")
-    result = f"epoch_{cfg.train_cfg.max_epochs}.pth"
-    return Step(folder, ((*command, "--cfg-options", *options),), result), arguments
-
-
-def _evaluation(
-    column: Column,
-    pretrained: Step | None,
-    arguments: list[str],
-    point: Point,
-    seed: int,
-    out: Path,
-    extra: Extra,
-) -> Step:
-    own = [*option_texts(column.options), *extra.evaluate, f"randomness.seed={seed}"]
-    config, *options = arguments if column.config is None else [column.config]
-    options = [*options, *own]
-    if pretrained is not None:
-        checkpoint = str(out / pretrained.folder / pretrained.result)
-    else:
-        checkpoint = str(point.checkpoint)
-    cfg = load_config(config, options)
-    origin = pretrained.folder if pretrained else f"{checkpoint} {seed}"
-    folder = f"evaluate/{Path(config).stem}-{_digest(cfg, options, origin, column.training)}"
-    work_dir = str(out / folder)
-    changes = ("--cfg-options", *options)
-    if column.training == "none":
-        test = ("tools/test.py", config, checkpoint, "--work-dir", work_dir)
-        commands = ((*test, "--out", f"{work_dir}/results.json", *changes),)
-        return Step(folder, commands, "results.json", pretrained)
-    start = ("--pretrained", checkpoint, "--work-dir", work_dir)
-    if column.training == "splits":
-        run = ("tools/finetune_splits.py", config, *start, *changes)
-        return Step(folder, (run,), "splits.json", pretrained)
-    last = f"{work_dir}/epoch_{cfg.train_cfg.max_epochs}.pth"
-    train = ("tools/train.py", config, *start, "--resume", *changes)
-    test = ("tools/test.py", config, last, "--work-dir", work_dir)
-    test = (*test, "--out", f"{work_dir}/results.json", *changes)
-    return Step(folder, (train, test), "results.json", pretrained)
-
-
-def _digest(cfg: Config, *others: Any) -> str:
-    """Ten hexadecimal digits of the resolved settings; options count, since they win."""
-    keys = [sorted(o.partition("=")[0] for o in x) if isinstance(x, list) else x for x in others]
-    text = json.dumps([cfg._cfg_dict.to_dict(), keys], sort_keys=True, default=str)
-    return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
-def option_texts(options: Mapping[str, Any]) -> list[str]:
-    """``{"model.lambda_": (1, 0, 0)}`` to ``["model.lambda_=(1,0,0)"]``, for a command line.
-
-    Raises:
-        ValueError: a value that would be read back as another one.
-    """
-    texts = []
-    for key, value in _flat(options):
-        text = f"{key}={_text(value)}"
-        if list(parse_options([text]).values()) != [value]:
-            raise ValueError(f"{key}: {value!r} cannot be written as an option")
-        texts.append(text)
-    return texts
-
-
-def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in options.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, tuple):
-        return f"({','.join(map(_text, value))})"
-    if isinstance(value, list):
-        return f"[{','.join(map(_text, value))}]"
-    return str(value)
+def check_seeds(seeds: Sequence[int], where: str) -> None:
+    """Raise ValueError for no seeds, or the same twice."""
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise ValueError(f"{where}: seeds must be one or more different numbers, got {list(seeds)}")

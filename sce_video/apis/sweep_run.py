@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -10,20 +11,25 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
-from sce_video.apis.sweep import Step
+from sce_video.apis.sweep_plan import Step
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.json_files import read_json
 
-DONE, FAILED, LOG = "done.json", "failed.json", "sweep.log"
-_TAIL = 2000  # bytes of a log that are searched for the error
+DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
+_TAIL = 20_000  # bytes of a log that are searched for the error
+_LOCK_SECONDS = 1.0  # between two looks whether to stop
+#: ``ValueError: text`` of a traceback, ``train.py: error: text`` of a tool. What torchrun writes
+#: afterwards (``ChildFailedError:``, ``error_file: <N/A>``) tells less.
+_ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
 
 
 @dataclass(frozen=True)
@@ -98,6 +104,7 @@ class SweepRunner:
 
         Raises:
             KeyboardInterrupt: Ctrl-C or SIGTERM; running trainings have written a checkpoint.
+                A second signal kills them.
         """
         slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(self.resources.jobs):
@@ -111,53 +118,84 @@ class SweepRunner:
                 slots.put(slot)
 
         pool = ThreadPoolExecutor(self.resources.jobs)
+        futures: list[Future[list[Step]]] = []
         before = signal.signal(signal.SIGTERM, _interrupt)
         try:
-            futures = [pool.submit(run_chain, chain) for chain in chains]
-            wait(futures, return_when=FIRST_EXCEPTION)
+            futures.extend(pool.submit(run_chain, chain) for chain in chains)
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # an error ends the others at once
             return [step for future in futures for step in future.result()]
         finally:
-            signal.signal(signal.SIGTERM, before)
-            self._stop()
-            pool.shutdown(cancel_futures=True)
+            try:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._stop([future for future in futures if not future.cancelled()])
+            finally:
+                signal.signal(signal.SIGTERM, before)
 
-    def _stop(self) -> None:
-        """Let the running commands end with a checkpoint."""
-        self._stopping.set()
+    def _stop(self, futures: Sequence[Future]) -> None:
+        """Let the running commands end with a checkpoint, and wait for them."""
         with self._mutex:
+            self._stopping.set()
             for process in self._running:
                 process.terminate()
+        try:
+            wait(futures)  # not Thread.join, which returns at once after it was interrupted
+        except KeyboardInterrupt:
+            with self._mutex:
+                for process in self._running:
+                    with suppress(ProcessLookupError):  # it has just ended
+                        os.killpg(process.pid, signal.SIGKILL)
+            wait(futures)
+            raise
 
     def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
         left: list[Step] = []
         for step in chain:
             if self._stopping.is_set() or step.before in left:
                 left.append(step)
-            elif not self._run_step(step, environment):
+            elif not self._run_locked(step, environment):
                 left.append(step)
         return left
 
-    def _run_step(self, step: Step, environment: dict[str, str]) -> bool:
-        """Whether the step is finished."""
+    def _run_locked(self, step: Step, environment: dict[str, str]) -> bool:
+        """Run a step, after another run of the same step has ended."""
         folder = self.out / step.folder
         folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / "step.lock"):
-            if is_done(self.out, step):
-                return True
-            (folder / FAILED).unlink(missing_ok=True)
-            start = time.monotonic()
-            for command in step.commands:
-                self.report(f"start   {step.folder}: {command[0]}")
-                status = self._call(command, folder / LOG, environment)
-                if status != 0:
-                    return self._failed(step, command, status)
-            if not (folder / step.result).is_file():
-                raise ValueError(f"{step.folder}: the last command wrote no {step.result}")
-            seconds = round(time.monotonic() - start, 1)
-            commands = [shlex.join(("python", *command)) for command in step.commands]
-            write_json(folder / DONE, {"commands": commands, "seconds": seconds})
-            self.report(f"done    {step.folder}: {seconds:.0f} s")
-            return True
+        lock = FileLock(folder / LOCK)
+        waiting = False
+        while not self._stopping.is_set():
+            try:
+                with lock.acquire(timeout=_LOCK_SECONDS):
+                    return is_done(self.out, step) or self._run_step(step, folder, environment)
+            except Timeout:
+                if not waiting:
+                    self.report(f"wait    {step.folder}: another run is at it")
+                waiting = True
+        return False
+
+    def _run_step(self, step: Step, folder: Path, environment: dict[str, str]) -> bool:
+        """Whether the step is finished."""
+        (folder / FAILED).unlink(missing_ok=True)
+        start = time.monotonic()
+        for command in step.commands:
+            self.report(f"start   {step.folder}: {command[0]}")
+            log = folder / LOG
+            begin = log.stat().st_size if log.is_file() else 0
+            status = self._call(command, log, environment)
+            if self._stopping.is_set():
+                self.report(f"stopped {step.folder}")
+                return False
+            if status != 0:
+                why = f"{_error_line(log, begin)} (status {status})"
+                return self._failed(step, command, why)
+        if not (folder / step.result).is_file():
+            return self._failed(step, step.commands[-1], f"has written no {step.result}")
+        seconds = round(time.monotonic() - start, 1)
+        commands = [shlex.join(("python", *command)) for command in step.commands]
+        write_json(folder / DONE, {"commands": commands, "seconds": seconds})
+        self.report(f"done    {step.folder}: {seconds:.0f} s")
+        return True
 
     def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
         tool, *arguments = command
@@ -185,14 +223,10 @@ class SweepRunner:
         processes = f"--nproc_per_node={self.resources.nproc}"
         return ["-m", "torch.distributed.run", "--standalone", processes]
 
-    def _failed(self, step: Step, command: tuple[str, ...], status: int) -> bool:
-        if self._stopping.is_set():
-            self.report(f"stopped {step.folder}")
-            return False
+    def _failed(self, step: Step, command: tuple[str, ...], why: str) -> bool:
         folder = self.out / step.folder
-        why = _last_line(folder / LOG)
-        write_json(folder / FAILED, {"command": shlex.join(command), "status": status, "why": why})
-        self.report(f"FAILED  {step.folder}: {why} (status {status}, {folder / LOG})")
+        write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
+        self.report(f"FAILED  {step.folder}: {why}, {folder / LOG}")
         return False
 
 
@@ -200,13 +234,13 @@ def _interrupt(number: int, frame: Any) -> None:
     raise KeyboardInterrupt
 
 
-def _last_line(log: Path) -> str:
-    """The last line of a log that says something, an error if there is one."""
+def _error_line(log: Path, begin: int) -> str:
+    """The last line from ``begin`` on that tells an error, else the last line."""
     with open(log, "rb") as file:
-        file.seek(max(0, log.stat().st_size - _TAIL))
+        file.seek(max(begin, log.stat().st_size - _TAIL))
         lines = file.read().decode("utf-8", "replace").splitlines()
     lines = [line.strip() for line in lines if line.strip()]
-    errors = [line for line in lines if "error" in line.lower()]
+    errors = [line for line in lines if _ERROR.search(line)]
     return (errors or lines or ["its log is empty"])[-1]
 
 
@@ -217,10 +251,24 @@ def is_done(out: str | Path, step: Step) -> bool:
 
 
 def state_of(out: str | Path, step: Step) -> str:
-    """``done``, ``failed: why``, ``interrupted`` or ``not run``."""
+    """``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
     folder = Path(out) / step.folder
     if is_done(out, step):
         return "done"
+    if _is_locked(folder / LOCK):
+        return "running"
     if (folder / FAILED).is_file():
         return f"failed: {read_json(folder / FAILED).get('why', '')}"
     return "interrupted" if (folder / LOG).is_file() else "not run"
+
+
+def _is_locked(lock: Path) -> bool:
+    if not lock.is_file():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # in a folder of someone else
+        return False

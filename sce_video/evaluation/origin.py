@@ -219,10 +219,11 @@ def _method_problem(record: dict[str, Any], method: Any) -> str | None:
 
 
 def _view_settings(record: dict[str, Any]) -> dict[str, Any]:
-    """Share of clips as RGB differences, and colour strength of each view."""
+    """Temporal augmentations of the clips, and colour strength of each view."""
     views = [view for view in record["views"] if isinstance(view, dict)]
+    temporal = ("duration_jitter", "reverse_prob", "diff_prob")
     return {
-        "diff_prob": next(_values(record, "diff_prob", ("RandomClips",)), 0.0),
+        **{name: next(_values(record, name, ("RandomClips",)), 0.0) for name in temporal},
         "strength": tuple(view.get("strength", UNKNOWN) for view in views),
     }
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sce_video.published import (
+    BATCHES,
     EPOCHS,
     PRETRAINING_EPOCHS,
     TEST_SETS,
@@ -278,6 +279,10 @@ def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
             found = next(_settings_of(pipeline, key, crops if key == "size" else ()), wanted)
             if found != wanted:
                 deviations.append(f"trained on {found} {what}")
+        batch = nested(record, "batch_size")
+        usual = BATCHES.get((benchmark["protocol"], benchmark["dataset"]))
+        if None not in (batch, usual) and batch != usual:
+            deviations.append(f"trained with a batch of {batch} instead of {usual}")
         if planned is not None and chosen is None and epochs != planned:
             deviations.append(f"epoch {epochs} of a schedule of {planned}")
         record = nested(protocol, "pretrained", "training")

@@ -18,6 +18,11 @@ LEGEND = (
     "Retrieval is centred; plain is without centring. Deviations from the paper's evaluation "
     "protocol are listed with the result."
 )
+ABLATIONS = (
+    "Ablations: ResNet3D-18, 8 x 224², pretrained on Kinetics-200; linear evaluation on "
+    "Kinetics-200, finetuned on split 1 of UCF101 and HMDB51, top-1. An empty cell is measured, or "
+    "listed with another table."
+)
 COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
 
 _NAMES = {
@@ -203,6 +208,10 @@ def name_of(value: Any) -> str:
     """A name of a config or a metric, for readers."""
     if not isinstance(value, str):
         return str(value)
+    varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
+    if varied is not None:  # a row of an ablation, named by what differs
+        settings = re.findall(r"_([a-z_]+)_(\d+\.\d+)", varied[2])
+        return ", ".join([_NAMES[varied[1]], *(f"{name} {number}" for name, number in settings)])
     recall = re.fullmatch(r"retrieval_(plain_)?r(\d+)", value)
     if recall is not None:
         return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"

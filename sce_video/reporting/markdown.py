@@ -6,6 +6,7 @@ import html
 from collections.abc import Sequence
 
 from sce_video.reporting.descriptions import (
+    ABLATIONS,
     COLUMNS,
     LEGEND,
     TITLE,
@@ -19,7 +20,7 @@ from sce_video.reporting.descriptions import (
     name_of,
 )
 from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import MEASURED, NOT_RUN, Cell, Report
+from sce_video.reporting.report import ABLATION_SETS, MEASURED, NOT_RUN, AblationRow, Cell, Report
 
 
 def render_markdown(report: Report) -> str:
@@ -33,10 +34,16 @@ def render_markdown(report: Report) -> str:
         lines += ["## Own results", ""]
         for group in report.own():
             lines += _group_lines(group)
-    missing = [cell for cell in report.cells if not cell.measurements]
+    missing, ablations = report.missing()
+    if missing or ablations:
+        lines += ["## Not run", ""]
     if missing:
         columns = (*COLUMNS[:4], "status", "table and row of the paper")
-        lines += ["## Not run", "", *_table(columns, [_missing_row(cell) for cell in missing])]
+        lines += _table(columns, [_missing_row(cell) for cell in missing])
+    if ablations:
+        sets = (name_of(name) for name in ABLATION_SETS)
+        heads = ("pretraining", *sets, "table and row of the paper")
+        lines += [ABLATIONS, "", *_table(heads, [_ablation_row(row) for row in ablations])]
     if report.skipped:
         lines += ["## Files without results", ""]
         lines.extend(f"- {_code(name)}: {_escaped(why)}" for name, why in report.skipped)
@@ -60,6 +67,12 @@ def _rows(cell: Cell) -> list[list[str]]:
 
 def _missing_row(cell: Cell) -> list[str]:
     return [*_paper(cell), NOT_RUN, _source(cell)]
+
+
+def _ablation_row(row: AblationRow) -> list[str]:
+    values = [format_values([row.values[s]]) if s in row.values else "" for s in ABLATION_SETS]
+    source = f"{row.table}, row: {row.row}"
+    return [_escaped(name_of(row.pretraining)), *values, _escaped(source)]
 
 
 def _paper(cell: Cell) -> list[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.reporting.descriptions import (
+    ABLATIONS,
     LEGEND,
     TITLE,
     describe_benchmark,
@@ -21,7 +22,16 @@ from sce_video.reporting.descriptions import (
     name_of,
 )
 from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import DEVIATING, MEASURED, NOT_RUN, Cell, Measurement, Report
+from sce_video.reporting.report import (
+    ABLATION_SETS,
+    DEVIATING,
+    MEASURED,
+    NOT_RUN,
+    AblationRow,
+    Cell,
+    Measurement,
+    Report,
+)
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
 
@@ -29,8 +39,12 @@ _TABLES = {
     "tab:video-sota-action": "Action recognition",
     "tab:video-sota-retrieval": "Video retrieval",
     "tab:video-sota-generalization": "Generalization",
-    "tab:video-best": "Ablation on Kinetics-200: best setting",
     "tab:video-baseline": "Ablation on Kinetics-200: baseline and supervised",
+    "tab:video-lambda-vary": "Ablation on Kinetics-200: lambda",
+    "tab:video-temp": "Ablation on Kinetics-200: tau_m",
+    "tab:video-color": "Ablation on Kinetics-200: colour strength",
+    "tab:video-time": "Ablation on Kinetics-200: jitter, reverse, diff",
+    "tab:video-best": "Ablation on Kinetics-200: best setting",
 }
 #: CSS class of a row by its status.
 _CLASSES = {MEASURED: "measured", DEVIATING: "deviates", NOT_RUN: "not-run"}
@@ -40,7 +54,7 @@ def render_html(report: Report) -> str:
     """The report as one HTML page that loads nothing and runs nothing."""
     counts = report.status_counts()
     measured = [cell for cell in report.cells if cell.measurements]
-    missing = [cell for cell in report.cells if not cell.measurements]
+    missing, ablations = report.missing()
     values = {
         "title": TITLE,
         "tiles": (
@@ -60,6 +74,10 @@ def render_html(report: Report) -> str:
             {"title": title, "rows": [_paper(cell) for cell in cells]}
             for title, cells in _sections(missing)
         ],
+        "ablations": _ablations(ablations),
+        "ablation_count": sum(len(row.values) for row in ablations),
+        "ablation_sets": [name_of(name) for name in ABLATION_SETS],
+        "ablation_legend": ABLATIONS,
         "skipped": report.skipped,
     }
     return render_template("sce_video.reporting", "report.html", values)
@@ -87,6 +105,27 @@ def _sections(cells: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
     return [
         (f"{_TABLES.get(table, table)} · {table}, row: {row}", list(members))
         for (table, row), members in groups
+    ]
+
+
+def _ablations(rows: Sequence[AblationRow]) -> list[dict[str, Any]]:
+    """Template values of the rows of the ablations, by table."""
+    return [
+        {
+            "title": f"{_TABLES.get(table, table)} · {table}",
+            "rows": [
+                {
+                    "pretraining": name_of(row.pretraining),
+                    "row": row.row,
+                    "values": [
+                        format_values([row.values[name]]) if name in row.values else ""
+                        for name in ABLATION_SETS
+                    ],
+                }
+                for row in members
+            ],
+        }
+        for table, members in groupby(rows, lambda row: row.table)
     ]
 
 

@@ -19,6 +19,11 @@ from sce_video.reporting.own_results import TestSetResults, group_results
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, PaperResult
 from sce_video.reporting.result_files import Collection, Result
 
+#: Test sets of the video ablations, all after a pretraining on Kinetics-200.
+ABLATION_SETS = ("kinetics200", "ucf101", "hmdb51")
+_ABLATIONS = frozenset(
+    f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
+)
 MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
 
 
@@ -55,6 +60,23 @@ class Cell:
 
 
 @dataclass(frozen=True)
+class AblationRow:
+    """A row of the ablations with the numbers that have not been measured.
+
+    Attributes:
+        table: Label of the table in the paper.
+        row: Its row.
+        pretraining: Name of the pretraining.
+        values: The paper's numbers by data set, percent.
+    """
+
+    table: str
+    row: str
+    pretraining: str
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
 class OtherResult:
     """A result that cannot be compared with any number of the paper, and why."""
 
@@ -75,6 +97,19 @@ class Report:
     cells: tuple[Cell, ...]
     others: tuple[OtherResult, ...]
     skipped: tuple[tuple[str, str], ...]
+
+    def missing(self) -> tuple[list[Cell], list[AblationRow]]:
+        """Cells without a result: those of the ablations by row, before them all others."""
+        missing = [cell for cell in self.cells if not cell.measurements]
+        others = [cell for cell in missing if not _is_ablation(cell)]
+        rows: dict[tuple[str, str], AblationRow] = {}
+        for cell in missing:
+            if _is_ablation(cell):
+                paper = cell.papers[0]
+                row = AblationRow(paper.table, paper.row, str(paper.pretraining), {})
+                values = rows.setdefault((paper.table, paper.row), row).values
+                values[paper.dataset] = paper.value
+        return others, list(rows.values())
 
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""
@@ -135,6 +170,11 @@ def build_report(collection: Collection, papers: Sequence[PaperResult] = PAPER_R
             others.append(OtherResult(result, why))
     cells = [Cell(group, tuple(filled[index])) for index, group in enumerate(groups)]
     return Report(tuple(cells), tuple(others), tuple(collection.skipped))
+
+
+def _is_ablation(cell: Cell) -> bool:
+    """Whether it is a number of a pretraining in a table of the video ablations."""
+    return cell.papers[0].table in _ABLATIONS and cell.papers[0].pretraining is not None
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:

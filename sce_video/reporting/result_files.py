@@ -20,8 +20,11 @@ from sce_video.utils.printable import printable_utf8
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
 _SKIPPED_FOLDERS = frozenset({"vis_data"})  # scalars and configs logged during training
-#: Other files that the tools write: a log beside vis_data, the settings of a run over splits.
-_NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings)\.json$")
+#: Other files that the tools write: a log beside vis_data, the settings of a run over splits, the
+#: state of a step of a sweep.
+_NOT_RESULTS = re.compile(r"(^|/)(\d{8}_\d{6}/\d{8}_\d{6}|split_settings|done|failed)\.json$")
+#: ``kind`` of the table of a sweep, whose results lie in files of their own.
+SWEEP = "sweep"
 _MAX_BYTES = 2**26  # of a JSON file with results
 
 
@@ -97,7 +100,7 @@ def collect_results(sources: Iterable[str | os.PathLike[str]]) -> Collection:
             content = _read(path)
             if content.get("kind") == "splits":
                 summaries[real] = content
-            else:
+            elif content.get("kind") != SWEEP:
                 single[real] = parse_result(name, content)
         except ValueError as error:
             collection.skipped.append((name, str(error)))

@@ -8,10 +8,13 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from sce_video.reporting.comparability import compare
-from sce_video.reporting.result_files import Result
+from sce_video.reporting.comparability import compare, setting_of, setting_of_result
+from sce_video.reporting.descriptions import describe_benchmark, describe_split, name_of
+from sce_video.reporting.paper_results import PAPER_RESULTS
+from sce_video.reporting.result_files import SWEEP, Result
+from sce_video.utils.metric_names import NOT_FRACTIONS
 
-#: An obstacle that every own data set has; a table without published numbers need not say so.
+#: An obstacle that every own data set has; a cell without a published number need not say so.
 _OWN = "states no benchmark"
 
 
@@ -20,13 +23,15 @@ class Measured:
     """The numbers of one cell.
 
     Attributes:
-        values: By seed, in percent (the effective rank and others beyond 1 as they are).
+        values: By seed, in percent (effective rank, feature std and loss as they are).
+        seeds: Number of seeds that were asked for.
         published: The number to compare with, or None.
         state: Why values are missing: ``not run``, ``failed: ...``; empty if none are.
         marks: Numbers of the remarks below the table.
     """
 
     values: tuple[float, ...]
+    seeds: int = 1
     published: float | None = None
     state: str = ""
     marks: tuple[int, ...] = ()
@@ -64,7 +69,7 @@ class SweepTable:
 
 def percent(name: str, value: float) -> float:
     """A fraction in percent; metrics that are no fractions as they are."""
-    return value if name in ("effective_rank", "feature_std") else 100 * value
+    return value if name in NOT_FRACTIONS else 100 * value
 
 
 class Remarks:
@@ -81,57 +86,97 @@ class Remarks:
         return tuple(sorted(self.texts.index(text) + 1 for text in texts))
 
 
-def deviations_of(result: Result) -> list[str]:
-    """What differs between a result and the protocol of the paper; nothing for own data."""
+def deviations_of(result: Result, metric: str, published: float | None) -> list[str]:
+    """What differs between a result and the paper's protocol, and from the published number's.
+
+    Args:
+        result: The evaluation.
+        metric: The metric that is shown.
+        published: The number it stands beside; None for own data or settings without one.
+    """
     found = compare(result)
-    return [text for text in (*found.obstacles, *found.deviations) if not text.startswith(_OWN)]
+    texts = [*found.obstacles, *found.deviations]
+    if published is None:
+        return [text for text in texts if not text.startswith(_OWN)]
+    return texts if found.obstacles else [*texts, *_other_number(result, metric, published)]
+
+
+def _other_number(result: Result, metric: str, published: float) -> Iterator[str]:
+    """Why a known result stands beside another number than that of its setting."""
+    same = [p for p in PAPER_RESULTS if setting_of(p) == setting_of_result(result)]
+    named = [p for p in same if p.metric == metric]
+    split = [p for p in named if p.split == result.split]
+    if not same:
+        yield f"the paper has no number for: {describe_benchmark(result)}"
+    elif not named:
+        yield f"{name_of(metric)}, the published number is {name_of(same[0].metric)}"
+    elif not split:
+        mine, theirs = describe_split(result.split), describe_split(named[0].split)
+        yield f"of {mine}, the published number is of {theirs}"
+    elif split[0].value != published:
+        yield f"the paper's number for this setting is {split[0].value}, not {published}"
 
 
 def render_sweep(table: SweepTable) -> str:
     """The table as markdown."""
     lines = [f"# {table.title}", ""]
-    head = ["", *table.columns]
-    lines += [_line(head), _line(["---"] + ["---:"] * len(table.columns))]
+    lines += [_line(["", *table.columns]), _line(["---"] + ["---:"] * len(table.columns))]
     best = {name: _best(table, name) for name in table.columns}
     for name, note, cells in table.rows:
         texts = [_cell(cells[column], best[column]) for column in table.columns]
         lines.append(_line([f"{name} ({note})" if note else name, *texts]))
-    lines += ["", *_legend(table)]
-    lines += [f"{number}. {text}" for number, text in enumerate(table.remarks, 1)]
+    lines += ["", _legend(table), "", *(f"- {note}" for note in table.notes)]
+    if table.notes:
+        lines.append("")
+    if table.remarks:
+        lines += ["What differs from the paper's protocol:", ""]
+        lines += [*(f"{number}. {text}" for number, text in enumerate(table.remarks, 1)), ""]
+    failed = list(_failures(table))
+    if failed:
+        lines += ["Failed:", "", *failed]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _legend(table: SweepTable) -> list[str]:
+def _legend(table: SweepTable) -> str:
+    """How to read the cells, in one line."""
     cells = [cell for _, _, row in table.rows for cell in row.values()]
     words = ["Percent."]
     if any(cell.spread is not None for cell in cells):
         words.append("Mean and standard deviation over seeds.")
     if any(cell.published is not None for cell in cells):
-        words.append(f"Measured / published ({table.source}).")
-    words.append("Bold: the highest of a column.")
-    lines = [" ".join(words), "", *(f"- {note}" for note in table.notes)]
-    if table.notes:
-        lines.append("")
+        source = f" ({table.source})" if table.source else ""
+        words.append(f"Measured / published{source}.")
+    if any(cell.values for cell in cells):
+        words.append("Bold: the highest measured of a column.")
     if table.remarks:
-        lines += ["What differs from the protocol of the published numbers:", ""]
-    return lines
+        words.append("[n]: remark below.")
+    return " ".join(words)
+
+
+def _failures(table: SweepTable) -> Iterator[str]:
+    for name, _, cells in table.rows:
+        for column, cell in cells.items():
+            if cell.state.startswith("failed: "):
+                yield f"- {name}, {column}: {cell.state.removeprefix('failed: ')}"
 
 
 def _best(table: SweepTable, column: str) -> float:
-    means = [row[column].mean for _, _, row in table.rows if row[column].values]
+    """The highest mean as it is printed, so that equal numbers look equal."""
+    means = [round(row[column].mean, 1) for _, _, row in table.rows if row[column].values]
     return max(means, default=math.nan)
 
 
 def _cell(cell: Measured, best: float) -> str:
-    text = cell.state or "-"
+    state = cell.state.partition(":")[0]
+    text = state or "-"
     if cell.values:
         text = f"{cell.mean:.1f}"
-        if cell.mean == best:
+        if round(cell.mean, 1) == best:
             text = f"**{text}**"
         if cell.spread is not None:
             text += f" ± {cell.spread:.1f}"
-        if cell.state:
-            text += f" ({len(cell.values)} seeds; {cell.state})"
+        if state:
+            text += f" ({len(cell.values)} of {cell.seeds} seeds; {state})"
     if cell.published is not None:
         text += f" / {cell.published:.1f}"
     if cell.marks:
@@ -161,18 +206,18 @@ def collect_cells(
     remarks = Remarks()
     cells = {}
     for place, evaluations in wanted.items():
-        results = [(metric, read(step)) for metric, step in evaluations]
         values, states, found = [], [], []
-        for metric, result in results:
+        for metric, step in evaluations:
+            result = read(step)
             value = result.metric(metric) if isinstance(result, Result) else None
             if isinstance(result, str) or value is None:
                 states.append(result if isinstance(result, str) else f"has no {metric}")
                 continue
             values.append(percent(metric, value))
-            found += deviations_of(result)
+            found += deviations_of(result, metric, published.get(place))
         marks = remarks.numbers(list(dict.fromkeys(found)))
-        state = "; ".join(dict.fromkeys(states))
-        cells[place] = Measured(tuple(values), published.get(place), state, marks)
+        state = next((s for s in states if s.startswith("failed")), (states or [""])[0])
+        cells[place] = Measured(tuple(values), len(evaluations), published.get(place), state, marks)
     return cells, tuple(remarks.texts)
 
 
@@ -182,8 +227,20 @@ def as_data(table: SweepTable) -> dict[str, Any]:
     def rows() -> Iterator[dict[str, Any]]:
         for name, note, cells in table.rows:
             for column, cell in cells.items():
-                entry = {"point": name, "column": column, "values": list(cell.values)}
-                entry |= {"published": cell.published, "state": cell.state, "note": note}
-                yield entry | {"deviations": [table.remarks[mark - 1] for mark in cell.marks]}
+                yield {
+                    "point": name,
+                    "note": note,
+                    "column": column,
+                    "values": list(cell.values),
+                    "published": cell.published,
+                    "state": cell.state,
+                    "deviations": [table.remarks[mark - 1] for mark in cell.marks],
+                }
 
-    return {"title": table.title, "source": table.source, "cells": list(rows())}
+    return {
+        "kind": SWEEP,
+        "title": table.title,
+        "source": table.source,
+        "notes": list(table.notes),
+        "cells": list(rows()),
+    }

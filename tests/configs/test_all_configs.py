@@ -13,7 +13,7 @@ from sce_video.published import NETWORKS
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 
 REPO = Path(__file__).resolve().parents[2]
-ALL = sorted((REPO / "configs").rglob("*.py"))
+ALL = sorted(p for p in (REPO / "configs").rglob("*.py") if "sweeps" not in p.parts)
 ALL_RECIPES = [p for p in ALL if "_base_" not in p.parts]
 RECIPES = [p for p in ALL_RECIPES if "downstream" not in p.parts]  # pretraining
 PAPER = [p for p in RECIPES if re.search(r"_k[24]00", p.name)]

@@ -86,6 +86,11 @@ def test_the_recipe_of_the_pretraining_counts_not_that_of_the_evaluation():
     assert (known["pretrained_on"], known["pretraining"]) == ("kinetics200", "sce_baseline")
 
 
+TEMPORAL = [
+    {"type": "RandomClips", "num_frames": 8, "diff_prob": 0.2}
+    | {"duration_jitter": 0.2, "reverse_prob": 0.1},
+    {"type": "RandomResizedCropClips", "size": 224},
+]
 FOLDER = {"type": "VideoDataset", "samples": 36, "num_classes": 4, "data_root": "/videos"}
 WIDE = {**R18, "parameters": 1_254_480, "base_channels": 16}
 
@@ -123,6 +128,12 @@ WIDE = {**R18, "parameters": 1_254_480, "base_channels": 16}
             pretrained(pretraining_record(views=[{"strength": 0.5}, {"strength": 1.0}])),
             "pretraining",
             "strength=(0.5, 1.0), sce has strength=(1.0, 1.0)",
+        ),
+        (
+            pretrained(pretraining_record(pipeline=TEMPORAL)),
+            "pretraining",
+            "trained with duration_jitter=0.2, reverse_prob=0.1, sce has duration_jitter=0.0, "
+            "reverse_prob=0.0",
         ),
         (
             pretrained(pretraining_record(model={"type": "BYOL"})),

@@ -137,6 +137,7 @@ def test_obstacles(options, obstacle):
         ({**UCF, "changes": {"checkpoint": CLIPS}}, "trained on 4 frames"),
         ({**UCF, "changes": {"checkpoint": CROPS}}, "trained on 112 pixels"),
         ({**UCF, "changes": {"pretrained": BATCH}}, "a batch of 64 instead of 512"),
+        ({"changes": {"checkpoint": BATCH}}, "trained with a batch of 64 instead of 512"),
         ({"changes": {"test": {"pipeline": [{"type": "x", "num_frames": 4}]}}}, "on 4 frames"),
         (
             {**UCF, "changes": chosen("abc", "abc", 150)},

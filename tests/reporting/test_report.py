@@ -101,10 +101,12 @@ def linear(top1=0.6021, **options):
 def test_without_results_every_cell_is_there_and_not_run(report):
     empty = report({})
     assert sum(len(cell.papers) for cell in empty.cells) == len(PAPER_RESULTS)
-    assert len(empty.cells) == 35 and empty.status_counts() == {"not run": 35}
+    assert len(empty.cells) == 101 and empty.status_counts() == {"not run": 101}
     text = render_markdown(empty)
-    (table,) = md_tables(text)
-    assert len(table) == 36 and all("not run" in row for row in table[1:])
+    table, ablations = md_tables(text)
+    assert len(table) == 30 and all("not run" in row for row in table[1:])
+    values = [cell for row in ablations[1:] for cell in row[1:4] if cell]
+    assert len(values) == 101 - 29 and len(ablations) == 26
     assert "No results were found." in text and "No results were found." in render_html(empty)
 
 
@@ -165,12 +167,32 @@ def test_two_results_of_one_cell_are_both_shown_by_name(report):
 
 def test_deviations_are_listed_with_the_number(report):
     built = report({"results.json": linear(changes={"clips": 1, "crops": 1})})
-    assert built.status_counts() == {"not run": 34, "measured, deviates": 1}
+    assert built.status_counts() == {"not run": 100, "measured, deviates": 1}
     (row,) = [row for row in md_tables(render_markdown(built))[0][1:] if row[4]]
     assert row[6] == "measured, deviates: 1 x 1 views"
     page = Page(render_html(built))
     (row,) = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "deviates"]
     assert "1 x 1 views" in row[5]
+
+
+def test_the_ablations_are_one_row_for_each_pretraining(report):
+    """What is measured leaves the rows of what is not, number by number."""
+    pretraining = {"pretraining": "sce_baseline_lambda_0.125"}
+    measured = results(
+        {"top1": 0.651}, "linear", "kinetics200", source="kinetics200", benchmark=pretraining
+    )
+    built = report({"results.json": measured})
+    assert filled(built)["linear", "kinetics200", "val", 64.8][0].values == pytest.approx((65.1,))
+    wanted = {
+        "SCE baseline, lambda 0.125": ("", "86.9", "58.2", "0.125"),
+        "SCE baseline, lambda 0.875": ("62.1", "85.7", "55.3", "0.875"),
+        "SCE, lambda 0.125, tau_m 0.07": ("64.7", "88.2", "60.6", "0.125, 0.07, 0.2, 1.0"),
+    }
+    rows = {row[0].replace("\\", ""): row[1:] for row in md_tables(render_markdown(built))[-1]}
+    page = {row[0]: row[1:] for row in Page(render_html(built)).rows if row}
+    for name, (*values, row) in wanted.items():
+        assert rows[name][:3] == values and rows[name][3].endswith(f"row: {row}")
+        assert page[name] == [row, *values]
 
 
 def test_a_cell_with_one_faithful_result_is_measured(report):
@@ -329,7 +351,7 @@ def test_hostile_file_contents_are_escaped(report):
     }  # fmt: skip
     text = render_markdown(built)
     assert "<script" not in text and "<b>" not in text
-    assert [len(table) for table in md_tables(text)] == [2, 2, 35]
+    assert [len(table) for table in md_tables(text)] == [2, 2, 29, 26]
 
 
 def test_the_page_is_self_contained_and_shows_every_cell(report):
@@ -339,13 +361,13 @@ def test_the_page_is_self_contained_and_shows_every_cell(report):
     assert "http" not in text and "<link" not in text and "<script" not in text
     assert text.startswith("<!DOCTYPE html>") and '<meta charset="utf-8">' in text
     kinds = [kind for kind in page.classes if kind is not None]
-    assert kinds.count("measured") == 2 and kinds.count("not-run") == 33
+    assert kinds.count("measured") == 2 and kinds.count("not-run") == 52
     measured = [r for r, kind in zip(page.rows, page.classes, strict=True) if kind == "measured"]
     assert (
         "60.2" in measured[0][2] and measured[0][4] == "+0.4" and "0123456789ab" in measured[0][5]
     )
     headings = [row[0] for row in page.rows if len(row) == 1]
-    assert len(set(headings)) == 14
+    assert len(set(headings)) == 18
     assert (
         "Generalization · tab:video-sota-generalization, row: SCE (Ours), 2 views, T = 8"
         in headings

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 TOOLS = Path(__file__).resolve().parents[2] / "tools"
-SCRIPTS = ["dist_train.sh", "dist_test.sh", "slurm_train.sh"]
+SCRIPTS = ["dist_train.sh", "dist_test.sh", "slurm_train.sh", "slurm_sweep.sh"]
 
 # Writes its arguments, one a line, and the variables that matter.
 RECORDER = """#!/bin/bash
@@ -219,6 +219,68 @@ exec "$@"
         "--seed",
         "1 2",
     ]
+
+
+SWEEP = ["configs/a sweep.py", "--out", "work dirs", "--nproc", "8"]
+
+
+def _array(task: int, last: int, first: int = 1, count: int | None = None) -> dict[str, str]:
+    """The variables that Slurm gives to a task of an array of ``first`` to ``last``."""
+    names = "SLURM_ARRAY_TASK_"
+    count = last - first + 1 if count is None else count
+    values = {"ID": task, "MIN": first, "MAX": last, "COUNT": count}
+    return {names + name: str(value) for name, value in values.items()}
+
+
+@pytest.mark.parametrize(
+    ("env", "shard"),
+    [
+        (_array(1, 24), "1/24"),
+        (_array(24, 24), "24/24"),  # --array=1-24%4 has the same variables
+        (_array(7, 7, first=3, count=2) | {"SWEEP_SHARDS": "24"}, "7/24"),  # --array=3,7
+    ],
+)
+def test_a_task_of_an_array_does_its_shard(root, tmp_path, env, shard):
+    """Slurm runs a copy of the script; the repository is where the job was submitted."""
+    (root / "tools/sweep.py").touch()
+    spool = tmp_path / "spool/tools"
+    spool.mkdir(parents=True)
+    shutil.copy(root / "tools/slurm_sweep.sh", spool)
+    env = {**env, "SLURM_SUBMIT_DIR": str(root)}
+    done = _run(spool.parent, "slurm_sweep.sh", *SWEEP, **env, PATH=f"{tmp_path}/bin:/usr/bin:/bin",
+                RECORD=str(tmp_path / "record"))  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    *words, path = (tmp_path / "record").read_text().splitlines()
+    python, tool = str(tmp_path / "bin/python3"), str(root / "tools/sweep.py")
+    assert words == [python, tool, *SWEEP, "--shard", shard]
+    assert path == f"PYTHONPATH={root}"
+
+
+@pytest.mark.parametrize(
+    ("args", "env", "complaint"),
+    [
+        ([], _array(1, 24), ""),
+        (SWEEP, {}, "not a task of a job array"),
+        (SWEEP, _array(0, 23, first=0), "from 0 to 23"),
+        (SWEEP, _array(3, 23, count=12), "got 12 tasks from 1 to 23"),  # --array=1-23:2
+        (SWEEP, _array(7, 7, first=3, count=2), "set SWEEP_SHARDS=N"),
+        (SWEEP, _array(7, 7) | {"SWEEP_SHARDS": "6"}, "task 7 of SWEEP_SHARDS=6"),
+        (SWEEP, _array(0, 7, first=0) | {"SWEEP_SHARDS": "8"}, "TASK_ID must be a number above 0"),
+        (SWEEP, _array(7, 7) | {"SWEEP_SHARDS": "all"}, "got 'all'"),
+    ],
+)
+def test_other_arrays_are_refused(root, args, env, complaint):
+    (root / "tools/sweep.py").touch()
+    done = _run(root, "slurm_sweep.sh", *args, **env, SLURM_SUBMIT_DIR=str(root))
+    assert done.returncode == 2
+    assert "Usage: sbatch --array=1-N" in done.stderr and complaint in done.stderr
+    assert not (root.parent / "record").exists()
+
+
+def test_an_array_is_submitted_in_the_repository(root, tmp_path):
+    env = {**_array(1, 2), "SLURM_SUBMIT_DIR": str(tmp_path)}
+    done = _run(root, "slurm_sweep.sh", *SWEEP, **env)
+    assert done.returncode == 2 and "submit the job in the repository's root" in done.stderr
 
 
 @pytest.mark.distributed

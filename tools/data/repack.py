@@ -33,7 +33,6 @@ from sce_video.data_tools.repack import (
     Options,
     Plan,
     Settings,
-    Shard,
     StorageError,
     make_plan,
     merge,
@@ -45,6 +44,7 @@ from sce_video.data_tools.verification import read_videos
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
+from sce_video.utils.shard import Shard
 
 _SETTINGS, _OPTIONS = Settings(), Options()
 

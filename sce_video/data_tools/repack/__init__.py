@@ -1,6 +1,6 @@
 """Re-encoding a data set for random access: see ``tools/data/repack.py``."""
 
-from sce_video.data_tools.repack.plan import Plan, Shard, make_plan
+from sce_video.data_tools.repack.plan import Plan, make_plan
 from sce_video.data_tools.repack.run import Options, Result, StorageError, merge, repack
 from sce_video.data_tools.repack.settings import Settings
 
@@ -9,7 +9,6 @@ __all__ = [
     "Plan",
     "Result",
     "Settings",
-    "Shard",
     "StorageError",
     "make_plan",
     "merge",

@@ -4,47 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import zlib
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
-
-_SHARD = re.compile(r"(\d+)/(\d+)")
-
-
-@dataclass(frozen=True)
-class Shard:
-    """The part of the files that one of several machines repacks.
-
-    The output's path alone decides which part a file belongs to, so all machines agree.
-
-    Attributes:
-        number: From 1.
-        count: Number of parts.
-    """
-
-    number: int = 1
-    count: int = 1
-
-    @classmethod
-    def parse(cls, text: str) -> Shard:
-        """Parse ``i/n`` with 1 <= i <= n; ValueError for anything else."""
-        match = _SHARD.fullmatch(text)
-        if match is None or not 1 <= int(match[1]) <= int(match[2]):
-            raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {text!r}")
-        return cls(int(match[1]), int(match[2]))
-
-    def holds(self, path: str) -> bool:
-        """Whether a file, by its path in the output folder, belongs to this part."""
-        return zlib.crc32(os.fsencode(path)) % self.count == self.number - 1
-
-    @property
-    def suffix(self) -> str:
-        """Suffix of file names; empty if there is one part only."""
-        return f".shard-{self.number}-of-{self.count}" if self.count > 1 else ""
 
 
 @dataclass(frozen=True)

@@ -22,13 +22,14 @@ from sce_video.data_tools.repack.overwrite_checks import (
     check_sources,
     is_ours,
 )
-from sce_video.data_tools.repack.plan import Item, Plan, Shard
+from sce_video.data_tools.repack.plan import Item, Plan
 from sce_video.data_tools.repack.report import build_report, write_results
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.temporaries import new_token, remove_temporaries, temporary_path
 from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.utils.errors import UserError
+from sce_video.utils.shard import Shard
 
 PARTS = ".repack"  # folder of the journals, locks, and reports of shards
 _MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept

@@ -1,0 +1,225 @@
+"""The table of a sweep: golden markdown, marks of what differs, means and spreads, the figure."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers.results_files import results
+
+from sce_video.reporting.result_files import collect_results, parse_result
+from sce_video.reporting.sweep_figure import draw_sweep
+from sce_video.reporting.sweep_table import (
+    Measured,
+    SweepTable,
+    as_data,
+    collect_cells,
+    deviations_of,
+    render_sweep,
+)
+from sce_video.utils.atomic_file import write_json
+
+K200 = "kinetics200"
+
+
+def linear(top1=0.641, pretraining="sce_baseline_lambda_0.125", **options):
+    """A result of the linear evaluation on Kinetics-200 in the paper's protocol."""
+    stated = {"pretraining": pretraining, **options.pop("benchmark", {})}
+    options = {"source": K200, **options}
+    content = results(
+        {"top1": top1, "effective_rank": 9.5}, "linear", K200, **options, benchmark=stated
+    )
+    return parse_result("results.json", content)
+
+
+def own(**metrics):
+    """A result on a folder: no benchmark."""
+    content = {"metrics": metrics, "protocol": {"kind": "representation", "videos": 9}}
+    return parse_result("results.json", content)
+
+
+def table(rows, remarks=(), notes=(), source="tab:x"):
+    columns = tuple(rows[0][2])
+    return SweepTable("A table", source, columns, tuple(rows), tuple(remarks), tuple(notes))
+
+
+def test_golden_markdown():
+    rows = [
+        (
+            "random",
+            "no | training",
+            {
+                "K200": Measured((20.04,), 1, 21.0, "", (2, 3)),
+                "kNN": Measured((50.0, 54.0), 2),
+            },
+        ),
+        (
+            "0.125",
+            "",
+            {
+                "K200": Measured((64.84,), 1, 64.8, "", (1,)),
+                "kNN": Measured((70.04,), 3, None, "interrupted"),
+            },
+        ),
+        (
+            "0.25",
+            "",
+            {
+                "K200": Measured((64.76,), 1, 64.3),
+                "kNN": Measured((), 2, None, "failed: train.py: error: no x_y (status 2)"),
+            },
+        ),
+        ("0.5", "", {"K200": Measured((), 1, 63.9, "not run"), "kNN": Measured((), 0)}),
+    ]
+    made = table(rows, ("first", "second", "third"), ("A note.",))
+    assert (
+        render_sweep(made)
+        == """# A table
+
+|  | K200 | kNN |
+| --- | ---: | ---: |
+| random (no \\| training) | 20.0 / 21.0 [2, 3] | 52.0 ± 2.8 |
+| 0.125 | **64.8** / 64.8 [1] | **70.0** (1 of 3 seeds; interrupted) |
+| 0.25 | **64.8** / 64.3 | failed |
+| 0.5 | not run / 63.9 | - |
+
+Percent. Mean and standard deviation over seeds. Measured / published (tab:x). Bold: the highest \
+measured of a column. [n]: remark below.
+
+- A note.
+
+What differs from the paper's protocol:
+
+1. first
+2. second
+3. third
+
+Failed:
+
+- 0.25, kNN: train.py: error: no x_y (status 2)
+"""
+    )
+
+
+def test_a_table_of_nothing_says_no_more_than_it_must():
+    text = render_sweep(table([("a", "", {"kNN": Measured((), 1, None, "not run")})]))
+    assert text == "# A table\n\n|  | kNN |\n| --- | ---: |\n| a | not run |\n\nPercent.\n"
+
+
+def test_mean_and_spread_are_those_of_numpy():
+    values = tuple(np.random.default_rng(0).uniform(20, 90, 5))
+    cell = Measured(values, 5)
+    assert cell.mean == pytest.approx(np.mean(values))
+    assert cell.spread == pytest.approx(np.std(values, ddof=1))
+    assert Measured((3.0,)).spread is None and np.isnan(Measured(()).mean)
+
+
+def test_cells_are_the_results_of_all_seeds_with_what_differs():
+    read = {
+        "good": linear(0.648),
+        "views": linear(0.646, changes={"clips": 1, "crops": 1}),
+        "none": linear(0.5, changes={"failures": 3}),
+        "off": "not run",
+        "bad": "failed: it broke",
+    }
+    wanted = {
+        ("a", "K200"): [("top1", "good"), ("top1", "views")],
+        ("a", "rank"): [("effective_rank", "good")],
+        ("b", "K200"): [("top1", "off"), ("top1", "bad"), ("top1", "none")],
+        ("b", "rank"): [("knn_top1", "good")],
+        ("c", "K200"): [("top1", "off")],
+    }
+    cells, remarks = collect_cells(wanted, {("a", "K200"): 64.8}, read.__getitem__)
+    assert remarks == ("1 x 1 views", "3 videos failed")
+    assert cells == {
+        ("a", "K200"): Measured((64.8, pytest.approx(64.6)), 2, 64.8, "", (1,)),
+        ("a", "rank"): Measured((9.5,), 1),
+        ("b", "K200"): Measured((50.0,), 3, None, "failed: it broke", (2,)),
+        ("b", "rank"): Measured((), 1, None, "has no knn_top1"),
+        ("c", "K200"): Measured((), 1, None, "not run"),
+    }
+
+
+def test_a_faithful_result_beside_its_number_has_no_mark():
+    assert deviations_of(linear(), "top1", 64.8) == []
+    baseline = linear(pretraining="sce_baseline")
+    assert deviations_of(baseline, "top1", 63.9) == []
+
+
+@pytest.mark.parametrize(
+    ("result", "metric", "published", "remark"),
+    [
+        (linear(), "top1", 64.3, "the paper's number for this setting is 64.8, not 64.3"),
+        (linear(), "effective_rank", 64.8, "effective rank, the published number is top-1"),
+        (
+            linear(pretraining="sce_free_0_1_0"),
+            "top1",
+            64.8,
+            "the paper has no number for: Kinetics-200, linear, ResNet3D-18, 8 x 224²",
+        ),
+        (own(top1=0.5), "top1", 64.8, "states no benchmark"),
+        (
+            linear(changes={"benchmark_problems": {"pretraining": "trained with tau_m=0.3"}}),
+            "top1",
+            64.8,
+            "pretraining method: trained with tau_m=0.3",
+        ),
+        (
+            linear(changes={"checkpoint": {"path": "a.pth", "training": {"batch_size": 64}}}),
+            "top1",
+            64.8,
+            "trained with a batch of 64 instead of 512",
+        ),
+    ],
+)
+def test_what_differs_from_the_published_number_is_named(result, metric, published, remark):
+    (found,) = deviations_of(result, metric, published)
+    assert found.startswith(remark)
+
+
+def test_a_mean_of_splits_is_not_a_number_of_split_1(tmp_path):
+    """Of the pretraining on Kinetics-200 the paper has split 1 only."""
+    for split in (1, 2, 3):
+        stated = {"pretraining": "sce_baseline"}
+        content = results(
+            {"top1": 0.86}, "finetune", "ucf101", source=K200, split=split, benchmark=stated
+        )
+        (tmp_path / f"split{split}").mkdir()
+        write_json(tmp_path / f"split{split}/results.json", content)
+    (mean,) = collect_results([tmp_path]).results
+    wanted = "of mean of 3 splits, the published number is of split 1"
+    assert deviations_of(mean, "top1", 86.3) == [wanted]
+    assert deviations_of(mean.parts[0], "top1", 86.3) == []
+
+
+def test_own_data_need_no_mark_without_a_published_number():
+    assert deviations_of(own(knn_top1=0.5), "knn_top1", None) == []
+    few = linear(changes={"videos": 20})
+    assert deviations_of(few, "top1", None) == ["20 videos, published 4,900 to 5,000"]
+
+
+def test_the_data_file_has_all_values_and_is_no_result(tmp_path):
+    rows = [("a", "n", {"K200": Measured((64.0, 65.0), 2, 64.8, "", (1,))})]
+    write_json(tmp_path / "s.json", as_data(table(rows, ("first",), ("A note.",))))
+    content = json.loads((tmp_path / "s.json").read_text())
+    assert content["cells"] == [
+        {"point": "a", "note": "n", "column": "K200", "values": [64.0, 65.0], "published": 64.8}
+        | {"state": "", "deviations": ["first"]}
+    ]
+    assert content["title"] == "A table" and content["notes"] == ["A note."]
+    (tmp_path / "pretrain").mkdir()
+    write_json(tmp_path / "pretrain/done.json", {"seconds": 1})
+    write_json(tmp_path / "pretrain/failed.json", {"why": "x"})
+    collection = collect_results([tmp_path])
+    assert collection.results == [] and collection.skipped == []
+
+
+@pytest.mark.parametrize("values", [(), (40.0,), (40.0, 42.0)])
+def test_the_figure_is_drawn_whatever_is_measured(tmp_path, values):
+    rows = [
+        ("a", "", {"K200": Measured(values, 2, 41.0), "kNN": Measured(())}),
+        ("b", "", {"K200": Measured((), 2), "kNN": Measured(values, 2)}),
+    ]
+    draw_sweep(table(rows), tmp_path / "s.png")
+    assert (tmp_path / "s.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# Run a sweep as a Slurm job array: each task does its share of the pretrainings and evaluations.
+# Usage: sbatch --array=1-N[%LIMIT] --gres=gpu:8 --cpus-per-task=64 [arguments of sbatch] \
+#            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of tools/sweep.py]
+# Submit it in the repository's root. The same command resumes: finished steps are kept. When all
+# tasks have ended, write the tables: python tools/sweep.py SWEEP.py ... --out DIR --report
+#   SWEEP_SHARDS  number of tasks in all, where only some are repeated (--array=3,7)
+set -euo pipefail
+
+usage() {
+    sed -n '/^# Usage/,/^[^#]/s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2
+    exit 2
+}
+
+positive() {
+    case $2 in
+        '' | 0* | *[!0-9]*)
+            echo "slurm_sweep: $1 must be a number above 0, got '$2'" >&2
+            usage
+            ;;
+    esac
+}
+
+[ $# -ge 1 ] || usage
+if [ -z "${SLURM_ARRAY_TASK_ID:-}" ]; then
+    echo "slurm_sweep: not a task of a job array: submit it with sbatch --array=1-N" >&2
+    usage
+fi
+# Each task does every N-th pretraining, so N must be the same for all tasks: the last number of
+# an array without gaps. %LIMIT, the tasks at a time, does not change it.
+task=$SLURM_ARRAY_TASK_ID
+shards=${SWEEP_SHARDS:-$SLURM_ARRAY_TASK_MAX}
+if [ -z "${SWEEP_SHARDS:-}" ]; then
+    if [ "$SLURM_ARRAY_TASK_MIN" != 1 ] || [ "$SLURM_ARRAY_TASK_COUNT" != "$shards" ]; then
+        echo "slurm_sweep: the array must be 1-N without gaps, got $SLURM_ARRAY_TASK_COUNT tasks" \
+            "from $SLURM_ARRAY_TASK_MIN to $SLURM_ARRAY_TASK_MAX; to repeat some tasks of an" \
+            "array of N, set SWEEP_SHARDS=N" >&2
+        usage
+    fi
+fi
+positive SLURM_ARRAY_TASK_ID "$task"
+positive SWEEP_SHARDS "$shards"
+if [ "$task" -gt "$shards" ]; then
+    echo "slurm_sweep: task $task of SWEEP_SHARDS=$shards" >&2
+    usage
+fi
+
+# Slurm runs a copy of this script from its spool folder, so the repository is where the job was
+# submitted.
+root=$SLURM_SUBMIT_DIR
+if [ ! -f "$root/tools/sweep.py" ]; then
+    echo "slurm_sweep: no tools/sweep.py in $root: submit the job in the repository's root" >&2
+    exit 2
+fi
+python=$root/.venv/bin/python
+[ -x "$python" ] || python=python3
+export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
+# exec: the signal at the end of the job's time reaches the sweep, whose trainings then write a
+# checkpoint. Slurm gives it 30 s (KillWait); --signal=B:TERM@300 gives 300.
+exec "$python" "$root/tools/sweep.py" "$@" --shard "$task/$shards"
