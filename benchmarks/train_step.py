@@ -410,7 +410,7 @@ def flops_per_video(job: Job) -> float:
     """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
     cfg = job_config(job)
     model = MODELS.build(cfg.model)
-    model.collapse_metrics = lambda h: {}  # needs values, which fake tensors do not have
+    model.collapse_metrics = lambda h, z: {}  # needs values, which fake tensors do not have
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     with fake, FlopCounterMode(display=False) as counter:
         views = [torch.empty(2, 3, job.frames, job.size, job.size) for _ in range(2)]

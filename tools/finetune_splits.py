@@ -2,8 +2,9 @@
 
     python tools/finetune_splits.py CONFIG --splits 1 2 3 --pretrained CHECKPOINT
     torchrun --nproc_per_node 8 tools/finetune_splits.py CONFIG --splits 1 2 3 \
-        --pretrained CHECKPOINT --launcher pytorch
+        --pretrained CHECKPOINT --launcher pytorch --cfg-options train_dataloader.batch_size=8
 
+The second trains on 8 GPUs with the recipe's 64 videos in all.
 The same command resumes an interrupted run: finished splits are kept, a training continues from
 its last checkpoint. Writes WORK_DIR/split<N>/results.json and WORK_DIR/splits.json, of the last
 epochs. Where the recipe keeps the best epoch (save_best), split<N>/best.json and the entry "best"

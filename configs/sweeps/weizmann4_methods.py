@@ -12,7 +12,18 @@
 # (docs/results.md). Epochs are those of equal compute, see toy_tuning.py.
 
 _epochs = dict(sce=30, byol=30, moco_v3=30, simclr=40, swav=40, lejepa=40, moco=60, ressl=60)
-_chosen = dict()
+_momentum = "custom_hooks.ScheduleHook.model.momentum.start"
+_rate = "optim_wrapper.optimizer.lr"
+_chosen = dict(
+    sce={_rate: 1e-3},
+    byol={_momentum: 0.9},
+    moco_v3={_momentum: 0.9},
+    simclr={},
+    swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
+    lejepa={"model.lambda_": 0.1},
+    moco={_momentum: 0.9},
+    ressl={"model.tau_m": 0.05},
+)
 
 title = "Methods on weizmann4, leaving one person out"
 pretrain = dict(options={"train_dataloader.dataset.data_root": "data/weizmann4"})

@@ -88,12 +88,12 @@ class BYOL(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
             query = unit_vectors(self.predictor(self.projector(h)))
             losses = torch.stack([byol_loss(query, keys[j]) for j in keys_of[i]])
-            cosines = 1 - losses.detach() / 2
-            return h, {"loss": losses.mean(), "positive_similarity": cosines.sum() / num_pairs}
+            similarity = (1 - losses.detach() / 2).sum() / num_pairs
+            return h, query, {"loss": losses.mean(), "positive_similarity": similarity}
 
         return self.sum_over_queries(terms_of, keys_of)
 

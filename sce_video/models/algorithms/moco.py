@@ -111,15 +111,13 @@ class MoCo(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
             query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
             losses = [info_nce_loss(query, key, self.queue.keys, tau=self.tau) for key in own]
-            cosines = [(query.detach() * key).sum(dim=1).mean() for key in own]
-            return h, {
-                "loss": torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs),
-                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
-            }
+            loss = torch.stack(losses).sum() / (len(own) if self.sum_queries else num_pairs)
+            cosines = torch.stack([(query.detach() * key).sum(dim=1).mean() for key in own])
+            return h, query, {"loss": loss, "positive_similarity": cosines.sum() / num_pairs}
 
         scalars = self.sum_over_queries(terms_of, keys_of)
         self._num_queries = len(keys_of)

@@ -110,15 +110,13 @@ class MoCoV3(SelfSupervisedModel):
         keys = {j: gather_samples(unit_vectors(self.target(views[j]))) for j in targets}
         own = global_positions(len(views[0]), views[0].device)
 
-        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
             query = unit_vectors(self.predictor(self.projector(h)))
             losses = [moco_v3_loss(query, keys[j], own, tau=self.tau) for j in keys_of[i]]
             cosines = [(query.detach() * keys[j][own]).sum(dim=1).mean() for j in keys_of[i]]
-            return h, {
-                "loss": torch.stack(losses).mean(),
-                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
-            }
+            similarity = torch.stack(cosines).sum() / num_pairs
+            return h, query, {"loss": torch.stack(losses).mean(), "positive_similarity": similarity}
 
         self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
         return self.sum_over_queries(terms_of, keys_of)

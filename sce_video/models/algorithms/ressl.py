@@ -109,15 +109,13 @@ class ReSSL(SelfSupervisedModel):
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         taus = {"tau": self.tau, "tau_m": self.tau_m}
 
-        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
             query, own = unit_vectors(self.projector(h)), [keys[j] for j in keys_of[i]]
             losses = [ressl_loss(query, key, self.queue.keys, **taus) for key in own]
-            cosines = [(query.detach() * key).sum(dim=1).mean() for key in own]
-            return h, {
-                "loss": torch.stack(losses).sum() / num_pairs,
-                "positive_similarity": torch.stack(cosines).sum() / num_pairs,
-            }
+            loss = torch.stack(losses).sum() / num_pairs
+            cosines = torch.stack([(query.detach() * key).sum(dim=1).mean() for key in own])
+            return h, query, {"loss": loss, "positive_similarity": cosines.sum() / num_pairs}
 
         scalars = self.sum_over_queries(terms_of, keys_of)
         # After the optimiser step they are negatives: all micro-batches of it see one queue.

@@ -120,12 +120,12 @@ class SCE(SelfSupervisedModel):
         # Only target views pass through the target branch, without gradient ...
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
 
-        def terms_of(i: int) -> tuple[Tensor, dict[str, Tensor]]:
+        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
             query = unit_vectors(self.predictor(self.projector(h)))
             terms = zip(*(self._terms(query, keys[j]) for j in keys_of[i]), strict=True)
-            return h, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
+            return h, query, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
 
         scalars = self.sum_over_queries(terms_of, keys_of)
         # After the optimiser step they are negatives: all micro-batches of it see one queue.

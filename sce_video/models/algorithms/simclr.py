@@ -95,5 +95,5 @@ class SimCLR(SelfSupervisedModel):
         return {
             "loss": weight * torch.stack(losses).sum(),
             "positive_similarity": torch.stack(cosines).mean(),
-            **self.collapse_metrics(h[0]),
+            **self.collapse_metrics(h[0], embeddings[0]),
         }

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
-from sce_video.models.modules import KeyQueue, Prototypes
+from sce_video.models.modules import KeyQueue, Prototypes, uneven_queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
 
@@ -97,14 +97,8 @@ class SwAV(SelfSupervisedModel):
             f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
             f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
         )
-        warnings = [warning] if batch_size + self.queue_size < prototypes else []
-        if self.queue_size % batch_size:
-            warnings.append(
-                f"model.queue_size={self.queue_size} is no multiple of the {batch_size} samples of "
-                "a step: part of a batch is lost; "
-                f"{max(self.queue_size // batch_size, 1) * batch_size} would be whole batches"
-            )
-        return warnings
+        small = [warning] if batch_size + self.queue_size < prototypes else []
+        return small + uneven_queue_warnings(self.queue_size, batch_size)
 
     def chance_level(self) -> float:
         """log(K): the loss if each view predicts all prototypes alike."""
@@ -130,7 +124,7 @@ class SwAV(SelfSupervisedModel):
         return {
             "loss": swav_loss(scores, codes, tau=self.tau),
             "code_entropy": torch.special.entr(assigned).sum(dim=1).mean(),
-            **self.collapse_metrics(h[0]),
+            **self.collapse_metrics(h[0], embeddings[0]),
         }
 
     @torch.no_grad()

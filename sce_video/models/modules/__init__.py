@@ -3,7 +3,7 @@
 from sce_video.models.modules.pooling import average_pool, represent
 from sce_video.models.modules.prototypes import Prototypes
 from sce_video.models.modules.query_sum import sum_over_queries
-from sce_video.models.modules.queue import KeyQueue, queue_warnings
+from sce_video.models.modules.queue import KeyQueue, queue_warnings, uneven_queue_warnings
 from sce_video.models.modules.roi_align import roi_align
 from sce_video.models.modules.target_encoder import TargetEncoder, check_momentum
 
@@ -17,4 +17,5 @@ __all__ = [
     "represent",
     "roi_align",
     "sum_over_queries",
+    "uneven_queue_warnings",
 ]

@@ -91,10 +91,16 @@ def queue_warnings(
             f"a step makes {made} keys and model.queue_size={size}: all but its last {size} keys "
             f"are dropped before they are compared; set model.queue_size to {made} or a multiple"
         )
-    elif size % batch_size:
-        warnings.append(
-            f"model.queue_size={size} is no multiple of the {batch_size} keys that a step makes of "
-            f"a view: of the oldest keys only those of {size % batch_size} samples are left; "
-            f"{size // batch_size * batch_size} keys would be whole batches"
-        )
-    return warnings
+        return warnings
+    return warnings + uneven_queue_warnings(size, batch_size)
+
+
+def uneven_queue_warnings(size: int, batch_size: int) -> list[str]:
+    """A warning if batches do not fill a queue exactly; arguments of :func:`queue_warnings`."""
+    if size % batch_size == 0:
+        return []
+    return [
+        f"model.queue_size={size} is no multiple of the {batch_size} keys that a step makes of a "
+        f"view: of the oldest keys only those of {size % batch_size} samples are left; "
+        f"{max(size // batch_size, 1) * batch_size} keys would be whole batches"
+    ]

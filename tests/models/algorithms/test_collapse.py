@@ -1,8 +1,7 @@
 """What collapses and what does not: short trainings of real methods on toy videos in memory.
 
-The collapse metrics ``feature_std`` and ``effective_rank`` are logged for the representation h
-(``h_std``, ``h_rank``). Behind a head of several layers a collapse stays in the embeddings z: once
-they are all equal, no gradient reaches the backbone. So they are taken of z here, too.
+Behind a head of several layers a collapse stays in the embeddings (``z_std``): once they are all
+equal, no gradient reaches the backbone, and ``h_std`` stays as it is.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from torch import nn
 
 from sce_video.data_tools.toy_actions import HOWS, WHATS, render_toy_action
 from sce_video.models.algorithms import BYOL, SCE
-from sce_video.models.losses import feature_std
 from sce_video.registry import MODELS
 
 SEEDS = (0, 1)
@@ -75,9 +73,7 @@ def trained(model, videos, seed, steps, lr):
     generator = torch.Generator().manual_seed(seed)
     trainable = [p for p in model.parameters() if p.requires_grad]
     optimizer = torch.optim.SGD(trainable, lr=lr, momentum=0.9)
-    found = []
-    model.projector.register_forward_hook(lambda *call: found.append(feature_std(call[2])))
-    h_stds = []
+    logged = {"h_std": [], "z_std": []}
     for _ in range(steps):
         batch = videos[torch.randperm(len(videos), generator=generator)[:32]]
         out = model([view_of(batch, generator) for _ in range(2)], mode="loss")
@@ -85,9 +81,9 @@ def trained(model, videos, seed, steps, lr):
         out["loss"].backward()
         optimizer.step()
         model.after_optimizer_step()
-        h_stds.append(out["h_std"])
-    last = dict(h_std=torch.stack(h_stds[-10:]).mean(), z_std=torch.stack(found[-20:]).mean())
-    return {name: value.item() for name, value in last.items()}
+        for name, values in logged.items():
+            values.append(out[name])
+    return {name: torch.stack(values[-10:]).mean().item() for name, values in logged.items()}
 
 
 def build(method, seed, norm="batch", linear=False, **options):

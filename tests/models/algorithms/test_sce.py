@@ -191,6 +191,7 @@ def test_what_is_logged_obeys_proposition_1_and_does_not_enter_the_loss():
         "positive_similarity",
         "h_std",
         "h_rank",
+        "z_std",
     } == set(logged)
     assert all(not out[name].requires_grad for name in out if name != "loss")
 
@@ -201,6 +202,7 @@ def test_collapse_metrics_show_a_collapse():
     same = torch.rand(1, 3, 2, 32, 32).expand(16, -1, -1, -1, -1)
     collapsed = model([same, same], mode="loss")
     assert collapsed["h_std"] < 1e-3 < spread["h_std"]
+    assert collapsed["z_std"] < 1e-3 < spread["z_std"]
     assert collapsed["h_rank"] < 1.5 < spread["h_rank"]
 
 

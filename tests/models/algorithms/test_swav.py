@@ -198,8 +198,8 @@ def test_samples_and_prototypes():
     assert "batch of 6 and a queue of 12" in warning and "20 prototypes" in warning
     for batch, whole in ((11, 11), (16, 16), (9, 9), (10, 10)):
         (warning,) = model.check_training(40, batch, 2)
-        assert f"queue_size=12 is no multiple of the {batch} samples" in warning
-        assert f"{whole} would be whole batches" in warning
+        assert f"queue_size=12 is no multiple of the {batch} keys" in warning
+        assert f"{whole} keys would be whole batches" in warning
     with pytest.raises(ValueError, match="19 training samples are fewer than the 20"):
         model.check_training(19, 12, 2)
     with pytest.raises(ValueError, match="at least two views, got 1"):

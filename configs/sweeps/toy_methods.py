@@ -1,0 +1,53 @@
+# All methods on the toy actions' test part, three seeds, at equal compute.
+# Paper:    none.
+# Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 --test 240
+#           python tools/sweep.py configs/sweeps/toy_methods.py \
+#               --out work_dirs/comparison --jobs 2
+# Hardware: 2 CPU cores, an hour.
+# Expected: docs/results.md.
+#
+# Epochs are those of equal compute, the settings the best of four trials by the linear probe on
+# the validation part (toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
+
+_epochs = dict(sce=40, byol=40, moco_v3=40, simclr=53, swav=53, lejepa=53, moco=80, ressl=80)
+_momentum = "custom_hooks.ScheduleHook.model.momentum.start"
+_rate = "optim_wrapper.optimizer.lr"
+_chosen = dict(
+    sce={_rate: 1e-3},
+    byol={_momentum: 0.9},
+    moco_v3={_momentum: 0.9},
+    simclr={},
+    swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
+    lejepa={"model.lambda_": 0.1},
+    moco={_momentum: 0.9},
+    ressl={"model.tau_m": 0.05},
+)
+
+title = "Methods on toy actions, test part"
+pretrain = dict(
+    options={
+        "default_hooks.online_evaluation": None,
+        "train_dataloader.batch_size": 16,
+        "custom_hooks.ScheduleHook.lr.warmup_epochs": 5,
+    }
+)
+points = [
+    dict(
+        name="random weights", config="configs/quickstart/sce_toy_actions.py", checkpoint="random"
+    ),
+    *(
+        dict(
+            name=_method,
+            config=f"configs/quickstart/{_method}_toy_actions.py",
+            options={"train_cfg.max_epochs": _count, **_chosen[_method]},
+        )
+        for _method, _count in _epochs.items()
+    ),
+]
+columns = [
+    dict(name="kNN", metric="knn_top1"),
+    dict(name="linear probe", metric="linear_top1"),
+    dict(name="R@1", metric="retrieval_r1"),
+]
+seeds = [0, 1, 2]
+notes = ["240 videos: the standard error of a run is about 3 points."]
