@@ -68,16 +68,15 @@ class SelfSupervisedModel(BaseModel):
         acts on the whole loss: see :func:`~sce_video.models.modules.query_sum.sum_over_queries`.
 
         Args:
-            terms_of: Takes the index of a view, returns its h (N, C), its embedding (N, D) and its
-                share of the scalars.
+            terms_of: Takes the index of a view, returns its h (N, C), the projector's embedding
+                z (N, D) and its share of the scalars.
             queries: Indices of views; the collapse metrics are those of the first.
         """
         queries = list(queries)
 
         def scalars_of(query: int) -> dict[str, Tensor]:
-            h, embedding, terms = terms_of(query)
-            first = query == queries[0]
-            return {**terms, **self.collapse_metrics(h, embedding)} if first else terms
+            h, z, terms = terms_of(query)
+            return {**terms, **self.collapse_metrics(h, z)} if query == queries[0] else terms
 
         trained = [p for p in self.parameters() if p.requires_grad]
         return sum_over_queries(scalars_of, queries, trained if self.backward_per_query else None)
@@ -156,17 +155,17 @@ class SelfSupervisedModel(BaseModel):
         return loss, {"loss": loss, **{n: v.mean() for n, v in losses.items() if n != "loss"}}
 
     @torch.no_grad()
-    def collapse_metrics(self, h: Tensor, embedding: Tensor | None = None) -> dict[str, Tensor]:
+    def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Tensor]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
         They fall towards 0 when the representation collapses; see
-        :mod:`sce_video.models.losses.collapse`. A collapse of the embeddings (N, D) that the loss
-        compares, spread ``z_std``, comes first, and behind a head of several layers it can stay
-        alone: equal embeddings pass no gradient on to the backbone.
+        :mod:`sce_video.models.losses.collapse`. A collapse of the projector's embeddings z (N, D),
+        spread ``z_std``, comes first, and behind a head of several layers it can stay alone: equal
+        embeddings pass no gradient on to the backbone.
         """
         h = h.float()
         found = {"h_std": feature_std(h), "h_rank": effective_rank(h)}
-        return found if embedding is None else {**found, "z_std": feature_std(embedding)}
+        return found if z is None else {**found, "z_std": feature_std(z)}
 
 
 def unit_vectors(x: Tensor) -> Tensor:

@@ -90,10 +90,11 @@ class BYOL(SelfSupervisedModel):
 
         def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
-            query = unit_vectors(self.predictor(self.projector(h)))
+            z = self.projector(h)
+            query = unit_vectors(self.predictor(z))
             losses = torch.stack([byol_loss(query, keys[j]) for j in keys_of[i]])
             similarity = (1 - losses.detach() / 2).sum() / num_pairs
-            return h, query, {"loss": losses.mean(), "positive_similarity": similarity}
+            return h, z, {"loss": losses.mean(), "positive_similarity": similarity}
 
         return self.sum_over_queries(terms_of, keys_of)
 

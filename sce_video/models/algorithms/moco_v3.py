@@ -112,11 +112,12 @@ class MoCoV3(SelfSupervisedModel):
 
         def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             h = self.represent(views[i])
-            query = unit_vectors(self.predictor(self.projector(h)))
+            z = self.projector(h)
+            query = unit_vectors(self.predictor(z))
             losses = [moco_v3_loss(query, keys[j], own, tau=self.tau) for j in keys_of[i]]
             cosines = [(query.detach() * keys[j][own]).sum(dim=1).mean() for j in keys_of[i]]
             similarity = torch.stack(cosines).sum() / num_pairs
-            return h, query, {"loss": torch.stack(losses).mean(), "positive_similarity": similarity}
+            return h, z, {"loss": torch.stack(losses).mean(), "positive_similarity": similarity}
 
         self._chance = len(keys_of) * 2 * self.tau * math.log(len(keys[targets[0]]))
         return self.sum_over_queries(terms_of, keys_of)

@@ -123,9 +123,10 @@ class SCE(SelfSupervisedModel):
         def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
-            query = unit_vectors(self.predictor(self.projector(h)))
+            z = self.projector(h)
+            query = unit_vectors(self.predictor(z))
             terms = zip(*(self._terms(query, keys[j]) for j in keys_of[i]), strict=True)
-            return h, query, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
+            return h, z, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
 
         scalars = self.sum_over_queries(terms_of, keys_of)
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
@@ -137,7 +138,6 @@ class SCE(SelfSupervisedModel):
         return objective.terms(query, key, self.queue.keys, *self._settings())
 
     def _settings(self) -> tuple[Any, ...]:
-        """What the objective takes besides the embeddings, in its order."""
         return self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive
 
     def after_optimizer_step(self) -> None:
