@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from functools import cache
 from pathlib import Path
@@ -97,7 +98,7 @@ def recipe(method: str) -> Config:
 
 def small_recipe(method: str, videos: Path, work_dir: Path, **changes: Any) -> Config:
     """The recipe on 4-frame clips of 32x32; ``changes`` are dotted keys with __ for dots."""
-    cfg = recipe(method).copy()
+    cfg = copy.deepcopy(recipe(method))  # tests change it
     for step in cfg.train_dataloader.dataset.pipeline:
         small = dict(num_frames=4, clip_duration=0.4, size=32)
         step.update({key: value for key, value in small.items() if key in step})

@@ -132,7 +132,7 @@ class Watcher(Recorder):
 
 @pytest.mark.parametrize("name", REGISTERED)
 def test_every_method_trains_a_transformer_in_mixed_precision(name):
-    cfg = recipe(name).model.copy()
+    cfg = copy.deepcopy(recipe(name).model)
     cfg.backbone = recipe(VIT).model.backbone
     model = MODELS.build(cfg).train()
     model.init_weights()
@@ -330,7 +330,7 @@ def direct_steps(method: str, rank: int, world: int) -> dict:
     one process.
     """
     torch.manual_seed(0)
-    cfg = recipe(method).model.copy()
+    cfg = copy.deepcopy(recipe(method).model)
     if "zero_init_residual" in arguments(cfg.backbone):
         cfg.backbone.zero_init_residual = False
     algorithm = MODELS.build(cfg)
