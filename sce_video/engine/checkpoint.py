@@ -78,6 +78,8 @@ _MMENGINE_STAND_INS: list = [
     *((stand_in, name) for name, stand_in in NUMPY_STAND_INS.items()),
 ]
 _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
+#: Names that :func:`load_checkpoint_file` reads by stand-ins of its own.
+KNOWN_NAMES = frozenset(name for _, name in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:

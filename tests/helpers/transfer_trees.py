@@ -60,7 +60,7 @@ def make_food101(root: Path, images: int = 4) -> Path:
     return root
 
 
-def make_cifar10(root: Path, images: int = 4) -> Path:
+def make_cifar10(root: Path, images: int = 1) -> Path:
     """``images`` of each of ten classes in every batch."""
     names = ["airplane", "automobile", "bird", "cat", "deer"]
     names += ["dog", "frog", "horse", "ship", "truck"]
