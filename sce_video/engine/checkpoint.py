@@ -138,7 +138,9 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
             raise pickle.UnpicklingError("tensors larger than the file")
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
-        detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
+        text = str(error)
+        ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
+        detail = next(filter(None, ends), text)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"

@@ -89,7 +89,6 @@ def test_nothing_that_the_file_names_is_called(tmp_path):
             "a": Runs(eval, f"open({str(marker)!r}, 'w')"),
             "b": Runs(open, str(marker), "w"),
             "c": Runs(pickle.loads, b"cos\nsystem\n."),
-            "d": Runs(Path.touch, marker),
         },
         tmp_path / "hostile.ckpt",
     )
@@ -102,7 +101,9 @@ def test_names_of_the_operating_system_are_refused(tmp_path):
     import os
 
     torch.save({"a": Runs(os.system, f"touch {tmp_path / 'marker'}")}, tmp_path / "hostile.ckpt")
-    with pytest.raises(ValueError, match="posix"):
+    with pytest.raises(
+        ValueError, match="that could run code: Trying to load unsupported GLOBAL posix"
+    ):
         load_foreign_checkpoint(tmp_path / "hostile.ckpt")
     assert not (tmp_path / "marker").exists()
 

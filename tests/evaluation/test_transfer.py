@@ -52,6 +52,7 @@ def prepared(name: str, folder: Path) -> tuple[Path, list[str]]:
     return root, arguments
 
 
+@pytest.mark.filterwarnings("ignore:The number of unique classes")  # of CIFAR100, one image each
 @pytest.mark.parametrize("name", MANY_SHOT_SETS)
 def test_every_set_from_its_tree_to_the_metric(name, tmp_path, capsys):
     root, arguments = prepared(name, tmp_path)
