@@ -35,9 +35,10 @@ _PARTS = {
     "momentum_trunk.": "target.backbone.",
     "momentum_projector.": "target.projector.",
 }
+#: Replaced in this order.
 _DETECTRON2 = [
     (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
-    (re.compile(r"^layer(\d)\."), lambda match: f"res{int(match[1]) + 1}."),
+    *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),
     (re.compile(r"\bbn(\d)\."), r"conv\1.norm."),
     (re.compile(r"\bdownsample\.0\."), "shortcut."),
     (re.compile(r"\bdownsample\.1\."), "shortcut.norm."),
@@ -144,7 +145,7 @@ def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
 
 def _eztorch_rest(state: dict[str, Tensor]) -> dict[str, Tensor]:
     """Heads, target and queue under the authors' names; other entries are left out."""
-    rest = {}
+    rest: dict[str, Tensor] = {}
     for part, own in _PARTS.items():
         if part != "trunk.":
             rest |= {part + n.removeprefix(own): v for n, v in state.items() if n.startswith(own)}

@@ -76,7 +76,7 @@ def _unpack(
     """Write the images of all batches, numbered in their order, and list them."""
     parts = {}
     for part, files in batches.items():
-        rows = []
+        rows: list[tuple[str, str, int]] = []
         for path, batch in files:
             images, labels = _images(path, batch.get("data")), batch.get(key)
             if not isinstance(labels, list) or len(labels) != len(images):
