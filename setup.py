@@ -42,6 +42,16 @@ setup(
     extras_require={
         "decord": ["decord>=0.6"],
         "torchcodec": ["torchcodec"],
-        "dev": ["decord>=0.6", "mypy", "pytest", "pytest-xdist", "ruff", "scipy"],
+        # Transfer protocols that are defined by scikit-learn's solvers; scipy reads MATLAB lists.
+        "transfer": ["scikit-learn>=1.3", "scipy>=1.10"],
+        "dev": [
+            "decord>=0.6",
+            "mypy",
+            "pytest",
+            "pytest-xdist",
+            "ruff",
+            "scikit-learn>=1.3",
+            "scipy>=1.10",
+        ],
     },
 )

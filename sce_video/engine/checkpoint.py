@@ -78,6 +78,8 @@ _MMENGINE_STAND_INS: list = [
     *((stand_in, name) for name, stand_in in NUMPY_STAND_INS.items()),
 ]
 _STAND_INS = frozenset(stand_in for stand_in, _ in _MMENGINE_STAND_INS)
+#: Names that :func:`load_checkpoint_file` reads by stand-ins of its own.
+KNOWN_NAMES = frozenset(name for _, name in _MMENGINE_STAND_INS)
 
 
 def _checked_leaf(storages: dict[int, int], value: Any) -> Any:
@@ -136,7 +138,9 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
             raise pickle.UnpicklingError("tensors larger than the file")
     except pickle.UnpicklingError as error:
         # torch's own message advises weights_only=False, which would run the code.
-        detail = str(error).partition("WeightsUnpickler error: ")[2] or str(error)
+        text = str(error)
+        ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
+        detail = next(filter(None, ends), text)
         raise ValueError(
             f"{path} holds more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"

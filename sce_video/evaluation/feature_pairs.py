@@ -50,7 +50,7 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     """
     queries, query_provenance = load_features(query)
     check_labelled(queries, purpose)
-    described = _describe(query, queries, query_provenance)
+    described = describe_feature_file(query, queries, query_provenance)
     provenance: dict[str, Any] = {
         **query_provenance,
         "kind": "representation",
@@ -68,16 +68,19 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
         features, gallery_provenance = load_features(gallery)
         check_labelled(features, purpose)
         check_same_size(queries, features)
-        provenance["bank"] = _describe(gallery, features, gallery_provenance)
+        provenance["bank"] = describe_feature_file(gallery, features, gallery_provenance)
         same_file = provenance["bank"]["sha256"] == described["sha256"]
     provenance["bank_videos"] = len(features)
     provenance["bank_failures"] = len(features.failures)
     provenance["same_file"] = same_file
-    notes = _checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
+    notes = checkpoint_notes(query_provenance, gallery_provenance, query, gallery)
     return FeaturePair(queries, features, same_file, provenance, notes)
 
 
-def _describe(path: str | Path, features: Rows, provenance: dict[str, Any]) -> dict[str, Any]:
+def describe_feature_file(
+    path: str | Path, features: Rows, provenance: dict[str, Any]
+) -> dict[str, Any]:
+    """Path, size, hash, number of rows and provenance of a feature file, for results."""
     return {
         "path": str(path),
         "bytes": os.path.getsize(path),
@@ -87,9 +90,10 @@ def _describe(path: str | Path, features: Rows, provenance: dict[str, Any]) -> d
     }
 
 
-def _checkpoint_notes(
+def checkpoint_notes(
     first: dict[str, Any], second: dict[str, Any], query: str | Path, gallery: str | Path
 ) -> list[str]:
+    """A note if the features of two files were made by different checkpoints, else none."""
     hashes = [
         provenance["checkpoint"].get("sha256")
         for provenance in (first, second)

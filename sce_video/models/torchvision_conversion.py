@@ -1,5 +1,7 @@
 """Weights of torchvision's video networks and ResNets, to the backbones of the same names.
 
+timm's ``resnet18`` to ``resnet101`` have torchvision's names and are read as well.
+
 The names inside the networks are the same as ours; what differs is around them: a head (``fc.`` or
 ``classifier.``), a prefix, the architecture to find. ``r3d_18`` and ``mc3_18`` of torchvision are
 networks that we do not have.
@@ -95,4 +97,7 @@ def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
             f"a network of {len(blocks)} blocks in its third stage has none of the depths "
             f"{sorted(_DEPTHS.values())}"
         )
-    return {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
+    config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
+    if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
+        config["stem"] = "small"  # CIFAR's, with torchvision's names
+    return config

@@ -72,6 +72,7 @@ def test_every_protocol_of_the_paper_has_a_recipe():
     expected |= {f"finetune/r3d50_8xb8-{t}x224-22e_ssv2.py" for t in (8, 16)}
     expected |= {"supervised/r3d18_8xb128-8x224-200e_k200.py"}
     expected |= {f"detection/r3d50_8xb8-{clip}-32e_ava.py" for clip in ("8x8", "16x4")}
+    expected |= {"transfer/r50_many_shot.py", "transfer/r50_voc07_svm.py"}
     assert names == expected | BEYOND | {FOLDER}
 
 

@@ -182,6 +182,8 @@ def test_inverse_uniform_scale_of_ssv2_is_one_option():
 
 # Labels of tables and numbers after "Expected:", copied from the paper's tables.
 HEADERS = {
+    "downstream/transfer/r50_many_shot.py": (["many-shot"], ["80.4"]),
+    "downstream/transfer/r50_voc07_svm.py": (["low-shot-voc"], []),
     "sce/sce_r3d18_8xb64-8x224-200e_k200.py": (
         ["video-best", "video-sota-action"], ["66.0", "88.4", "62.0"]),
     "sce/sce_r3d18_8xb64-8x224-200e_k200_baseline.py": (

@@ -14,7 +14,7 @@ class Entry:
 
     Attributes:
         name: Name of the video; the same name in two splits is the same video.
-        label: Counted from 0.
+        label: Counted from 0; -1 means that the list has none.
     """
 
     name: str

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sce_video.data_tools.preparation.check import check_files
+from sce_video.data_tools.preparation.check import check_files, first_frame_error
 from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
@@ -32,6 +32,8 @@ class Options:
         check: Decode the first frame of every file; otherwise only check that it exists.
         keep_missing: Keep missing and unreadable files in the lists.
         force: Replace lists that differ.
+        check_file: Returns why a file cannot be read, or None; defined at the top level of a
+            module.
     """
 
     root: Path
@@ -41,6 +43,7 @@ class Options:
     check: bool = True
     keep_missing: bool = False
     force: bool = False
+    check_file: Callable[[str], str | None] = first_frame_error
 
 
 def prepare(
@@ -115,6 +118,7 @@ def _unreadable(
         list(full),
         workers=options.workers,
         time_limit=options.time_limit,
+        check=options.check_file,
         advance=progress.advance,
     )
     progress.finish()
@@ -174,7 +178,9 @@ def _lists(
 
 
 def _line(path: str, label: int) -> str:
-    """A line of an annotation list; the separator is a tab if the path contains one."""
+    """A line of an annotation list, of the path alone for label -1; a tab if the path has one."""
+    if label < 0:
+        return f"{path}\n"
     return f"{path}\t{label}\n" if "\t" in path else f"{path} {label}\n"
 
 

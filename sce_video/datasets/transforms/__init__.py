@@ -16,6 +16,7 @@ from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
 from sce_video.datasets.transforms.images import LoadImage
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, cut_views
+from sce_video.datasets.transforms.pillow_crop import PillowResizeCenterCrop
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -48,6 +49,7 @@ __all__ = [
     "PackBoxes",
     "PackClips",
     "PackVideo",
+    "PillowResizeCenterCrop",
     "RandomClips",
     "RandomCropClips",
     "RandomCropWithBoxes",

@@ -1,0 +1,9 @@
+# Features of images for transfer protocols; tools/extract_features.py names folder and list.
+test_dataloader = dict(
+    batch_size=64,
+    num_workers=8,
+    pin_memory=True,
+    dataset=dict(type="ImageDataset", on_error="raise"),
+)
+test_evaluator = [dict(type="FeatureStatistics")]
+test_cfg = dict(type="MultiViewTestLoop")

@@ -1,0 +1,24 @@
+# Low-shot SVMs on VOC2007: features of ResNet-50, images of 224x224 (short side 256, bilinear).
+# Paper:    tab:low-shot-voc; images and classifier as in salesforce/PCL, eval_svm_voc.py.
+# Run:      python tools/extract_features.py configs/downstream/transfer/r50_voc07_svm.py \
+#               CHECKPOINT --data-root data/transfer/VOC2007 \
+#               --ann-file data/transfer/VOC2007/lists/train.txt --out work_dirs/svm_train.npz
+#           the same for val.txt and test.txt, then tools/transfer.py svm: docs/transfer.md.
+# Hardware: 1 GPU of 8 GB, or a CPU.
+# Expected: mAP 79.47, 83.05, 85.47 with 16, 32, 64 images per class, 88.24 with all of trainval.
+
+_base_ = [
+    "../../_base_/default_runtime.py",
+    "../../_base_/datasets/transfer.py",
+    "../../_base_/models/encoder_r50.py",
+]
+
+test_dataloader = dict(
+    dataset=dict(
+        pipeline=[
+            dict(type="LoadImage", num_views=1),
+            dict(type="PillowResizeCenterCrop", size=256, crop=224, interpolation="bilinear"),
+            dict(type="PackClips"),
+        ]
+    )
+)

@@ -1,0 +1,240 @@
+"""Transfer protocols on feature files: what is fitted on what, and the result with its provenance.
+
+The classifiers are in ``functional/many_shot.py`` and ``functional/low_shot_svm.py``.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sce_video.datasets.label_table import read_label_table
+from sce_video.evaluation.feature_pairs import checkpoint_notes, describe_feature_file
+from sce_video.evaluation.features import load_features
+from sce_video.evaluation.functional.low_shot_svm import low_shot_svm
+from sce_video.evaluation.functional.many_shot import (
+    C_GRID,
+    Labelled,
+    many_shot,
+    random_holdout,
+)
+from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+
+_PARTS = ("train", "val", "test")
+
+
+class ManyShotSet(NamedTuple):
+    """How a set of tab:many-shot is evaluated.
+
+    Attributes:
+        metric: One of ``functional.many_shot.METRICS``.
+        official_val: Whether it has a validation split of its own.
+        published: Result of SCE in the table, percent.
+    """
+
+    metric: str
+    official_val: bool
+    published: float
+
+
+#: The sets of tab:many-shot; metrics as in linusericsson/ssl-transfer, ``linear.py``.
+MANY_SHOT_SETS = {
+    "food101": ManyShotSet("top1", False, 77.7),
+    "cifar10": ManyShotSet("top1", False, 94.8),
+    "cifar100": ManyShotSet("top1", False, 80.4),
+    "sun397": ManyShotSet("top1", False, 65.3),
+    "cars": ManyShotSet("top1", False, 65.7),
+    "aircraft": ManyShotSet("mean_class", True, 59.6),
+    "voc2007": ManyShotSet("map11", True, 84.0),
+    "dtd": ManyShotSet("top1", True, 77.1),
+    "pets": ManyShotSet("mean_class", False, 90.9),
+    "caltech101": ManyShotSet("mean_class", False, 92.7),
+    "flowers": ManyShotSet("mean_class", True, 96.1),
+}
+#: tab:low-shot-voc, SCE: mAP in percent by images per class; None is all of trainval.
+LOW_SHOT_PUBLISHED: dict[int | None, float] = {16: 79.47, 32: 83.05, 64: 85.47, None: 88.24}
+
+
+class TransferParts(NamedTuple):
+    """Features of the parts of a set, with labels or tables of labels.
+
+    Attributes:
+        rows: Features by part: "train", "test" and, if given, "val".
+        labels: Of each part (N,) class numbers, or (N, C) 1, -1, 0 from tables.
+        provenance: Provenance of the test features, and of each file under ``files``.
+        notes: Warnings for the user.
+    """
+
+    rows: dict[str, Rows]
+    labels: dict[str, np.ndarray]
+    provenance: dict[str, Any]
+    notes: list[str]
+
+    @property
+    def failures(self) -> list[list[str]]:
+        """Files of any part that could not be decoded, with the error."""
+        found = (failure for rows in self.rows.values() for failure in rows.failures)
+        return [list(pair) for pair in dict.fromkeys(found)]
+
+
+def load_parts(
+    files: dict[str, str | None], tables: str | Path | None = None, purpose: str = "transfer"
+) -> TransferParts:
+    """Read the feature files of train, val and test.
+
+    Args:
+        files: Feature file by part; None where there is none.
+        tables: Folder of ``{train,val,test}_labels.txt``, for sets of several labels.
+        purpose: Names what needs the labels in messages.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: no labels, features of different sizes, or an image in two parts.
+    """
+    rows, labels, described, notes = {}, {}, {}, []
+    for part in _PARTS:
+        path = files.get(part)
+        if path is None:
+            continue
+        rows[part], provenance = load_features(path)
+        if tables is None:
+            check_labelled(rows[part], purpose)
+            labels[part] = rows[part].labels.numpy()
+        else:
+            table = read_label_table(Path(tables) / f"{part}_labels.txt")
+            labels[part] = table.rows_of(rows[part].paths)
+        described[part] = describe_feature_file(path, rows[part], provenance)
+        if rows[part].failures:
+            notes.append(f"{len(rows[part].failures)} images of {part} could not be decoded")
+    test = described["test"]["protocol"]
+    for part in rows:
+        if part != "test":
+            check_same_size(rows["test"], rows[part])
+            paths = str(files["test"]), str(files[part])
+            notes += checkpoint_notes(test, described[part]["protocol"], *paths)
+    _check_apart(rows)
+    provenance = {
+        **test,
+        "kind": "representation",
+        "benchmark": None,
+        "feature_size": rows["test"].values.shape[1],
+        "images": {part: len(part_rows) for part, part_rows in rows.items()},
+        "files": described,
+        "scikit_learn": _scikit_learn_version(),
+    }
+    return TransferParts(rows, labels, provenance, notes)
+
+
+def _scikit_learn_version() -> str | None:
+    try:
+        return importlib.metadata.version("scikit-learn")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _check_apart(rows: dict[str, Rows]) -> None:
+    """Raise ValueError if an image is in two parts."""
+    part_of: dict[str, str] = {}
+    for part, part_rows in rows.items():
+        for path in part_rows.paths:
+            if part_of.setdefault(path, part) != part:
+                raise ValueError(
+                    f"{path} is in the features of {part_of[path]} and of {part}: each part needs "
+                    "the features of its own list"
+                )
+
+
+def evaluate_many_shot(
+    parts: TransferParts, metric: str, official_val: bool, grid: Sequence[float] = C_GRID
+) -> dict[str, Any]:
+    """The content of results.json for many-shot linear transfer.
+
+    Args:
+        parts: Features; without "val" a fifth of "train" is held out.
+        metric: One of ``functional.many_shot.METRICS``.
+        official_val: Whether the set has a validation split of its own.
+        grid: Values of C to choose from.
+
+    Raises:
+        ValueError: a validation part that is missing or not official, or see
+            :func:`~sce_video.evaluation.functional.many_shot.many_shot`.
+    """
+    if official_val != ("val" in parts.rows):
+        raise ValueError(
+            "the set has an official validation split: give its features as --val"
+            if official_val
+            else "the set has no official validation split: a fifth of --train is held out, "
+            "leave --val out"
+        )
+    data = {name: _labelled(parts, name, metric) for name in parts.rows}
+    if not official_val:
+        train, held = data["train"], random_holdout(len(data["train"].labels))
+        data["val"] = Labelled(train.features[held], train.labels[held])
+        data["train"] = Labelled(train.features[~held], train.labels[~held])
+    result = many_shot(data["train"], data["val"], data["test"], metric, grid)
+    metrics: dict[str, float] = {f"many_shot_{metric}": result.score}
+    if result.validation:
+        metrics[f"many_shot_val_{metric}"] = result.validation[result.c]
+    provenance = {
+        **parts.provenance,
+        "protocol_name": "many_shot",
+        "c": result.c,
+        "validation": {f"{c:.6g}": value for c, value in result.validation.items()},
+        "validation_split": "official" if official_val else "20 % of train, seed 0",
+    }
+    return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}
+
+
+def _labelled(parts: TransferParts, name: str, metric: str) -> Labelled:
+    labels = parts.labels[name]
+    if metric == "map11" and labels.ndim != 2:
+        raise ValueError("mAP needs tables of labels: give their folder as --labels")
+    if metric != "map11" and labels.ndim != 1:
+        raise ValueError(f"{metric} needs one label for each image: leave --labels out")
+    positives = labels == 1 if metric == "map11" else labels
+    return Labelled(parts.rows[name].values.numpy(), positives)
+
+
+def evaluate_low_shot(
+    parts: TransferParts, shots: Sequence[int | None], draws: int = 5, seed: int = 0
+) -> dict[str, Any]:
+    """The content of results.json for low-shot SVMs on the union of train and val.
+
+    Args:
+        parts: Features of "train", "val" and "test", with tables of labels.
+        shots: Images per class, None for all of train and val.
+        draws: Training sets drawn for each number.
+        seed: Seed of the draws.
+
+    Raises:
+        ValueError: no validation part, or a class without images.
+    """
+    if "val" not in parts.rows:
+        raise ValueError("the training set of the SVMs is train and val: give --val too")
+    paths = parts.rows["train"].paths + parts.rows["val"].paths
+    order = np.argsort(np.array(paths))  # by image number, as VOC's own trainval lists
+    features = np.concatenate([parts.rows[name].values.numpy() for name in ("train", "val")])
+    positives = np.concatenate([parts.labels[name] == 1 for name in ("train", "val")])
+    results = low_shot_svm(
+        features[order].astype(np.float64),
+        positives[order],
+        parts.rows["test"].values.numpy().astype(np.float64),
+        parts.labels["test"] == 1,
+        shots,
+        draws,
+        seed,
+    )
+    named = {"full" if k is None else str(k): values for k, values in results.items()}
+    provenance = {
+        **parts.provenance,
+        "protocol_name": "low_shot_svm",
+        "draws": draws,
+        "seed": seed,
+        "map_of_draws": named,
+    }
+    metrics = {f"low_shot_map_{k}": float(np.mean(values)) for k, values in named.items()}
+    return {"metrics": metrics, "protocol": provenance, "failures": parts.failures}

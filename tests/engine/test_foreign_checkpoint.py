@@ -1,0 +1,126 @@
+"""Checkpoints of Lightning: objects of packages that are not here, and nothing of them is run."""
+
+from __future__ import annotations
+
+import collections
+import enum
+import pickle
+import sys
+import types
+from pathlib import Path
+
+import pytest
+import torch
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.foreign_checkpoint import load_foreign_checkpoint
+
+
+@pytest.fixture
+def package(monkeypatch):
+    """A package with classes as in omegaconf and Lightning, importable while files are written."""
+    module = types.ModuleType("strange_package")
+
+    class DictConfig:
+        def __init__(self):
+            self.content = {"type": "resnet50"}
+
+        def __getstate__(self):
+            return {"_content": self.content, "_metadata": self.__class__}
+
+    class AttributeDict(dict):
+        pass
+
+    class Mode(enum.Enum):
+        MIN = "min"
+
+    for kind in (DictConfig, AttributeDict, Mode):
+        kind.__module__, kind.__qualname__ = module.__name__, kind.__name__
+        setattr(module, kind.__name__, kind)
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def lightning_file(package, path: Path) -> dict[str, torch.Tensor]:
+    """A file with weights and with what Lightning and hydra put beside them."""
+    weights = {"trunk.conv1.weight": torch.rand(2, 3), "queue_ptr": torch.zeros(1).long()}
+    loops = collections.defaultdict(list, {"epoch": [1, 2]})
+    content = {
+        "epoch": 3,
+        "state_dict": collections.OrderedDict(weights),
+        "hyper_parameters": package.AttributeDict(trunk=package.DictConfig(), lr=0.3),
+        "callbacks": {package.DictConfig: {"mode": package.Mode.MIN, "best": Path("a.ckpt")}},
+        "loops": loops,
+        "hparams_name": "kwargs",
+    }
+    torch.save(content, path)
+    return weights
+
+
+def test_weights_are_read_and_objects_are_not_built(package, tmp_path, monkeypatch):
+    weights = lightning_file(package, tmp_path / "a.ckpt")
+    monkeypatch.delitem(sys.modules, package.__name__)
+    with pytest.raises(ValueError, match="holds more than plain data"):
+        load_checkpoint_file(tmp_path / "a.ckpt")
+    content = load_foreign_checkpoint(tmp_path / "a.ckpt")
+    assert content["state_dict"].keys() == weights.keys()
+    assert all(torch.equal(content["state_dict"][k], v) for k, v in weights.items())
+    assert content["epoch"] == 3 and content["loops"] == {"epoch": [1, 2]}
+    assert content["hyper_parameters"]["lr"] == 0.3
+    assert vars(content["hyper_parameters"]["trunk"]) == {}
+    assert package.__name__ not in sys.modules
+
+
+class Runs:
+    """Unpickled, it calls a function with arguments."""
+
+    def __init__(self, function, *arguments):
+        self.call = function, arguments
+
+    def __reduce__(self):
+        return self.call
+
+
+def test_nothing_that_the_file_names_is_called(tmp_path):
+    marker = tmp_path / "marker"
+    torch.save(
+        {
+            "state_dict": {"w": torch.ones(1)},
+            "a": Runs(eval, f"open({str(marker)!r}, 'w')"),
+            "b": Runs(open, str(marker), "w"),
+            "c": Runs(pickle.loads, b"cos\nsystem\n."),
+        },
+        tmp_path / "hostile.ckpt",
+    )
+    content = load_foreign_checkpoint(tmp_path / "hostile.ckpt")
+    assert torch.equal(content["state_dict"]["w"], torch.ones(1))
+    assert not marker.exists()
+
+
+def test_names_of_the_operating_system_are_refused(tmp_path):
+    import os
+
+    torch.save({"a": Runs(os.system, f"touch {tmp_path / 'marker'}")}, tmp_path / "hostile.ckpt")
+    with pytest.raises(
+        ValueError, match="that could run code: Trying to load unsupported GLOBAL posix"
+    ):
+        load_foreign_checkpoint(tmp_path / "hostile.ckpt")
+    assert not (tmp_path / "marker").exists()
+
+
+def test_stand_ins_end_with_the_reading(package, tmp_path):
+    lightning_file(package, tmp_path / "a.ckpt")
+    load_foreign_checkpoint(tmp_path / "a.ckpt")
+    assert not [x for x in torch.serialization.get_safe_globals() if "strange" in str(x)]
+    with pytest.raises(ValueError, match="holds more than plain data"):
+        load_checkpoint_file(tmp_path / "a.ckpt")
+
+
+def test_missing_and_damaged_files(package, tmp_path):
+    with pytest.raises(FileNotFoundError):
+        load_foreign_checkpoint(tmp_path / "none.ckpt")
+    lightning_file(package, tmp_path / "a.ckpt")
+    whole = (tmp_path / "a.ckpt").read_bytes()
+    (tmp_path / "a.ckpt").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match="not a readable checkpoint: it is truncated"):
+        load_foreign_checkpoint(tmp_path / "a.ckpt")

@@ -1,0 +1,255 @@
+"""Image networks to and from the authors' code, torchvision, timm, mmdet and detectron2.
+
+Names and shapes of the other side are written out here, from its definition of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from helpers.run_tool import load
+
+from sce_video.models.image_conversion import LAYOUTS, from_eztorch, to_layout
+from sce_video.models.torchvision_conversion import from_torchvision
+from sce_video.registry import MODELS
+
+BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
+NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
+#: Names of the parts of a residual block: (convolution, its BN) by number, shortcut and its BN.
+TORCHVISION = (lambda i: (f"conv{i}", f"bn{i}"), ("downsample.0", "downsample.1"))
+DETECTRON2 = (lambda i: (f"conv{i}", f"conv{i}.norm"), ("shortcut", "shortcut.norm"))
+
+
+def names_and_shapes(
+    depth: int, width: int, stem: str, stages: Callable[[int], str], parts: tuple, kernel: int = 7
+) -> dict[str, tuple[int, ...]]:
+    """Entries of a ResNet's state dict, block by block, as another code base names them."""
+    shapes: dict[str, tuple[int, ...]] = {}
+
+    def add(conv: str, norm: str, size: tuple[int, ...]) -> None:
+        shapes[f"{conv}.weight"] = size
+        for entry in NORM:
+            shapes[f"{norm}.{entry}"] = () if entry == "num_batches_tracked" else size[:1]
+
+    of_block, of_shortcut = parts
+    add(*(f"{stem}{name}" for name in of_block(1)), (width, 3, kernel, kernel))
+    before = width
+    for stage, count in enumerate(BLOCKS[depth]):
+        inner, out = width * 2**stage, width * 2**stage * (4 if depth == 50 else 1)
+        for block in range(count):
+            where = f"{stages(stage + 1)}.{block}."
+            sizes = [(inner, before, 3, 3), (inner, inner, 3, 3)]
+            if depth == 50:
+                sizes = [(inner, before, 1, 1), (inner, inner, 3, 3), (out, inner, 1, 1)]
+            for number, size in enumerate(sizes, 1):
+                add(*(where + name for name in of_block(number)), size)
+            if before != out:
+                add(*(where + name for name in of_shortcut), (out, before, 1, 1))
+            before = out
+    return shapes
+
+
+def torchvision_names(depth: int, width: int = 8, kernel: int = 7) -> dict[str, tuple[int, ...]]:
+    return names_and_shapes(depth, width, "", lambda s: f"layer{s}", TORCHVISION, kernel)
+
+
+def randomised(shapes: dict[str, tuple[int, ...]], seed: int = 0) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.tensor(7) if not shape else torch.rand(shape, generator=generator)
+        for name, shape in shapes.items()
+    }
+
+
+def shapes_of(state: dict[str, torch.Tensor]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(value.shape) for name, value in state.items()}
+
+
+def sce(depth: int = 50, stem: str = "imagenet") -> torch.nn.Module:
+    """An SCE model with both heads; the two branches differ."""
+    torch.manual_seed(0)
+    model = MODELS.build(
+        dict(
+            type="SCE",
+            backbone=dict(type="ResNet2d", depth=depth, base_channels=8, stem=stem),
+            projector=dict(
+                type="MLP", hidden_channels=16, out_channels=6, num_layers=3, norm_output=True
+            ),
+            predictor=dict(type="MLP", hidden_channels=16, num_layers=2, norm_output=False),
+            queue_size=12,
+        )
+    )
+    for value in model.state_dict().values():
+        value.fill_(5) if value.ndim == 0 else value.uniform_(0.1, 1)
+    return model
+
+
+def authors_names(depth: int = 50, kernel: int = 7) -> dict[str, tuple[int, ...]]:
+    """State dict of eztorch's ``SCEModel``: two trunks, three heads of ``layers``, the queue."""
+    trunk = torchvision_names(depth, kernel=kernel)
+    wide = 8 * 8 * (4 if depth == 50 else 1)
+
+    def head(prefix: str, sizes: tuple[int, ...], last_norm: bool) -> dict[str, tuple[int, ...]]:
+        shapes, index = {}, 0
+        for number in range(len(sizes) - 1):
+            out, last = sizes[number + 1], number == len(sizes) - 2
+            shapes[f"{prefix}.layers.{index}.weight"] = (out, sizes[number])
+            if not last or last_norm:  # the last BN has no affine parameters
+                entries = NORM[2:] if last else NORM
+                for entry in entries:
+                    size = () if entry == "num_batches_tracked" else (out,)
+                    shapes[f"{prefix}.layers.{index + 1}.{entry}"] = size
+            index += 3  # linear, BN, ReLU
+        return shapes
+
+    return {
+        **{f"trunk.{name}": shape for name, shape in trunk.items()},
+        **head("projector", (wide, 16, 16, 6), True),
+        **head("predictor", (6, 16, 6), False),
+        **{f"momentum_trunk.{name}": shape for name, shape in trunk.items()},
+        **head("momentum_projector", (wide, 16, 16, 6), True),
+        "queue": (6, 12),
+        "queue_ptr": (1,),
+    }
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_the_authors_model_loads_into_ours_whole(depth):
+    theirs = randomised(authors_names(depth))
+    theirs["queue_ptr"] = torch.tensor([4])
+    conversion = from_eztorch({"state_dict": theirs, "epoch": 99})
+    assert conversion.dropped == [] and conversion.prefix == ""
+    assert conversion.backbone["depth"] == depth and conversion.backbone["base_channels"] == 8
+    model = sce(depth)
+    model.load_state_dict(conversion.state_dict, strict=True)
+    ours = model.state_dict()
+    assert torch.equal(ours["backbone.conv1.weight"], theirs["trunk.conv1.weight"])
+    bn = "layer2.0.bn1.running_var"
+    assert torch.equal(ours[f"target.backbone.{bn}"], theirs[f"momentum_trunk.{bn}"])
+    assert torch.equal(ours["queue.keys"], theirs["queue"].T)
+    assert ours["queue.pointer"] == 4
+    assert torch.equal(
+        ours["target.projector.layers.4.running_mean"],
+        theirs["momentum_projector.layers.4.running_mean"],
+    )
+
+
+@pytest.mark.parametrize(("stem", "kernel"), [("imagenet", 7), ("small", 3)])
+def test_ours_to_the_authors_and_back(stem, kernel):
+    state = sce(18, stem).state_dict()
+    theirs = to_layout(state, "eztorch")
+    assert shapes_of(theirs) == authors_names(18, kernel)
+    conversion = from_eztorch(theirs)
+    assert conversion.backbone.get("stem", "imagenet") == stem
+    assert conversion.state_dict.keys() == state.keys()
+    assert all(torch.equal(conversion.state_dict[name], value) for name, value in state.items())
+
+
+def test_prefixes_heads_of_images_and_missing_parts():
+    theirs = {n: v for n, v in randomised(authors_names()).items() if n.startswith("trunk.")}
+    theirs |= {"trunk.fc.weight": torch.ones(2, 2), "val_acc.total": torch.ones(1)}
+    wrapped = {f"model.{name}": value for name, value in theirs.items()}
+    conversion = from_eztorch(wrapped)
+    assert conversion.prefix == "model."
+    assert conversion.dropped == ["model.trunk.fc.weight", "model.val_acc.total"]
+    expected = {f"backbone.{name}" for name in torchvision_names(50)}
+    assert conversion.state_dict.keys() == expected
+
+
+def test_what_is_not_the_authors_model():
+    theirs = randomised(authors_names(18))
+    with pytest.raises(ValueError, match=r"no weight is called trunk\.conv1\.weight"):
+        from_eztorch(randomised(torchvision_names(18)))
+    less = {n: v for n, v in theirs.items() if n != "momentum_trunk.layer3.1.bn2.bias"}
+    with pytest.raises(ValueError, match=r"not the network of ResNet2d: missing: layer3\.1\.bn2"):
+        from_eztorch(less)
+    with pytest.raises(ValueError, match=r"\(D, K\) with one queue_ptr, got .* and no pointer"):
+        from_eztorch({n: v for n, v in theirs.items() if n != "queue_ptr"})
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+@pytest.mark.parametrize("layout", ["torchvision", "timm", "mmdet"])
+def test_torchvision_timm_and_mmdet_have_our_names(layout, depth):
+    """timm's ``resnet18`` and ``resnet50`` and mmdet's ResNet name all parts as torchvision."""
+    state = sce(depth).state_dict()
+    written = to_layout(state, layout)
+    assert shapes_of(written) == torchvision_names(depth)
+    assert all(torch.equal(written[name], state[f"backbone.{name}"]) for name in written)
+    back = from_torchvision({**written, "fc.weight": torch.ones(2, 2)})
+    assert back.dropped == ["fc.weight"]
+    assert all(torch.equal(back.state_dict[name], value) for name, value in written.items())
+
+
+@pytest.mark.parametrize("depth", [18, 50])
+def test_detectron2_has_its_own_names(depth):
+    """Every tensor, by the order of both definitions, and by the ends of the model's names."""
+    state = sce(depth).state_dict()
+    written = to_layout(state, "detectron2")
+    theirs = names_and_shapes(depth, 8, "stem.", lambda s: f"res{s + 1}", DETECTRON2)
+    assert shapes_of(written) == theirs
+    for own, name in zip(torchvision_names(depth), theirs, strict=True):
+        assert torch.equal(written[name], state[f"backbone.{own}"]), name
+    # A C4 detector: res5 belongs to the RoI head, which has a BN of its own after it.
+    c4 = ["roi_heads.res5.norm.weight", "proposal_generator.rpn_head.conv.weight"]
+    for name in theirs:
+        c4.append(f"{'roi_heads' if name.startswith('res5.') else 'backbone'}.{name}")
+    matched = {
+        model: [name for name in written if model == name or model.endswith(f".{name}")]
+        for model in c4
+    }
+    assert [model for model, names in matched.items() if not names] == c4[:2]
+    assert sorted(name for names in matched.values() for name in names) == sorted(theirs)
+
+
+def test_the_real_width_at_depth_50():
+    with torch.device("meta"):
+        state = MODELS.build(dict(type="ResNet2d", depth=50)).state_dict()
+        written = to_layout(state, "detectron2")
+    theirs = names_and_shapes(50, 64, "stem.", lambda s: f"res{s + 1}", DETECTRON2)
+    assert shapes_of(written) == theirs and len(theirs) == 318
+
+
+def test_layouts_that_do_not_have_the_network():
+    with pytest.raises(ValueError, match="detectron2 has no ResNet with the stem of small images"):
+        to_layout(sce(18, "small").state_dict(), "detectron2")
+    with pytest.raises(ValueError, match="must be one of torchvision, .*, got 'caffe2'"):
+        to_layout({}, "caffe2")
+    with torch.device("meta"):
+        video = MODELS.build(dict(type="R2Plus1d", depth=18)).state_dict()
+    with pytest.raises(ValueError, match="only weights of ResNet2d .* these are of R2Plus1d"):
+        to_layout(video, "timm")
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_tool_writes_what_each_loader_reads(layout, tmp_path, capsys):
+    state = sce(18).state_dict()
+    src, dst = tmp_path / "src.pth", tmp_path / "dst.pth"
+    torch.save({"state_dict": state, "meta": {"epoch": 1}}, src)
+    assert load("convert/to_layout").main([str(src), str(dst), "--layout", layout]) == 0
+    assert f"tensors in the layout of {layout} to {dst}" in capsys.readouterr().out
+    written = torch.load(dst, weights_only=True)
+    if layout == "detectron2":
+        assert written["matching_heuristics"] is True and written["__author__"]
+        written = written["model"]
+    elif layout in ("eztorch", "mmdet"):
+        assert written.keys() == {"state_dict"}
+        written = written["state_dict"]
+    assert shapes_of(written) == shapes_of(to_layout(state, layout))
+    assert load("convert/to_layout").main([str(src), str(src), "--layout", layout]) == 2
+    assert "is the source itself" in capsys.readouterr().err
+
+
+def test_the_tool_reads_the_authors_file(tmp_path, capsys):
+    theirs = randomised(authors_names(18))
+    torch.save({"state_dict": theirs, "epoch": 200}, tmp_path / "src.ckpt")
+    words = [str(tmp_path / "src.ckpt"), str(tmp_path / "dst.pth")]
+    assert load("convert/from_eztorch").main(words) == 0
+    assert "ResNet2d(depth=18, base_channels=8, in_channels=3)" in capsys.readouterr().out
+    written = torch.load(tmp_path / "dst.pth", weights_only=True)
+    assert written["meta"]["backbone"] == "ResNet2d" and written["meta"]["depth"] == 18
+    pretrained = dict(type="Pretrained", checkpoint=str(tmp_path / "dst.pth"), prefix="backbone.")
+    model = MODELS.build(dict(type="ResNet2d", depth=18, base_channels=8, init_cfg=pretrained))
+    model.init_weights()
+    assert all(torch.equal(v, theirs[f"trunk.{n}"]) for n, v in model.state_dict().items())

@@ -1,0 +1,41 @@
+"""Write the ResNet of one of our checkpoints for another code base.
+
+    python tools/convert/to_layout.py SRC.pth DST.pth --layout torchvision
+    python tools/convert/to_layout.py SRC.pth DST.pth --layout detectron2
+
+torchvision and timm: a state dict without the classifier (load_state_dict with strict=False, or
+num_classes=0). mmdet: init_cfg=dict(type="Pretrained", checkpoint=DST) of backbone and shared head.
+detectron2: MODEL.WEIGHTS DST. eztorch: the authors' code, with heads, target and queue.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from sce_video.apis.conversion import export_file
+from sce_video.models.image_conversion import LAYOUTS
+from sce_video.utils.command import command
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Write a ResNet for another code base.")
+    parser.add_argument("src", type=Path, help="checkpoint with a ResNet2d")
+    parser.add_argument("dst", type=Path, help="file to write")
+    parser.add_argument("--layout", choices=LAYOUTS, required=True, help="code base to write for")
+    return parser.parse_args(argv)
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Convert and print what was written; returns the exit status."""
+    args = parse_args(argv)
+    count = export_file(args.src, args.dst, args.layout)
+    print(f"{count} tensors in the layout of {args.layout} to {args.dst}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
