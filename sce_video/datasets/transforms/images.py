@@ -32,13 +32,16 @@ class LoadImage:
         self.limits = DecodeLimits(max_pixels)
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``path`` (and ``deadline`` if present), write ``views``: list of V ``LazyView``.
+        """Read ``image``, or ``path`` (and ``deadline``); write ``views``: list of V ``LazyView``.
 
         Raises:
             VideoDecodeError: The file cannot be opened or decoded, is too large, or the deadline
                 has passed.
         """
-        frames = ArrayFrames(read_image(results["path"], self.limits)[None])
+        image = results.pop("image", None)
+        if image is None:
+            image = read_image(results["path"], self.limits)
+        frames = ArrayFrames(image[None])
         check_deadline(results["path"], results.get("deadline"))
         first = np.zeros(1, dtype=np.int64)
         results["limits"] = self.limits
