@@ -82,7 +82,8 @@ def describe_samples(dataset: Any) -> dict[str, Any]:
 
     Returns:
         ``type``, ``samples`` and, where the data set has them, ``name``, ``split``, ``data_root``,
-        ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names), ``films`` (AVA).
+        ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and ``films``
+        (of AVA).
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
     for name in ("name", "split", "data_root", "ann_file"):
