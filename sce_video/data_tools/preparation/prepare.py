@@ -165,8 +165,8 @@ def _lists(
         ]
         if not lines:
             raise ValueError(
-                f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on disk and "
-                "readable; nothing was written"
+                f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on "
+                "disk and readable; nothing was written"
             )
         contents[split.list_name] = "".join(lines)
     for class_map in official.class_maps:
