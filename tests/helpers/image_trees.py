@@ -72,12 +72,6 @@ def _string(text: bytes) -> bytes:
 # -- sets of arrays --------------------------------------------------------------------------
 
 
-def cifar_images(label: int, first: int, count: int) -> np.ndarray:
-    """(count, 3, 32, 32) uint8 of one class."""
-    images = [draw(label, first + number, 32, 32) for number in range(count)]
-    return np.stack(images).transpose(0, 3, 1, 2)
-
-
 def make_cifar10(root: Path, per_class: int = 2) -> Path:
     """``cifar-10-batches-py`` in ``root``; every batch has ``per_class`` images of every class."""
     folder = root / "cifar-10-batches-py"

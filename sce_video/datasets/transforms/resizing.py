@@ -25,7 +25,7 @@ def resize_linear(frame: np.ndarray, target: np.ndarray) -> None:
 
 
 def resize_as_pil(frame: np.ndarray, target: np.ndarray, mode: str = "bilinear") -> None:
-    """As ``PIL.Image.resize``, within 1 of 255: the filter widens with the reduction.
+    """As ``PIL.Image.resize``, within 1 of 255 (bicubic: 2): the filter widens with the reduction.
 
     torch has Pillow's algorithm with the CPU's vector instructions: 2 to 4 times as fast.
     """
