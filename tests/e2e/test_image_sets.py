@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers import image_trees
-from helpers.run_tool import run_tool
+from helpers.run_tool import load, run_tool
 
 pytestmark = pytest.mark.slow
 
@@ -30,6 +30,12 @@ train_dataloader = dict(
     ),
 )
 """
+TINY_IMAGENET = [
+    "train_dataloader.dataset.ann_file=train.txt",
+    "train_dataloader.dataset.class_file=classes.txt",
+    "train_dataloader.batch_size=4",
+    "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
+]
 SMALL = [
     "visualizer=None",
     "model.backbone.base_channels=4",
@@ -59,3 +65,11 @@ def test_cifar_to_a_training_step(repo, tmp_path):
     config.write_text(CIFAR.format(recipe=recipe, root=root))
     shown = train(config, tmp_path / "run")
     assert "100 images of 10 classes" in shown
+
+
+def test_tiny_imagenet_to_a_training_step(repo, tmp_path):
+    root = image_trees.make_tiny_imagenet(tmp_path / "tiny")
+    assert load("data/tiny_imagenet").main([str(root), "--no-check"]) == 0
+    options = [*TINY_IMAGENET, f"train_dataloader.dataset.data_root={root}"]
+    shown = train(repo / "configs/sce/sce_r18_image_folder.py", tmp_path / "run", *options)
+    assert "9 images of 3 classes" in shown

@@ -188,7 +188,5 @@ def test_bad_trees(tree, case):
 
 
 def test_imagenet100_needs_its_classes(originals):
-    with pytest.raises(
-        ValueError, match=r"lacks 100 of 100 class folders: n01558993, "
-    ):
+    with pytest.raises(ValueError, match=r"lacks 100 of 100 class folders: n01558993, "):
         read_imagenet(originals / "folders", imagenet100=True)
