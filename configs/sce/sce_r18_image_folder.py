@@ -28,7 +28,7 @@ train_dataloader = dict(
         type="ImageDataset",
         data_root="data/images",
         pipeline=[
-            dict(type="LoadImage", num_views=2),
+            dict(type="LoadImage", num_views=2, reduced=True),
             dict(type="RandomResizedCropClips", size=224, area=(0.2, 1.0)),
             dict(type="PackClips"),
         ],
@@ -36,7 +36,7 @@ train_dataloader = dict(
 )
 
 evaluation_pipeline = [
-    dict(type="LoadImage", num_views=1),
+    dict(type="LoadImage", num_views=1, resize="pil"),
     dict(type="ResizeShortSide", size=256),
     dict(type="CenterCropClips", size=224),
     dict(type="PackClips"),

@@ -5,6 +5,7 @@ from sce_video.datasets.ava_dataset import AVADataset, KeyFrame, read_key_frames
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
+from sce_video.datasets.image_array_dataset import ImageArrayDataset
 from sce_video.datasets.image_dataset import ImageDataset
 from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.loading.worker_crash import (
@@ -31,6 +32,7 @@ __all__ = [
     "BadFileReport",
     "ClipIndices",
     "FrameCountError",
+    "ImageArrayDataset",
     "ImageDataset",
     "KeyFrame",
     "ResumableSampler",

@@ -28,6 +28,7 @@ class ImageDataset(VideoDataset):
         timeout: Seconds a sample may take; None for no limit.
         max_tries: Replacements tried before an error is raised.
         extensions: Extensions of the files, when a folder is searched.
+        class_file: Names of the labels of a list, one per line from label 0.
 
     Raises:
         ValueError: Nothing to read, or a wrong option.
@@ -44,5 +45,8 @@ class ImageDataset(VideoDataset):
         timeout: float | None = 60.0,
         max_tries: int = 10,
         extensions: Sequence[str] = IMAGE_EXTENSIONS,
+        class_file: str | None = None,
     ) -> None:
-        super().__init__(data_root, ann_file, pipeline, on_error, timeout, max_tries, extensions)
+        super().__init__(
+            data_root, ann_file, pipeline, on_error, timeout, max_tries, extensions, class_file
+        )

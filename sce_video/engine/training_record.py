@@ -81,11 +81,12 @@ def describe_samples(dataset: Any) -> dict[str, Any]:
     """Where the samples of a data set come from and how many there are, as plain data.
 
     Returns:
-        ``type``, ``samples`` and, where the data set has them, ``data_root``, ``ann_file``,
-        ``num_classes`` (different labels), ``classes`` (their names) and ``films`` (of AVA).
+        ``type``, ``samples`` and, where the data set has them, ``name``, ``split``, ``data_root``,
+        ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and ``films``
+        (of AVA).
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
-    for name in ("data_root", "ann_file"):
+    for name in ("name", "split", "data_root", "ann_file"):
         if getattr(dataset, name, None) is not None:
             found[name] = str(getattr(dataset, name))
     labels = np.asarray(getattr(dataset, "labels", ()))

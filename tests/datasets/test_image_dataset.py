@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -110,6 +111,39 @@ def test_the_exif_orientation_is_applied(tmp_path, orientation):
     ours, expected = whole(tmp_path / "a.jpg"), np.asarray(upright).astype(int)
     assert ours.shape == expected.shape == ((48, 64, 3) if orientation < 5 else (64, 48, 3))
     assert np.abs(ours - expected).mean() < 0.5
+
+
+@pytest.mark.parametrize("reduced", [False, True])
+@pytest.mark.parametrize("kind", ["CMYK", "L", "grey_alpha", "16-bit grey", "16-bit colour"])
+def test_unusual_colours_become_rgb(tmp_path, kind, reduced):
+    """CMYK as Pillow converts it; of 16 bits the upper 8 (Pillow clips all above 255)."""
+    image, path = Image.fromarray(smooth(48, 64)), tmp_path / "a.png"
+    expected = np.asarray(image.convert("L").convert("RGB")).astype(int)
+    if kind in ("CMYK", "L"):
+        path = tmp_path / "a.jpg"
+        image.convert(kind).save(path, quality=95)
+        expected = np.asarray(Image.open(path).convert("RGB")).astype(int)
+    elif kind == "grey_alpha":
+        image.convert("LA").save(path)
+    else:
+        wide = np.asarray(image.convert("L")) if kind == "16-bit grey" else smooth(48, 64)
+        cv2.imwrite(str(path), wide[..., ::-1].astype(np.uint16) * 257 if wide.ndim == 3
+                    else wide.astype(np.uint16) * 257)  # fmt: skip
+        expected = expected if wide.ndim == 2 else wide.astype(int)
+    dataset = ImageDataset(
+        str(tmp_path), pipeline=[LoadImage(1, reduced=reduced), PackClips()], on_error="raise"
+    )
+    found = dataset[0]["inputs"][0][0].numpy().astype(int)
+    assert found.shape == expected.shape
+    assert np.abs(found - expected).mean() < 1.5 and np.abs(found - expected).max() <= 6
+
+
+def test_class_names_of_a_list(folder, tmp_path):
+    (tmp_path / "list.txt").write_text("dog/f.png 1\n")
+    (tmp_path / "classes.txt").write_text("n01\nn02\n")
+    lists = [str(tmp_path / name) for name in ("list.txt", "classes.txt")]
+    dataset = ImageDataset(str(folder), lists[0], WHOLE, class_file=lists[1])
+    assert dataset.metainfo == {"classes": ("n01", "n02")}
 
 
 def test_views_are_clips_of_one_frame(folder):

@@ -85,6 +85,8 @@ def test_options(data: Path, kind: str) -> list[str]:
             clips = f"{loader}.dataset.pipeline.UniformClips"
             options += [f"{clips}.num_clips=1", f"{clips}.num_frames={FRAMES}"]
             options += [f"{clips}.clip_duration={FRAMES / 25}"]
+        else:  # as the frames of videos are resized
+            options += [f"{loader}.dataset.pipeline.LoadImage.resize=linear"]
     return options
 
 

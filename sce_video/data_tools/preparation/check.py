@@ -10,6 +10,8 @@ import numpy as np
 from sce_video.data_tools.process_pool import Outcome, process_items
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers import open_reader
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 
 
 def first_frame_error(path: str) -> str | None:
@@ -22,6 +24,19 @@ def first_frame_error(path: str) -> str | None:
     except FrameCountError:
         return "its first frame cannot be decoded"
     return None
+
+
+def image_error(path: str) -> str | None:
+    """Why an image cannot be decoded completely; None if it can."""
+    try:
+        read_image(path, DecodeLimits(MAX_IMAGE_PIXELS))
+    except VideoDecodeError as error:
+        return error.reason
+    return None
+
+
+#: The check of a file by the kind of the lists.
+CHECKS: dict[str, Callable[[str], str | None]] = {"video": first_frame_error, "image": image_error}
 
 
 def check_files(

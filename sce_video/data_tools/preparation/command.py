@@ -1,4 +1,4 @@
-"""Options and main function shared by tools/data/{kinetics,ucf101,hmdb51,ssv2,ava}.py."""
+"""Options and main function shared by tools/data/ that write lists."""
 
 from __future__ import annotations
 
@@ -15,15 +15,24 @@ from sce_video.data_tools.preparation.prepare import Options, prepare
 Read = Callable[[], tuple[OfficialLists, dict[str, Located]]]
 
 
-def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
-    """Add the options that all data sets share."""
+def add_common_options(
+    parser: argparse.ArgumentParser, layout: str, other_folders: bool = True
+) -> None:
+    """Add the options that all data sets share.
+
+    Args:
+        parser: Of the command.
+        layout: Of the unpacked downloads, for the help text.
+        other_folders: Whether videos and lists may be in folders of their own.
+    """
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.epilog = f"ROOT holds the unpacked official downloads:\n{layout}"
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder of the data set")
-    parser.add_argument("--videos", type=Path, metavar="DIR", help="folder of the videos")
-    parser.add_argument(
-        "--annotations", type=Path, metavar="DIR", help="folder of the official lists"
-    )
+    if other_folders:
+        parser.add_argument("--videos", type=Path, metavar="DIR", help="folder of the videos")
+        parser.add_argument(
+            "--annotations", type=Path, metavar="DIR", help="folder of the official lists"
+        )
     parser.add_argument(
         "--out",
         type=Path,
@@ -46,7 +55,7 @@ def add_common_options(parser: argparse.ArgumentParser, layout: str) -> None:
     parser.add_argument(
         "--no-check",
         action="store_true",
-        help="only check that files exist, do not decode their first frame",
+        help="only check that files exist, do not decode their first frame (images: all of it)",
     )
     parser.add_argument(
         "--keep-missing",

@@ -13,7 +13,7 @@ from sce_video.utils.folders import find_files
 RESPELLED = "with other upper and lower case than in the official list"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Located:
     """Where a video is, or is expected.
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sce_video.data_tools.preparation.check import check_files, first_frame_error
+from sce_video.data_tools.preparation.check import CHECKS, check_files
 from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
@@ -29,11 +29,9 @@ class Options:
         out: Folder of the lists, ``root`` if None.
         workers: Processes that check whether files can be read.
         time_limit: Seconds a file may take.
-        check: Decode the first frame of every file; otherwise only check that it exists.
+        check: Decode the first frame of every file (images whole), not only look whether it exists.
         keep_missing: Keep missing and unreadable files in the lists.
         force: Replace lists that differ.
-        check_file: Returns why a file cannot be read, or None; defined at the top level of a
-            module.
     """
 
     root: Path
@@ -43,7 +41,6 @@ class Options:
     check: bool = True
     keep_missing: bool = False
     force: bool = False
-    check_file: Callable[[str], str | None] = first_frame_error
 
 
 def prepare(
@@ -69,7 +66,7 @@ def prepare(
     stream = stream if stream is not None else sys.stdout
     _check_distinct(located)
     missing = {name: location.missing for name, location in located.items() if location.missing}
-    unreadable = _unreadable(located, options, missing)
+    unreadable = _unreadable(located, options, missing, official.kind)
     rows = count_rows(official, missing, unreadable, options.check)
     _print(format_table(rows), stream)
     for note in _notes(official, located, missing, unreadable, options):
@@ -102,7 +99,7 @@ def _check_distinct(located: Mapping[str, Located]) -> None:
 
 
 def _unreadable(
-    located: Mapping[str, Located], options: Options, missing: dict[str, str]
+    located: Mapping[str, Located], options: Options, missing: dict[str, str], kind: str
 ) -> dict[str, str]:
     """Problems of the existing files by name; broken links are added to ``missing``."""
     full = {
@@ -118,7 +115,7 @@ def _unreadable(
         list(full),
         workers=options.workers,
         time_limit=options.time_limit,
-        check=options.check_file,
+        check=CHECKS[kind],
         advance=progress.advance,
     )
     progress.finish()
@@ -168,8 +165,8 @@ def _lists(
         ]
         if not lines:
             raise ValueError(
-                f"none of the {len(split.entries):,} videos of {split.list_name} is on disk and "
-                "readable; nothing was written"
+                f"none of the {len(split.entries):,} {official.kind}s of {split.list_name} is on "
+                "disk and readable; nothing was written"
             )
         contents[split.list_name] = "".join(lines)
     for class_map in official.class_maps:

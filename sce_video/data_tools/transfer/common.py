@@ -15,10 +15,7 @@ from sce_video.data_tools.preparation.official import (
     Split,
     check_disjoint,
 )
-from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.label_table import LabelTable
-from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 
 
 class TransferLists(NamedTuple):
@@ -95,12 +92,3 @@ def locate_images(root: Path, names: Iterable[str]) -> dict[str, Located]:
         name: Located(name, None if os.path.isfile(root / name) else "no such file")
         for name in names
     }
-
-
-def image_error(path: str) -> str | None:
-    """Why an image cannot be decoded; None if it can."""
-    try:
-        read_image(path, DecodeLimits(MAX_IMAGE_PIXELS))
-    except VideoDecodeError as error:
-        return error.reason
-    return None

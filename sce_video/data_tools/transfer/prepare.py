@@ -10,7 +10,7 @@ from typing import NamedTuple
 from sce_video.data_tools.preparation.outputs import write_outputs
 from sce_video.data_tools.preparation.prepare import Options, prepare
 from sce_video.data_tools.transfer import cifar, matlab_lists, text_lists, voc2007
-from sce_video.data_tools.transfer.common import TransferLists, image_error, locate_images
+from sce_video.data_tools.transfer.common import TransferLists, locate_images
 
 
 class TransferSet(NamedTuple):
@@ -54,7 +54,7 @@ def prepare_transfer_set(name: str, options: Options) -> bool:
     out = options.out or options.root / "lists"
     official, tables = TRANSFER_SETS[name].read(options.root)
     located = locate_images(options.root, official.names())
-    agrees = prepare(official, located, replace(options, out=out, check_file=image_error))
+    agrees = prepare(replace(official, kind="image"), located, replace(options, out=out))
     contents = {file_name: table.to_text() for file_name, table in tables.items()}
     for file_name, action in write_outputs(out, contents, force=options.force).items():
         print(f"{out / file_name}: {action}")

@@ -33,7 +33,18 @@ class DecodedFrames(ABC):
 
     @abstractmethod
     def __getitem__(self, index: int) -> np.ndarray:
-        """uint8 (H, W, 3), read-only for the caller."""
+        """uint8 (H, W, 3), read-only for the caller; 1/factor of it after :meth:`reduce`."""
+
+    def reduce(self, reduction: float) -> int:
+        """Called before frames are indexed: decode them smaller where the format makes it cheap.
+
+        Args:
+            reduction: The largest factor that leaves as many pixels as are needed.
+
+        Returns:
+            The factor: frames have 1/factor of their height and width, rounded up.
+        """
+        return 1
 
 
 class ArrayFrames(DecodedFrames):

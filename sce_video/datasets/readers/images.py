@@ -3,20 +3,67 @@
 from __future__ import annotations
 
 import io
+from typing import NamedTuple
 
 import cv2
 import numpy as np
-from PIL import Image, UnidentifiedImageError
+from PIL import ExifTags, Image, UnidentifiedImageError
 
 from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.readers.base import check_regular_file
+from sce_video.datasets.readers.base import DecodedFrames, check_deadline, check_regular_file
 from sce_video.datasets.readers.limits import DecodeLimits
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
 
 
+#: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
+_REDUCED = {
+    2: cv2.IMREAD_REDUCED_COLOR_2,
+    4: cv2.IMREAD_REDUCED_COLOR_4,
+    8: cv2.IMREAD_REDUCED_COLOR_8,
+}
+
+
+class EncodedImage(DecodedFrames):
+    """A JPEG image in memory, decoded when it is first indexed, smaller if :meth:`reduce` said so.
+
+    Args:
+        path: Of the file.
+        encoded: (n,) uint8, its content.
+        size: Height and width by its header; the image has no orientation to be applied.
+        deadline: Value of ``time.monotonic()`` after which decoding raises.
+    """
+
+    def __init__(
+        self, path: str, encoded: np.ndarray, size: tuple[int, int], deadline: float | None
+    ) -> None:
+        self._path = path
+        self._encoded = encoded
+        self._deadline = deadline
+        self._flags = cv2.IMREAD_COLOR
+        self._image: np.ndarray | None = None
+        self.size = size
+
+    def __len__(self) -> int:
+        return 1
+
+    def reduce(self, reduction: float) -> int:
+        """See :meth:`DecodedFrames.reduce`: 1, 2, 4 or 8."""
+        factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
+        self._flags = _REDUCED.get(factor, cv2.IMREAD_COLOR)
+        self._image = None
+        return factor
+
+    def __getitem__(self, index: int) -> np.ndarray:
+        if self._image is None:
+            flags = self._flags | cv2.IMREAD_IGNORE_ORIENTATION
+            self._image = _decode(self._path, self._encoded, flags)
+            check_deadline(self._path, self._deadline)
+        return self._image
+
+
 def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
-    """(H, W, 3) uint8 RGB.
+    """(H, W, 3) uint8 RGB, upright by its EXIF orientation.
 
     Decoded from memory: ``cv2.imread`` fills the missing part of a truncated JPEG file with grey,
     ``cv2.imdecode`` refuses it. The size is read before, from the file's header.
@@ -24,27 +71,71 @@ def read_image(path: str, limits: DecodeLimits) -> np.ndarray:
     Raises:
         VideoDecodeError: The file cannot be opened or decoded, or the image is too large.
     """
-    check_regular_file(path)
+    encoded, _ = _read_encoded(path, limits)
+    return _decode(path, encoded, cv2.IMREAD_COLOR)
+
+
+def open_jpeg(
+    path: str, limits: DecodeLimits, deadline: float | None = None
+) -> EncodedImage | np.ndarray:
+    """A JPEG image that is decoded later; another or a rotated one, decoded (H, W, 3) uint8.
+
+    Raises:
+        VideoDecodeError: See :func:`read_image`; of a JPEG image, when it is decoded.
+    """
+    encoded, header = _read_encoded(path, limits)
+    if header.format == "JPEG" and not header.rotated:
+        return EncodedImage(path, encoded, header.size, deadline)
+    return _decode(path, encoded, cv2.IMREAD_COLOR)
+
+
+def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
     try:
-        encoded = np.fromfile(path, dtype=np.uint8)
-        limits.check_frame(path, *_image_size(path, encoded))
-        image = cv2.imdecode(encoded, cv2.IMREAD_COLOR)
-    except OSError as error:
-        raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
+        image = cv2.imdecode(encoded, flags)
     except (cv2.error, MemoryError) as error:
         reason = getattr(error, "err", None) or type(error).__name__
         raise VideoDecodeError(path, f"cannot be decoded: {reason}") from error
     if image is None:
         raise VideoDecodeError(path, "is no image that can be decoded")
-    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB)
+    return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 
-def _image_size(path: str, encoded: np.ndarray) -> tuple[int, int]:
-    """Height and width by the header of an image; nothing is decoded."""
+class _Header(NamedTuple):
+    """What the header of an image says; ``size`` (height, width) is that before a rotation."""
+
+    format: str | None
+    size: tuple[int, int]
+    rotated: bool
+
+
+def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, _Header]:
+    """The content of a file, (n,) uint8, and its header, if the image is not too large."""
+    check_regular_file(path)
+    try:
+        encoded = np.fromfile(path, dtype=np.uint8)
+    except OSError as error:
+        raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
+    header = _read_header(path, encoded)
+    limits.check_frame(path, *header.size)
+    return encoded, header
+
+
+def _read_header(path: str, encoded: np.ndarray) -> _Header:
+    """Nothing is decoded."""
     try:
         with Image.open(io.BytesIO(encoded.data), formats=_FORMATS) as image:
-            return image.height, image.width
+            return _Header(image.format, (image.height, image.width), _is_rotated(image))
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
         raise VideoDecodeError(path, "is no image that can be decoded") from error
+
+
+def _is_rotated(image: Image.Image) -> bool:
+    """Whether a JPEG file is not upright by its EXIF data, or these are damaged."""
+    if image.format != "JPEG":  # of PNG files pillow would decode all
+        return False
+    try:
+        return image.getexif().get(ExifTags.Base.Orientation, 1) != 1
+    except Exception:  # left to OpenCV, which reads them by itself
+        return True

@@ -9,6 +9,7 @@ import cv2
 import numpy as np
 
 from sce_video.datasets.readers.base import DecodedFrames
+from sce_video.datasets.transforms.resizing import Resize, resize_linear
 
 Box = tuple[int, int, int, int]  # top, left, height, width
 Size = tuple[int, int]  # height, width
@@ -36,6 +37,7 @@ class LazyView:
         partners: (T,) indices into ``frames``; the view then consists of RGB differences, see
             :func:`grey_difference`.
         steps: (box, size) in order: cut the box, resize it to the size.
+        resize: How a frame is resized.
     """
 
     dtype = np.dtype(np.uint8)
@@ -48,11 +50,13 @@ class LazyView:
         order: np.ndarray,
         partners: np.ndarray | None = None,
         steps: tuple[tuple[Box, Size], ...] = (),
+        resize: Resize = resize_linear,
     ) -> None:
         self.frames = frames
         self.order = order
         self.partners = partners
         self.steps = steps
+        self.resize = resize
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -72,7 +76,18 @@ class LazyView:
             outer = steps[-1][0]
             steps, top, left = steps[:-1], top + outer[0], left + outer[1]
         steps = (*steps, ((top, left, height, width), size))
-        return LazyView(self.frames, self.order, self.partners, steps)
+        return LazyView(self.frames, self.order, self.partners, steps, self.resize)
+
+    @property
+    def reduction(self) -> float:
+        """By how much the first step reduces the frame at least; 1 where it enlarges or only cuts.
+
+        A frame reduced by up to that factor holds all that the view shows.
+        """
+        if not self.steps:
+            return 1.0
+        (_, _, height, width), size = self.steps[0]
+        return max(1.0, min(height / size[0], width / size[1]))
 
     def render(self, out: np.ndarray | None = None) -> np.ndarray:
         """Compute the view.
@@ -119,10 +134,25 @@ def render_views(views: Sequence[LazyView], outs: Sequence[np.ndarray]) -> None:
             for time, index in enumerate(views[number].order.tolist()):
                 uses.setdefault(index, []).append((number, time))
         frames = views[members[0]].frames
+        factor = frames.reduce(min(views[number].reduction for number in members))
         for index in sorted(uses):
             frame = frames[index]
             for number, time in uses[index]:
-                _apply(views[number].steps, frame, outs[number][time])
+                steps = _reduced(views[number].steps, factor, frame.shape)
+                _apply(steps, frame, outs[number][time], views[number].resize)
+
+
+def _reduced(
+    steps: tuple[tuple[Box, Size], ...], factor: int, shape: tuple[int, ...]
+) -> tuple[tuple[Box, Size], ...]:
+    """The steps for a frame that was decoded at 1/factor: the first box to the nearest pixel."""
+    if factor == 1 or not steps:
+        return steps
+    (top, left, height, width), size = steps[0]
+    bottom = min(round((top + height) / factor), shape[0])
+    right = min(round((left + width) / factor), shape[1])
+    top, left = round(top / factor), round(left / factor)
+    return (((top, left, bottom - top, right - left), size), *steps[1:])
 
 
 def _render_differences(view: LazyView, out: np.ndarray) -> None:
@@ -135,20 +165,21 @@ def _render_differences(view: LazyView, out: np.ndarray) -> None:
     for target, i, j in zip(out, view.order.tolist(), view.partners.tolist(), strict=True):
         first, second = view.frames[i][rows, columns], view.frames[j][rows, columns]
         grey = grey_difference(first, second)
-        _apply(steps, np.repeat(grey[..., None], 3, axis=-1), target)
+        _apply(steps, np.repeat(grey[..., None], 3, axis=-1), target, view.resize)
 
 
-def _apply(steps: tuple[tuple[Box, Size], ...], frame: np.ndarray, target: np.ndarray) -> None:
+def _apply(
+    steps: tuple[tuple[Box, Size], ...], frame: np.ndarray, target: np.ndarray, resize: Resize
+) -> None:
     """Apply all steps to one frame (H, W, 3); the result is written to ``target``."""
     for number, ((top, left, height, width), size) in enumerate(steps, start=1):
         frame = frame[top : top + height, left : left + width]
         if (height, width) == size:
             continue
-        last = number == len(steps)
-        result = cv2.resize(
-            frame, size[::-1], dst=target if last else None, interpolation=cv2.INTER_LINEAR
-        )
-        if last and result is target:
-            return
+        if number == len(steps):
+            return resize(frame, target)
+        result = np.empty((*size, 3), dtype=np.uint8)
+        resize(frame, result)
         frame = result
     target[...] = frame
+    return None
