@@ -8,7 +8,7 @@
 # Expected: docs/results.md.
 
 _lambda = {f"lambda {_value}": {"model.lambda_": _value} for _value in (0.0, 1.0)}
-_tau_m = {f"tau_m {_value}": {"model.tau_m": _value} for _value in (0.09,)}
+_tau_m = {"tau_m 0.09": {"model.tau_m": 0.09}}
 _diff = {
     f"RGB difference {_value}": {"train_dataloader.dataset.pipeline.RandomClips.diff_prob": _value}
     for _value in (0.2, 0.5)

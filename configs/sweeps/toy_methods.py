@@ -10,6 +10,16 @@
 # the validation part (toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
 
 _epochs = dict(sce=40, byol=40, moco_v3=40, simclr=53, swav=53, lejepa=53, moco=80, ressl=80)
+_titles = dict(
+    sce="SCE",
+    byol="BYOL",
+    moco_v3="MoCo v3",
+    simclr="SimCLR",
+    swav="SwAV",
+    lejepa="LeJEPA",
+    moco="MoCo v2",
+    ressl="ReSSL",
+)
 _momentum = "custom_hooks.ScheduleHook.model.momentum.start"
 _rate = "optim_wrapper.optimizer.lr"
 _chosen = dict(
@@ -37,7 +47,7 @@ points = [
     ),
     *(
         dict(
-            name=_method,
+            name=_titles[_method],
             config=f"configs/quickstart/{_method}_toy_actions.py",
             options={"train_cfg.max_epochs": _count, **_chosen[_method]},
         )

@@ -13,6 +13,16 @@
 # these three, a quicker target where there is one, else another setting of the method.
 
 _epochs = dict(sce=40, byol=40, moco_v3=40, simclr=53, swav=53, lejepa=53, moco=80, ressl=80)
+_titles = dict(
+    sce="SCE",
+    byol="BYOL",
+    moco_v3="MoCo v3",
+    simclr="SimCLR",
+    swav="SwAV",
+    lejepa="LeJEPA",
+    moco="MoCo v2",
+    ressl="ReSSL",
+)
 _momentum = "custom_hooks.ScheduleHook.model.momentum.start"
 _rate = "optim_wrapper.optimizer.lr"
 _third = dict(
@@ -49,7 +59,7 @@ pretrain = dict(
 )
 points = [
     dict(
-        name=f"{_method}, {_name(_change) or 'recipe'}",
+        name=f"{_titles[_method]}, {_name(_change) or 'recipe'}",
         config=f"configs/quickstart/{_method}_toy_actions.py",
         options={"train_cfg.max_epochs": _count, **_change},
     )

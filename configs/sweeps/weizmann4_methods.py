@@ -12,6 +12,16 @@
 # (docs/results.md). Epochs are those of equal compute, see toy_tuning.py.
 
 _epochs = dict(sce=30, byol=30, moco_v3=30, simclr=40, swav=40, lejepa=40, moco=60, ressl=60)
+_titles = dict(
+    sce="SCE",
+    byol="BYOL",
+    moco_v3="MoCo v3",
+    simclr="SimCLR",
+    swav="SwAV",
+    lejepa="LeJEPA",
+    moco="MoCo v2",
+    ressl="ReSSL",
+)
 _momentum = "custom_hooks.ScheduleHook.model.momentum.start"
 _rate = "optim_wrapper.optimizer.lr"
 _chosen = dict(
@@ -33,7 +43,7 @@ points = [
     ),
     *(
         dict(
-            name=_method,
+            name=_titles[_method],
             config=f"configs/{_method}/{_method}_r3d18_folder_small.py",
             options={"train_cfg.max_epochs": _count, **_chosen.get(_method, {})},
         )
