@@ -9,7 +9,7 @@
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/labelled \
 #               test_cfg.gallery_dataloader.dataset.data_root=/path/to/other/labelled
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: not measured yet.
+# Expected: docs/results.md has an example (weizmann4).
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 

@@ -5,7 +5,8 @@
 #           python tools/train.py configs/quickstart/moco_v3_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/moco_v3_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: not measured yet.
+# Expected: docs/results.md, methods at equal compute (in batches of 16).
+#           There a quicker target, momentum from 0.9, gained 19 points.
 
 _base_ = "sce_toy_actions.py"
 

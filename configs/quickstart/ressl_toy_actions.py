@@ -7,7 +7,7 @@
 #           python tools/train.py configs/quickstart/ressl_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/ressl_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: not measured yet.
+# Expected: docs/results.md, methods at equal compute (in batches of 16).
 
 _base_ = "sce_toy_actions.py"
 

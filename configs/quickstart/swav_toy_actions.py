@@ -6,7 +6,8 @@
 #           python tools/train.py configs/quickstart/swav_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/swav_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.
-# Expected: not measured yet.
+# Expected: docs/results.md, methods at equal compute (in batches of 16).
+#           It stays at the uniform solution (loss at log K) in most runs: no starting point.
 
 _base_ = "sce_toy_actions.py"
 

@@ -5,7 +5,7 @@
 # Run:      python tools/train.py configs/ressl/ressl_r3d18_folder_small.py \
 #               --cfg-options train_dataloader.dataset.data_root=/path/to/videos
 # Hardware: 2 CPU cores, 4 GB; 2000 steps for up to 320 videos.
-# Expected: not measured yet.
+# Expected: docs/results.md has an example (weizmann4).
 
 _base_ = "../sce/sce_r3d18_folder_small.py"
 
