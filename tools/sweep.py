@@ -36,14 +36,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
     parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of the sweeps")
     parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
-    for name in ("pretrain", "evaluate"):
-        parser.add_argument(
-            f"--{name}-options",
-            nargs="+",
-            default=[],
-            metavar="KEY=VALUE",
-            help=f"change the config of every step that {name}s",
-        )
+    options = {"nargs": "+", "default": [], "metavar": "KEY=VALUE"}
+    parser.add_argument("--pretrain-options", help="change every pretraining's config", **options)
+    parser.add_argument("--evaluate-options", help="change every evaluation's config", **options)
     parser.add_argument("--jobs", type=int, default=1, help="pretrainings side by side (1)")
     parser.add_argument(
         "--nproc", type=int, default=1, help="processes of each step, one for each GPU (1)"

@@ -62,7 +62,12 @@ def test_all_settings_come_from_the_checkpoint(tmp_path):
 
 
 def test_settings_of_every_recipe(repo):
-    expected = {"8x224": (2.56, 8, 256), "16x112": (1.28, 16, 128), "16x224": (2.56, 16, 256)}
+    expected = {
+        "8x224": (2.56, 8, 256),
+        "16x112": (1.28, 16, 128),
+        "16x224": (2.56, 16, 256),
+        "32x128": (2.56, 32, 128),
+    }
     recipes = sorted((repo / "configs" / "sce").glob("*_k*00.py"))
     assert len(recipes) >= 5
     for recipe in recipes:

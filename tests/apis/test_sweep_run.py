@@ -77,7 +77,10 @@ class Sweep:
 
 @pytest.fixture
 def sweep(tmp_path):
-    return Sweep(tmp_path)
+    # A shell starts background commands with SIGINT ignored, and Python leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield Sweep(tmp_path)
+    signal.signal(signal.SIGINT, before)
 
 
 def test_finished_steps_are_not_run_again(sweep):
@@ -233,7 +236,7 @@ def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
     def interrupt():
         while not sweep.lines:
             time.sleep(0.01)
-        os.kill(os.getpid(), signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     thread = threading.Thread(target=interrupt, daemon=True)
     thread.start()
