@@ -8,6 +8,8 @@
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). Four of them are
 #           points of video_lambda.py and video_temperature.py, too.
 
+_base_ = "_base_/video_columns.py"
+
 title = "coefficients lambda, mu, eta of eq. 10, on Kinetics-200"
 source = "tab:video-lambda-vary, tab:video-temp"
 notes = [
@@ -75,27 +77,5 @@ points = [
             "benchmark.pretraining": "sce_free_0_1_1_tau_m_0.05",
         },
         note="images: 81.53",
-    ),
-]
-columns = [
-    dict(
-        name="K200",
-        config="configs/downstream/linear/r3d18_8xb64-8x224-60e_k200.py",
-        training="one",
-        metric="top1",
-    ),
-    dict(
-        name="UCF101",
-        config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
-        training="one",
-        metric="top1",
-    ),
-    dict(
-        name="HMDB51",
-        config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
-        training="one",
-        metric="top1",
     ),
 ]

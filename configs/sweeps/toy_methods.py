@@ -9,29 +9,10 @@
 # Epochs are those of equal compute, the settings the best of four trials by the linear probe on
 # the validation part (toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
 
+_base_ = "_base_/methods.py"
+
+_titles, _chosen = _base_._titles, _base_._chosen
 _epochs = dict(sce=40, byol=40, moco_v3=40, simclr=53, swav=53, lejepa=53, moco=80, ressl=80)
-_titles = dict(
-    sce="SCE",
-    byol="BYOL",
-    moco_v3="MoCo v3",
-    simclr="SimCLR",
-    swav="SwAV",
-    lejepa="LeJEPA",
-    moco="MoCo v2",
-    ressl="ReSSL",
-)
-_momentum = "custom_hooks.ScheduleHook.model.momentum.start"
-_rate = "optim_wrapper.optimizer.lr"
-_chosen = dict(
-    sce={_rate: 1e-3},
-    byol={_momentum: 0.9},
-    moco_v3={_momentum: 0.9},
-    simclr={},
-    swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
-    lejepa={"model.lambda_": 0.1},
-    moco={_momentum: 0.9},
-    ressl={"model.tau_m": 0.05},
-)
 
 title = "Methods on toy actions, test part"
 pretrain = dict(

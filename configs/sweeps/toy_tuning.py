@@ -12,19 +12,10 @@
 # Trials: the recipe, half its learning rate, one setting of the method itself, and, chosen after
 # these three, a quicker target where there is one, else another setting of the method.
 
+_base_ = "_base_/methods.py"
+
+_titles, _momentum, _rate = _base_._titles, _base_._momentum, _base_._rate
 _epochs = dict(sce=40, byol=40, moco_v3=40, simclr=53, swav=53, lejepa=53, moco=80, ressl=80)
-_titles = dict(
-    sce="SCE",
-    byol="BYOL",
-    moco_v3="MoCo v3",
-    simclr="SimCLR",
-    swav="SwAV",
-    lejepa="LeJEPA",
-    moco="MoCo v2",
-    ressl="ReSSL",
-)
-_momentum = "custom_hooks.ScheduleHook.model.momentum.start"
-_rate = "optim_wrapper.optimizer.lr"
 _third = dict(
     sce={"model.tau_m": 0.07},
     byol={_momentum: 0.99},

@@ -6,6 +6,8 @@
 #           evaluated three times (8 x 64 on Kinetics, 8 x 8 on UCF101 and HMDB51). The baseline is
 #           a point of all video sweeps, and trained once for those that a command names.
 
+_base_ = "_base_/video_columns.py"
+
 title = "jitter, reverse, diff: temporal augmentations, SCE on Kinetics-200"
 source = "tab:video-time"
 pretrain = dict(config="configs/sce/sce_r3d18_8xb64-8x224-200e_k200_baseline.py")
@@ -45,27 +47,5 @@ points = [
             "benchmark.pretraining": "sce_baseline_diff_0.5",
         },
         published=dict(K200=64.1, UCF101=87.7, HMDB51=60.8),
-    ),
-]
-columns = [
-    dict(
-        name="K200",
-        config="configs/downstream/linear/r3d18_8xb64-8x224-60e_k200.py",
-        training="one",
-        metric="top1",
-    ),
-    dict(
-        name="UCF101",
-        config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
-        training="one",
-        metric="top1",
-    ),
-    dict(
-        name="HMDB51",
-        config="configs/downstream/finetune/r3d18_1xb64-8x224-200e_hmdb51.py",
-        options={"train_dataloader.batch_size": 8},  # of 8 GPUs: 64 in all
-        training="one",
-        metric="top1",
     ),
 ]

@@ -11,29 +11,10 @@
 # (toy_tuning.py): nothing was chosen on these clips, but for SCE's recipe itself, whose queue was
 # (docs/results.md). Epochs are those of equal compute, see toy_tuning.py.
 
+_base_ = "_base_/methods.py"
+
+_titles, _chosen = _base_._titles, _base_._chosen
 _epochs = dict(sce=30, byol=30, moco_v3=30, simclr=40, swav=40, lejepa=40, moco=60, ressl=60)
-_titles = dict(
-    sce="SCE",
-    byol="BYOL",
-    moco_v3="MoCo v3",
-    simclr="SimCLR",
-    swav="SwAV",
-    lejepa="LeJEPA",
-    moco="MoCo v2",
-    ressl="ReSSL",
-)
-_momentum = "custom_hooks.ScheduleHook.model.momentum.start"
-_rate = "optim_wrapper.optimizer.lr"
-_chosen = dict(
-    sce={_rate: 1e-3},
-    byol={_momentum: 0.9},
-    moco_v3={_momentum: 0.9},
-    simclr={},
-    swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
-    lejepa={"model.lambda_": 0.1},
-    moco={_momentum: 0.9},
-    ressl={"model.tau_m": 0.05},
-)
 
 title = "Methods on weizmann4, leaving one person out"
 pretrain = dict(options={"train_dataloader.dataset.data_root": "data/weizmann4"})

@@ -11,12 +11,7 @@ from typing import Any
 import mmengine
 import torch
 from mmengine.device import get_device
-from mmengine.dist import (
-    all_gather_object,
-    get_rank,
-    is_distributed,
-    master_only,
-)
+from mmengine.dist import all_gather_object, get_rank, is_distributed, master_only
 from mmengine.logging import MMLogger
 from mmengine.model import MMDistributedDataParallel
 from mmengine.runner import BaseLoop, Runner

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 from sce_video.apis.conversion import convert_file, summary
-from sce_video.engine.foreign_checkpoint import load_foreign_checkpoint
+from sce_video.engine.third_party_checkpoint import load_third_party_checkpoint
 from sce_video.models.image_conversion import from_eztorch
 from sce_video.utils.command import command
 
@@ -34,7 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     """Convert and print a summary; returns the exit status."""
     args = parse_args(argv)
     conversion = convert_file(
-        from_eztorch, args.src, args.dst, args.prefix, load=load_foreign_checkpoint
+        from_eztorch, args.src, args.dst, args.prefix, load=load_third_party_checkpoint
     )
     print(summary(conversion, args.dst))
     return 0

@@ -248,7 +248,7 @@ FAULTS = {
         lambda root: (root / "cifar-100-python/test").write_bytes(
             pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1]}, protocol=2)
         ),
-        "2 images do not match its 'fine_labels'",
+        "cifar-100-python/test has 1 labels for 2 images",
     ),
 }
 

@@ -36,7 +36,7 @@ class DictRecord:
         return {}
 
 
-def load_foreign_checkpoint(path: str | Path) -> dict:
+def load_third_party_checkpoint(path: str | Path) -> dict:
     """The content of a checkpoint; objects of other packages are replaced by empty records.
 
     Args:

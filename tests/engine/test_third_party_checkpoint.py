@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.foreign_checkpoint import load_foreign_checkpoint
+from sce_video.engine.third_party_checkpoint import load_third_party_checkpoint
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_weights_are_read_and_objects_are_not_built(package, tmp_path, monkeypat
     monkeypatch.delitem(sys.modules, package.__name__)
     with pytest.raises(ValueError, match="holds more than plain data"):
         load_checkpoint_file(tmp_path / "a.ckpt")
-    content = load_foreign_checkpoint(tmp_path / "a.ckpt")
+    content = load_third_party_checkpoint(tmp_path / "a.ckpt")
     assert content["state_dict"].keys() == weights.keys()
     assert all(torch.equal(content["state_dict"][k], v) for k, v in weights.items())
     assert content["epoch"] == 3 and content["loops"] == {"epoch": [1, 2]}
@@ -92,7 +92,7 @@ def test_nothing_that_the_file_names_is_called(tmp_path):
         },
         tmp_path / "hostile.ckpt",
     )
-    content = load_foreign_checkpoint(tmp_path / "hostile.ckpt")
+    content = load_third_party_checkpoint(tmp_path / "hostile.ckpt")
     assert torch.equal(content["state_dict"]["w"], torch.ones(1))
     assert not marker.exists()
 
@@ -104,13 +104,13 @@ def test_names_of_the_operating_system_are_refused(tmp_path):
     with pytest.raises(
         ValueError, match="that could run code: Trying to load unsupported GLOBAL posix"
     ):
-        load_foreign_checkpoint(tmp_path / "hostile.ckpt")
+        load_third_party_checkpoint(tmp_path / "hostile.ckpt")
     assert not (tmp_path / "marker").exists()
 
 
 def test_stand_ins_end_with_the_reading(package, tmp_path):
     lightning_file(package, tmp_path / "a.ckpt")
-    load_foreign_checkpoint(tmp_path / "a.ckpt")
+    load_third_party_checkpoint(tmp_path / "a.ckpt")
     assert not [x for x in torch.serialization.get_safe_globals() if "strange" in str(x)]
     with pytest.raises(ValueError, match="holds more than plain data"):
         load_checkpoint_file(tmp_path / "a.ckpt")
@@ -118,9 +118,9 @@ def test_stand_ins_end_with_the_reading(package, tmp_path):
 
 def test_missing_and_damaged_files(package, tmp_path):
     with pytest.raises(FileNotFoundError):
-        load_foreign_checkpoint(tmp_path / "none.ckpt")
+        load_third_party_checkpoint(tmp_path / "none.ckpt")
     lightning_file(package, tmp_path / "a.ckpt")
     whole = (tmp_path / "a.ckpt").read_bytes()
     (tmp_path / "a.ckpt").write_bytes(whole[: len(whole) // 2])
     with pytest.raises(ValueError, match="not a readable checkpoint: it is truncated"):
-        load_foreign_checkpoint(tmp_path / "a.ckpt")
+        load_third_party_checkpoint(tmp_path / "a.ckpt")
