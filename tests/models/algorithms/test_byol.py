@@ -76,24 +76,6 @@ def test_positive_similarity_is_the_mean_cosine_of_the_pairs():
     assert not out["positive_similarity"].requires_grad
 
 
-def test_target_is_the_moving_average_after_a_step_only():
-    model = build(momentum=0.9)
-    before = [p.clone() for p in model.target.parameters()]
-    model(views(), mode="loss")
-    model.discard_step()
-    assert all(torch.equal(p, b) for p, b in zip(model.target.parameters(), before, strict=True))
-    model.after_optimizer_step()
-    online = [*model.backbone.parameters(), *model.projector.parameters()]
-    for p, b, o in zip(model.target.parameters(), before, online, strict=True):
-        torch.testing.assert_close(p, 0.9 * b + 0.1 * o)
-
-
-def test_target_is_a_copy_after_initialisation():
-    model = build()
-    model.init_weights()
-    assert torch.equal(model.target.backbone.conv1.weight, model.backbone.conv1.weight)
-
-
 def test_errors():
     with pytest.raises(ValueError, match="two views, got 1"):
         build()(views(1), mode="loss")

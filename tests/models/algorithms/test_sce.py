@@ -219,21 +219,6 @@ def test_tensor_mode_gives_h_of_the_online_encoder():
     torch.testing.assert_close(h[0], model.backbone(views(3)[0]).mean((2, 3, 4)))
 
 
-def test_target_is_a_copy_after_initialisation():
-    torch.manual_seed(0)
-    model = SCE(
-        backbone=dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
-        projector=dict(
-            type="MLP", hidden_channels=16, out_channels=8, num_layers=3, norm_output=True
-        ),
-        queue_size=4,
-    )
-    with torch.no_grad():
-        model.backbone.conv1.weight.add_(1.0)  # as loading pretrained weights would
-    model.init_weights()
-    assert torch.equal(model.target.backbone.conv1.weight, model.backbone.conv1.weight)
-
-
 def test_projector_and_predictor_of_the_paper():
     """Table tab:specific-hyper-pretrain-video: BN "all" and "hid"; no bias, as in eztorch."""
     model = build()
