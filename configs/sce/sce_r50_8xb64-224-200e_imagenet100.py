@@ -1,7 +1,7 @@
 # SCE, ResNet-50, images of 224x224, ImageNet100, 200 epochs.
 # Paper:    tab:baselines, row SCE, column IN100; tab:temperature and tab:loss (tau_m 0.07); the
-#           base of tab:lambda, tab:loss, tab:aug and tab:temperature (configs/sweeps/image_*.py).
-#           Settings of appendix D.1.
+#           base of tab:lambda, tab:loss, tab:aug and tab:temperature (image_*.py of
+#           configs/sweeps). Settings of appendix D.1.
 # Run:      bash tools/dist_train.sh configs/sce/sce_r50_8xb64-224-200e_imagenet100.py 8
 # Test:     bash tools/dist_train.sh configs/downstream/linear/r50_8xb64-224-100e_imagenet100.py 8 \
 #               --pretrained work_dirs/sce_r50_8xb64-224-200e_imagenet100/epoch_200.pth
