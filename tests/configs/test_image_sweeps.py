@@ -270,6 +270,33 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
                 assert [benchmark[key] for key in same] == [trained[key] for key in same]
 
 
+def assert_confirmed(cfg):
+    """The settings are those by which a result of the pretraining's name is confirmed."""
+    from sce_video.engine.training_record import record_settings
+    from sce_video.evaluation.recorded_settings import settings_of
+    from sce_video.published import image_settings
+
+    benchmark = cfg.benchmark
+    expected = image_settings(benchmark.pretraining, benchmark.dataset, cfg.train_cfg.max_epochs)
+    assert expected, benchmark.pretraining
+    found = settings_of(record_settings(cfg))
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_point_is_confirmed_by_its_settings(configs, name):
+    for cfg in configs[name]:
+        assert_confirmed(cfg)
+
+
+def test_the_recipes_of_lars_are_confirmed_by_their_settings(repo):
+    paths = sorted((repo / "configs/sce").glob("sce_*16xb256*_imagenet.py"))
+    paths += sorted((repo / "configs/sce").glob("sce_r50_8xb512*_imagenet.py"))
+    assert len(paths) == 1 + 4
+    for path in paths:
+        assert_confirmed(load_config(path))
+
+
 def test_sweeps_name_their_table_and_what_differs(sweeps):
     tables = {
         "lambda": "tab:lambda",

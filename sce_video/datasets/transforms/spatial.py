@@ -193,20 +193,19 @@ class RandomResizedCropClips:
 
     def _local_settings(self, num_local: int) -> list[tuple[int, tuple[float, float]]]:
         """Size and area of every local view."""
-        given = f"local_size={self.local_size} and local_area={self.local_area}"
-        if not num_local and (self.local_size, self.local_area) != (self.size, self.area):
+        sizes, areas = self.local_size, self.local_area
+        if not num_local and (sizes, areas) != (self.size, self.area):
             raise ValueError(
-                f"{given} of RandomResizedCropClips without local views: set num_local_views of "
-                "the step that makes the views"
+                f"local_size={sizes} and local_area={areas} of RandomResizedCropClips without "
+                "local views: set num_local_views of the step that makes the views"
             )
-        sizes, areas = (
-            value if isinstance(value, list) else [value] * num_local
-            for value in (self.local_size, self.local_area)
-        )
+        sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
+        areas = areas if isinstance(areas, list) else [areas] * num_local
         if not len(sizes) == len(areas) == num_local:
             raise ValueError(
-                f"{given} of RandomResizedCropClips for {num_local} local views: give one value "
-                "for all, or a list with one for each"
+                f"local_size={self.local_size} and local_area={self.local_area} of "
+                f"RandomResizedCropClips for {num_local} local views: give one value for all, or "
+                "a list with one for each"
             )
         return list(zip(sizes, areas, strict=True))
 
