@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from sce_video import published
 from sce_video.apis.sweep import Column, read_sweep
 from sce_video.apis.sweep_plan import option_texts, plan
 from sce_video.engine.config import check_config, load_config
+from sce_video.engine.training_record import record_settings
 
 # The tables as they are printed.
 LAMBDA = """
@@ -272,13 +274,11 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
 
 def assert_confirmed(cfg):
     """The settings are those by which a result of the pretraining's name is confirmed."""
-    from sce_video.engine.training_record import record_settings
     from sce_video.evaluation.recorded_settings import settings_of
-    from sce_video.published import image_settings
 
-    benchmark = cfg.benchmark
-    expected = image_settings(benchmark.pretraining, benchmark.dataset, cfg.train_cfg.max_epochs)
-    assert expected, benchmark.pretraining
+    name, dataset = cfg.benchmark.pretraining, cfg.benchmark.dataset
+    expected = published.image_settings(name, dataset, cfg.train_cfg.max_epochs)
+    assert expected, name
     found = settings_of(record_settings(cfg))
     assert {name: found[name] for name in expected} == expected
 
