@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from sce_video import published
-from sce_video.apis.sweep import Column, read_sweep
+from sce_video.apis.sweep import read_sweep
 from sce_video.apis.sweep_plan import option_texts, plan
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config import load_config
 from sce_video.engine.training_record import record_settings
 
 # The tables as they are printed.
@@ -94,9 +94,7 @@ def configs(sweeps, repo):
                 repo / (point.config or sweep.config),
                 {**sweep.options, **point.options},
             )
-            cfg = load_config(path, option_texts(options))
-            check_config(cfg)
-            found[name].append(cfg)
+            found[name].append(load_config(path, option_texts(options)))
     return found
 
 
@@ -230,28 +228,37 @@ def test_the_ablations_change_the_recipe_of_imagenet100(sweeps, configs):
         assert {cfg.benchmark.dataset for cfg in configs[name]} == {"imagenet100"}
 
 
-def test_shared_points_are_one_pretraining(sweeps, repo):
-    """One run for equal settings: 38 on ImageNet100, 64 on small sets, 13 of the baselines."""
-    knn = [
-        replace(s, columns=tuple(Column(c.name, "knn_top1") for c in s.columns))
+@pytest.fixture(scope="module")
+def pretrainings(sweeps, repo):
+    """By sweep, the folder of every point's pretraining, in one plan of all sweeps."""
+    evaluation = "configs/_base_/default_runtime.py"  # of no importance here, and read once
+    changed = [
+        replace(s, columns=tuple(replace(c, config=evaluation, training="none") for c in s.columns))
         for s in sweeps.values()
     ]
+    cells = plan(changed, "out", None, repo)
+    assert {cell.step.before.result for cell in cells} == {"epoch_200.pth"}
+    found = {name: [] for name in NAMES}
+    for cell in cells:
+        found[cell.sweep.removeprefix("image_")].append(cell.step.before.folder)
+    return found
+
+
+def test_shared_points_are_one_pretraining(pretrainings):
+    """One run for equal settings: 38 on ImageNet100, 64 on small sets, 13 of the baselines."""
     trained: set[str] = set()
-    for sweep, name in zip(knn, NAMES, strict=True):
-        cells = plan([sweep], "out", None, repo)
-        steps = {cell.step.before.folder for cell in cells}
-        assert (len(cells), len(steps - trained)) == COUNTS[name]
-        assert {cell.step.before.result for cell in cells} == {"epoch_200.pth"}
-        trained |= steps
+    for name, folders in pretrainings.items():
+        assert (len(folders), len(set(folders) - trained)) == COUNTS[name]
+        trained |= set(folders)
     assert len(trained) == 38 + 64 + 13
 
 
-def test_equal_settings_are_one_pretraining_and_different_ones_are_not(sweeps, configs, repo):
+def test_equal_settings_are_one_pretraining_and_different_ones_are_not(pretrainings, configs):
     """By the resolved configs, whatever the options are called."""
-    for name in NAMES[:4]:
-        knn = replace(sweeps[name], columns=(Column("IN100", "knn_top1"),))
-        folders = [cell.step.before.folder for cell in plan([knn], "out", None, repo)]
-        assert len(set(folders)) == len({settings(cfg) for cfg in configs[name]})
+    ablations = NAMES[:4]
+    folders = [folder for name in ablations for folder in pretrainings[name]]
+    resolved = [settings(cfg) for name in ablations for cfg in configs[name]]
+    assert len(set(folders)) == len(set(resolved)) == len(set(zip(folders, resolved, strict=True)))
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -265,11 +272,11 @@ def test_columns_are_the_linear_protocol_of_the_set(sweeps, repo, name):
         benchmark = load_config(repo / column.config).benchmark
         assert (benchmark.protocol, benchmark.dataset) == ("linear", dataset)
         assert benchmark.pretrained_on == dataset
-        for point in sweep.points:
-            if point.has(column):
-                trained = load_config(repo / (point.config or sweep.config)).benchmark
-                same = ("network", "frames", "size", "dataset")
-                assert [benchmark[key] for key in same] == [trained[key] for key in same]
+        recipes = {point.config or sweep.config for point in sweep.points if point.has(column)}
+        assert recipes
+        for trained in (load_config(repo / recipe).benchmark for recipe in recipes):
+            same = ("network", "frames", "size", "dataset")
+            assert [benchmark[key] for key in same] == [trained[key] for key in same]
 
 
 def assert_confirmed(cfg):
