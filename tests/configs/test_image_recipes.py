@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 import torch
+from helpers.image_recipes import (
+    CONFIGS,
+    HEADS,
+    METHODS,
+    MULTI_CROP,
+    SETS,
+    assert_views,
+    described,
+    path_of,
+)
 
 from sce_video.datasets.transforms import RandomResizedCropClips
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config import load_config
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import MODELS, TRANSFORMS
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
-METHODS = {"sce": "SCE", "moco": "MoCo", "ressl": "ReSSL"}
-SMALL, LARGE = "r18_1xb256-{}-200e", "r50_8xb64-224-200e"
-
-# tab:specifc-hyper-pretrain and appendix D.1: recipe, queue, momentum at the start, learning rate
-# per 256 images, weight decay, tau and tau_m of SCE's row in tab:baselines.
-SETS = {
-    "cifar10": (SMALL.format(32), 4096, 0.900, 0.06, 5e-4, 0.2, 0.10),
-    "cifar100": (SMALL.format(32), 4096, 0.900, 0.06, 5e-4, 0.1, 0.08),
-    "stl10": (SMALL.format(96), 16384, 0.996, 0.06, 5e-4, 0.1, 0.04),
-    "tiny_imagenet": (SMALL.format(64), 16384, 0.996, 0.06, 5e-4, 0.1, 0.07),
-    "imagenet100": (LARGE, 65536, 0.996, 0.3, 1e-4, 0.1, 0.07),
-    "imagenet": (LARGE, 65536, 0.996, 0.5, 1e-4, 0.1, 0.07),
-}
 STEPS = {"cifar10": 195, "cifar100": 195, "stl10": 390, "tiny_imagenet": 390, "imagenet100": 247,
          "imagenet": 2502}  # of an epoch  # fmt: skip
 # Mean and standard deviation: juliendenize/eztorch, transforms/utils.py; Tiny-ImageNet: ReSSL.
@@ -37,14 +32,6 @@ STATISTICS = {
     "tiny_imagenet": ((0.4802, 0.4481, 0.3975), (0.2302, 0.2265, 0.2262)),
     "imagenet100": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
     "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
-}
-# tab:augmentations: flip, jitter, brightness, contrast, saturation, hue, grey, blur, solarise.
-VIEWS = {
-    "weak": (0.5, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0),
-    "strong": (0.5, 0.8, 0.4, 0.4, 0.4, 0.1, 0.2, 0.5, 0.0),
-    "strong-alpha": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 1.0, 0.0),
-    "strong-beta": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 0.1, 0.2),
-    "strong-gamma": (0.5, 0.8, 0.4, 0.4, 0.2, 0.1, 0.2, 0.5, 0.2),
 }
 # tab:baselines, the authors' own rows.
 TOP1 = {
@@ -63,65 +50,6 @@ LARS = {  # tab:sota: epochs, learning rate per 256 images, weight decay, moment
     1000: (0.3, 1.5e-6, 0.996, 74.1),
 }
 LARS_NAMES = [f"sce_r50_8xb512-224-{epochs}e_imagenet" for epochs in LARS]
-MULTI_CROP = "sce_multicrop_r50_16xb256-224-200e_imagenet"
-
-
-def path_of(method, name):
-    return CONFIGS / method / f"{method}_{SETS[name][0]}_{name}.py"
-
-
-def assert_views(cfg, *names):
-    found, expected = views_of(cfg), [VIEWS[name] for name in names]
-    assert [pytest.approx(view) for view in expected] == found
-
-
-def views_of(cfg):
-    names = "flip_prob jitter_prob brightness contrast saturation hue grey_prob blur_prob".split()
-    built = MODELS.build(cfg.data_preprocessor).views
-    assert all(view.blur_sigma == (0.1, 2.0) for view in built)
-    return [tuple(getattr(view, n) for n in (*names, "solarise_prob")) for view in built]
-
-
-def described(projector, in_channels):
-    """Layers of a head as text, and its number of parameters."""
-    with torch.device("meta"):
-        head = MODELS.build({"in_channels": in_channels, **projector})
-    texts = []
-    for layer in head.layers:
-        if isinstance(layer, torch.nn.Linear):
-            bias = "+b" if layer.bias is not None else ""
-            texts.append(f"{layer.in_features}-{layer.out_features}{bias}")
-        elif isinstance(layer, torch.nn.BatchNorm1d):
-            texts.append("bn affine" if layer.affine else "bn")
-        else:
-            texts.append("relu")
-    return ", ".join(texts), sum(p.numel() for p in head.parameters())
-
-
-# tab:specifc-hyper-pretrain; biases and affine parameters as in juliendenize/eztorch and
-# juliendenize/SCE, configs/model/head/mlp. Parameters by hand: weights, biases, scale and shift.
-HEADS = {
-    "small": (
-        "512-512, bn affine, relu, 512-128+b",
-        512 * 512 + 2 * 512 + 512 * 128 + 128,
-    ),
-    "imagenet100": (
-        "2048-4096+b, relu, 4096-256+b",
-        2048 * 4096 + 4096 + 4096 * 256 + 256,
-    ),
-    "imagenet": (
-        "2048-2048, bn affine, relu, 2048-2048, bn affine, relu, 2048-256, bn",
-        2 * 2048 * 2048 + 4 * 2048 + 2048 * 256,
-    ),
-    "lars": (
-        "2048-4096, bn affine, relu, 4096-4096, bn affine, relu, 4096-256, bn",
-        2048 * 4096 + 4096 * 4096 + 4 * 4096 + 4096 * 256,
-    ),
-    "predictor": (
-        "256-4096, bn affine, relu, 4096-256",
-        256 * 4096 + 2 * 4096 + 4096 * 256,
-    ),
-}
 
 
 @pytest.mark.parametrize(("method", "name"), BASELINES)
@@ -320,122 +248,6 @@ def test_names_of_the_pretrainings():
         expected = "sce_images_multicrop" if name == MULTI_CROP else "sce_images_lars"
         assert (benchmark.pretraining, benchmark.dataset) == (expected, "imagenet")
         assert (benchmark.network, benchmark.size, benchmark.frames) == ("r50_2d", 224, 1)
-
-
-def values(cfg, *paths):
-    found = []
-    for path in paths:
-        node = cfg
-        for part in path.split("."):
-            node = node[int(part) if part.isdecimal() else part]
-        found.append(node)
-    return found
-
-
-# What the paper and the authors' code state differently: the recipe, the options of its header that
-# choose the other one, the settings that they change.
-ALTERNATIVES = [
-    (
-        "sce_r18_1xb256-32-200e_cifar10",
-        "custom_hooks.ScheduleHook.model=None model.momentum=0.99",
-        {"model.momentum": 0.99, "custom_hooks.0.model": None},
-    ),
-    (
-        "sce_r18_1xb256-32-200e_cifar100",
-        "custom_hooks.ScheduleHook.model=None model.momentum=0.99",
-        {"model.momentum": 0.99, "custom_hooks.0.model": None},
-    ),
-    (
-        "sce_r18_1xb256-32-200e_cifar10",
-        "model.tau=0.1 model.tau_m=0.05",
-        {"model.tau": 0.1, "model.tau_m": 0.05},
-    ),
-    (
-        "sce_r18_1xb256-32-200e_cifar10",
-        "model.mask_positive=False",
-        {"model.mask_positive": False},
-    ),
-    (
-        "sce_r18_1xb256-96-200e_stl10",
-        "train_dataloader.dataset.split=train+unlabeled "
-        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=64",
-        {
-            "train_dataloader.dataset.split": "train+unlabeled",
-            "train_dataloader.dataset.pipeline.1.size": 64,
-        },
-    ),
-    (
-        "sce_r50_8xb64-224-200e_imagenet100",
-        "custom_hooks.ScheduleHook.base_batch_size=512",
-        {"custom_hooks.0.base_batch_size": 512},
-    ),
-    (
-        "sce_r50_8xb64-224-200e_imagenet",
-        "custom_hooks.ScheduleHook.base_batch_size=512",
-        {"custom_hooks.0.base_batch_size": 512},
-    ),
-    (
-        "sce_r50_8xb64-224-200e_imagenet100",
-        "sync_bn=torch model.shuffle_bn_splits=None",
-        {"sync_bn": "torch", "model.shuffle_bn_splits": None},
-    ),
-    (
-        "sce_r50_8xb512-224-200e_imagenet",
-        "model.projector.hidden_channels=2048",
-        {"model.projector.hidden_channels": 2048, "model.predictor.hidden_channels": 4096},
-    ),
-    (
-        "sce_r50_8xb512-224-200e_imagenet",
-        "model.projector.num_layers=2",
-        {"model.projector.num_layers": 2, "model.projector.hidden_channels": 4096},
-    ),
-    (
-        "sce_r50_8xb512-224-100e_imagenet",
-        "optim_wrapper.optimizer.lr=0.5",
-        {"optim_wrapper.optimizer.lr": 0.5},
-    ),
-    (
-        "sce_r50_8xb512-224-1000e_imagenet",
-        "model.momentum=0.99 custom_hooks.ScheduleHook.model.momentum.start=0.99",
-        {"model.momentum": 0.99, "custom_hooks.0.model.momentum.start": 0.99},
-    ),
-    (
-        MULTI_CROP,
-        "model.backward_per_query=True optim_wrapper.dtype=bfloat16",
-        {"model.backward_per_query": True, "optim_wrapper.dtype": "bfloat16"},
-    ),
-]
-
-
-@pytest.mark.parametrize(("name", "options", "expected"), ALTERNATIVES)
-def test_alternatives_are_options_of_the_header(name, options, expected):
-    path = CONFIGS / f"sce/{name}.py"
-    header = re.sub(r"\n#\s+", " ", path.read_text().split("_base_ =")[0])
-    assert options in header
-    plain, changed = load_config(path), load_config(path, options.split())
-    check_config(changed)
-    assert values(changed, *expected) == list(expected.values())
-    assert plain.to_dict() != changed.to_dict()
-
-
-def test_options_of_the_projector_make_imagenet100s():
-    path = path_of("sce", "imagenet")
-    header = re.sub(r"\n#\s+", " ", path.read_text().split("_base_ =")[0])
-    options = re.findall(r"model\.projector\.\w+=\w+", header)
-    cfg = load_config(path, options)
-    assert described(cfg.model.projector, 2048) == HEADS["imagenet100"]
-
-
-def test_a_child_recipe_changes_the_saturation(tmp_path):
-    parent = path_of("sce", "imagenet100")
-    view = re.search(r"dict\(name=.*?\)", parent.read_text().split("_base_ =")[0])[0]
-    child = tmp_path / "child.py"
-    child.write_text(
-        f"_base_ = {str(parent)!r}\ndata_preprocessor = dict(views=[{view}, dict(name='weak')])\n"
-    )
-    strong = list(VIEWS["strong"])
-    strong[4] = 0.2
-    assert views_of(load_config(child)) == [pytest.approx(strong), VIEWS["weak"]]
 
 
 def test_every_recipe_is_tested_here():
