@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from helpers.image_recipes import (
+from helpers.image_pretraining import (
     CONFIGS,
     HEADS,
     MULTI_CROP,

@@ -6,7 +6,7 @@ import re
 
 import pytest
 import torch
-from helpers.image_recipes import (
+from helpers.image_pretraining import (
     CONFIGS,
     HEADS,
     METHODS,
