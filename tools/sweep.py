@@ -36,6 +36,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
     parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of the sweeps")
     parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
+    parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns")
     options = {"nargs": "+", "default": [], "metavar": "KEY=VALUE"}
     parser.add_argument("--pretrain-options", help="change every pretraining's config", **options)
     parser.add_argument("--evaluate-options", help="change every evaluation's config", **options)
@@ -53,10 +54,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def selected(args: argparse.Namespace) -> list[Sweep]:
-    """The sweeps with the seeds and points that were asked for.
+    """The sweeps with the seeds, points and columns that were asked for.
 
     Raises:
-        ValueError: two files of one name, or a point that no sweep has.
+        ValueError: two files of one name, or a point or column that no sweep has.
     """
     sweeps = [read_sweep(path) for path in args.sweeps]
     names = [sweep.name for sweep in sweeps]
@@ -66,14 +67,28 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
         check_seeds(args.seeds, "--seeds")
         sweeps = [replace(sweep, seeds=tuple(args.seeds)) for sweep in sweeps]
     if args.points:
-        known = [point.name for sweep in sweeps for point in sweep.points]
-        unknown = set(args.points) - set(known)
-        if unknown:
-            raise ValueError(f"no point {sorted(unknown)[0]!r}; there are {', '.join(known)}")
+        _check_known("point", args.points, [p.name for sweep in sweeps for p in sweep.points])
         sweeps = [
             replace(s, points=tuple(p for p in s.points if p.name in args.points)) for s in sweeps
         ]
+    if args.columns:
+        _check_known("column", args.columns, [c.name for sweep in sweeps for c in sweep.columns])
+        sweeps = [_with_columns(sweep, args.columns) for sweep in sweeps]
     return [sweep for sweep in sweeps if sweep.points]
+
+
+def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = set(names) - set(known)
+    if unknown:
+        there_are = ", ".join(dict.fromkeys(known))
+        raise ValueError(f"no {kind} {sorted(unknown)[0]!r}; there are {there_are}")
+
+
+def _with_columns(sweep: Sweep, names: Sequence[str]) -> Sweep:
+    """The sweep with these columns, and the points that have one of them."""
+    columns = tuple(column for column in sweep.columns if column.name in names)
+    points = tuple(point for point in sweep.points if any(map(point.has, columns)))
+    return replace(sweep, columns=columns, points=points)
 
 
 def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:

@@ -18,6 +18,7 @@ A sweep file is Python, like a config::
 ``training`` is what an evaluation trains: ``none``, ``one`` (tools/train.py, then tools/test.py) or
 ``splits`` (tools/finetune_splits.py, the three official splits). Columns of one evaluation share
 it, and so do points and sweeps that need the same pretraining: a step is known by its settings.
+A point with ``columns=["K200"]`` has these columns only, where each data set has its own recipes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ _TOP = ("title", "source", "pretrain", "points", "columns", "seeds", "notes")
 _TYPES: dict[str, type] = {
     **dict.fromkeys(("name", "metric", "config", "training", "checkpoint", "note"), str),
     **dict.fromkeys(("options", "published"), dict),
+    "columns": list,
 }
+_KINDS: dict[type, str] = {dict: "a dict", list: "a list", str: "a text"}
 
 Options = dict[str, Any]
 
@@ -62,6 +65,11 @@ class Point:
     checkpoint: str | None = None
     published: dict[str, float] = field(default_factory=dict)
     note: str = ""
+    columns: Sequence[str] = ()
+
+    def has(self, column: Column) -> bool:
+        """Whether this column is measured for the point."""
+        return not self.columns or column.name in self.columns
 
 
 @dataclass(frozen=True)
@@ -138,7 +146,7 @@ def _check_types(entry: dict[str, Any], where: str) -> None:
         if value is None and name in ("config", "checkpoint"):
             continue
         if not isinstance(value, _TYPES[name]) or value == "":
-            kind = "a dict" if _TYPES[name] is dict else "a text"
+            kind = _KINDS[_TYPES[name]]
             raise ValueError(f"{where}: {name} must be {kind}, got {value!r:.80}")
 
 
@@ -179,8 +187,11 @@ def _check(sweep: Sweep, path: Any) -> None:
         where = f"{path}: point {point.name!r}"
         if not (point.config or sweep.config):
             raise ValueError(f"{where} has no config, and pretrain has none")
-        for name, value in point.published.items():
+        for name in point.columns:
             if name not in names:
+                raise ValueError(f"{where} has columns={point.columns!r}, {name!r} is none")
+        for name, value in point.published.items():
+            if name not in (point.columns or names):
                 raise ValueError(f"{where} has a published {name!r}, which is no column")
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise ValueError(f"{where}: published {name} must be a number, got {value!r}")

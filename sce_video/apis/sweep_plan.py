@@ -75,7 +75,7 @@ def plan(
             for seed in sweep.seeds:
                 arguments = planner.arguments(sweep, point, seed)
                 pretrained = None if point.checkpoint else planner.pretraining(*arguments)
-                for column in sweep.columns:
+                for column in filter(point.has, sweep.columns):
                     origin = pretrained or str(point.checkpoint)
                     step = planner.evaluation(column, seed, origin, arguments)
                     names = sweep.name, point.name, column.name

@@ -10,7 +10,13 @@ from sce_video.apis.sweep_plan import Cell, Step
 from sce_video.apis.sweep_run import state_of
 from sce_video.reporting.result_files import Result, collect_results
 from sce_video.reporting.sweep_figure import draw_sweep
-from sce_video.reporting.sweep_table import SweepTable, as_data, collect_cells, render_sweep
+from sce_video.reporting.sweep_table import (
+    Measured,
+    SweepTable,
+    as_data,
+    collect_cells,
+    render_sweep,
+)
 from sce_video.utils.atomic_file import write_json, write_text
 
 
@@ -52,9 +58,10 @@ def table_of(sweep: Sweep, cells: Sequence[Cell], out: Path) -> SweepTable:
 
     published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
     measured, remarks = collect_cells(wanted, published, read)
+    columns = tuple(column.name for column in sweep.columns)
+    nothing = Measured(())  # where a point has not all columns
     rows = tuple(
-        (point.name, point.note, {c.name: measured[point.name, c.name] for c in sweep.columns})
+        (point.name, point.note, {c: measured.get((point.name, c), nothing) for c in columns})
         for point in sweep.points
     )
-    columns = tuple(column.name for column in sweep.columns)
     return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)

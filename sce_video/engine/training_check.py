@@ -148,8 +148,9 @@ def _classes(dataset: Any) -> str:
     names = (getattr(dataset, "metainfo", None) or {}).get("classes")
     labels = getattr(dataset, "labels", None)
     count = len(names) if names else 0
-    if not count and labels is not None:
-        count = len(np.unique(labels[labels >= 0]))
+    if labels is not None:
+        labelled = labels[labels >= 0]
+        count = (count or len(np.unique(labelled))) if len(labelled) else 0
     return f" of {count} classes" if count else " without labels"
 
 

@@ -227,6 +227,8 @@ def as_data(table: SweepTable) -> dict[str, Any]:
     def rows() -> Iterator[dict[str, Any]]:
         for name, note, cells in table.rows:
             for column, cell in cells.items():
+                if not (cell.values or cell.state or cell.published is not None):
+                    continue  # not a column of this point
                 yield {
                     "point": name,
                     "note": note,

@@ -13,6 +13,7 @@ _config = "c.py"  # a helper of the file
 pretrain = dict(config=_config, options={"model.tau": 0.1})
 points = [
     dict(name="a", options={"model.lambda_": 0.5}, published={"K200": 64}, note="base"),
+    dict(name="c", columns=["K200"]),
     dict(name="r", checkpoint="random", config=None),
 ]
 columns = [
@@ -41,8 +42,13 @@ def test_a_file_with_every_entry(sweep_of):
     assert (sweep.config, sweep.options) == ("c.py", {"model.tau": 0.1})
     assert sweep.points == (
         Point("a", None, {"model.lambda_": 0.5}, None, {"K200": 64}, "base"),
+        Point("c", columns=["K200"]),
         Point("r", checkpoint="random"),
     )
+    for point, names in zip(
+        sweep.points, (["K200", "kNN"], ["K200"], ["K200", "kNN"]), strict=True
+    ):
+        assert [column.name for column in sweep.columns if point.has(column)] == names
     assert sweep.columns == (
         Column("K200", "top1", "e.py", {"a.b": (1, 2)}, "one"),
         Column("kNN", "knn_top1", None, {}, "none"),
@@ -82,7 +88,7 @@ def test_defaults(sweep_of):
         (
             '    dict(name="r", ',
             '    "r", dict(name="r", ',
-            r"points\[1\]: must be a dict, got 'r'",
+            r"points\[2\]: must be a dict, got 'r'",
         ),
         ('note="base"', 'not_="base"', r"points\[0\]: unknown 'not_'; known: name, config, opt"),
         ('name="a", ', "", r"points\[0\]: needs a name"),
@@ -91,6 +97,13 @@ def test_defaults(sweep_of):
         ('name="r"', 'name="a"', "two of points have the name 'a'"),
         ('name="kNN"', 'name="K200"', "two of columns have the name 'K200'"),
         ('{"K200": 64}', "64", r"points\[0\]: published must be a dict, got 64"),
+        ('["K200"]', '"K200"', r"points\[1\]: columns must be a list, got 'K200'"),
+        ('["K200"]', '["UCF"]', r"point 'c' has columns=\['UCF'\], 'UCF' is none"),
+        (
+            'columns=["K200"]',
+            'columns=["kNN"], published={"K200": 1}',
+            "point 'c' has a published 'K200', which is no column",
+        ),
         ('{"K200": 64}', '{"UCF": 64}', "point 'a' has a published 'UCF', which is no column"),
         ('{"K200": 64}', '{"K200": "64"}', "point 'a': published K200 must be a number, got '64'"),
         ("config=_config, ", "", "point 'a' has no config, and pretrain has none"),

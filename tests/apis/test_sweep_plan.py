@@ -100,6 +100,16 @@ def test_equal_points_of_two_sweeps_are_one_step(root):
     assert all(step.before is chain[0] for chain in work for step in chain[1:])
 
 
+def test_a_point_is_evaluated_in_its_columns_only(root):
+    points = Point("a", columns=["linear"]), Point("b", options={"model.tau": 0.2})
+    cells = plan([sweep(*points, columns=(KNN, LINEAR))], "out", None, root)
+    assert [(cell.point, cell.column) for cell in cells] == [
+        ("a", "linear"),
+        ("b", "kNN"),
+        ("b", "linear"),
+    ]
+
+
 def test_two_metrics_of_one_evaluation_share_it(root):
     columns = (KNN, Column("R@1", "retrieval_r1"))
     cells = plan([sweep(Point("a"), columns=columns)], "out", None, root)

@@ -13,7 +13,13 @@ from pathlib import Path
 import pytest
 import torch
 import torch.multiprocessing as mp
-from helpers.query_methods import QUERY_METHODS, build_method, gradients_of, make_views
+from helpers.query_methods import (
+    QUERY_METHODS,
+    WITH_QUEUE,
+    build_method,
+    gradients_of,
+    make_views,
+)
 from mmengine.model import MMDistributedDataParallel
 from torch import nn
 
@@ -57,6 +63,19 @@ def shuffled_keys(rank: int, world: int, splits: int) -> dict:
     return {"keys": torch.stack(keys), "plain": target.eval()(view)}
 
 
+def shuffled_steps(name: str, rank: int, world: int, splits: int) -> dict:
+    """Two steps of a method whose target normalises shuffled groups; other BN in eval mode."""
+    model = build_method(name, shuffle_bn_splits=splits, symmetric=False, momentum=0.9).eval()
+    model.target.train()
+    losses = []
+    for step in range(2):
+        x = [view[rank::world] for view in make_views(2, BATCH, seed=step)]
+        with torch.no_grad():
+            losses.append(model(x, mode="loss")["loss"])
+        model.after_optimizer_step()
+    return {"loss": torch.stack(losses), "queue": model.queue.keys.clone()}
+
+
 def run(rank: int, world: int) -> dict:
     found = {}
     for name in QUERY_METHODS:
@@ -65,6 +84,8 @@ def run(rank: int, world: int) -> dict:
             for each in (False, True):
                 found[name, each] = accumulated_gradients(name, rank, world, each, training=True)
     found["shuffle"] = shuffled_keys(rank, world, splits=4 // world)
+    for name in WITH_QUEUE:
+        found["shuffle", name] = shuffled_steps(name, rank, world, splits=4 // world)
     return found
 
 
@@ -126,3 +147,14 @@ def test_shuffling_between_processes_equals_its_simulation(results):
             found["shuffle"]["keys"], one["shuffle"]["keys"][:, rank::2], rtol=1e-5, atol=1e-6
         )
     assert not torch.allclose(one["shuffle"]["keys"][0], one["shuffle"]["keys"][1], atol=1e-3)
+
+
+@pytest.mark.parametrize("name", WITH_QUEUE)
+def test_a_method_with_shuffling_between_processes_equals_its_simulation(results, name):
+    one, files = results
+    expected, (first, second) = one["shuffle", name], (file["shuffle", name] for file in files)
+    assert torch.equal(first["queue"], second["queue"])
+    torch.testing.assert_close(first["queue"], expected["queue"], rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(
+        (first["loss"] + second["loss"]) / 2, expected["loss"], rtol=1e-4, atol=1e-5
+    )

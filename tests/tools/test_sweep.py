@@ -54,7 +54,11 @@ source = "tab:x"
 pretrain = dict(config="{root}/small.py")
 points = [
     dict(name="good", published=dict(kNN=64.0)),
-    dict(name="bad", options={{"train_dataloader.dataset.data_root": "{root}/nowhere"}}),
+    dict(
+        name="bad",
+        options={{"train_dataloader.dataset.data_root": "{root}/nowhere"}},
+        columns=["kNN"],
+    ),
 ]
 columns = [dict(name="kNN", metric="knn_top1"), dict(name="kNN, 5", metric="knn_top5")]
 notes = ["Generated videos."]
@@ -99,12 +103,12 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys):
     assert text in shown.out
     rows = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
     assert rows[2][1] == f"**{measured:.1f}** / 64.0 [1]"
-    assert rows[3][0] == "| bad" and rows[3][1] == "failed"
+    assert rows[3][0] == "| bad" and rows[3][1] == "failed" and rows[3][2] == "- |"
     assert "1. states no benchmark: own data or settings" in text and "- Generated videos." in text
     assert "- bad, kNN: train.py: error: " in text and "nowhere" in text
     assert (out / "mini.png").is_file()
     cells = json.loads((out / "mini.json").read_text())["cells"]
-    assert cells[0]["values"] == [pytest.approx(measured)] and len(cells) == 4
+    assert cells[0]["values"] == [pytest.approx(measured)] and len(cells) == 3
 
     (out / "mini.md").unlink()
     assert tool.main([*command, "--report"]) == 0
@@ -112,6 +116,9 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys):
     capsys.readouterr()
     assert tool.main([*command, "--list", "--points", "good", "--shard", "1/9"]) == 0
     assert "2 of these 2 steps are done" in capsys.readouterr().out
+    assert tool.main([*command, "--list", "--columns", "kNN, 5"]) == 0
+    shown = capsys.readouterr().out
+    assert "2 of these 2 steps are done" in shown and "nowhere" not in shown
     # A shard without a pretraining has nothing to do, and a finished one nothing again.
     for more in (["--shard", "9/9"], ["--points", "good"]):
         before = good.stat().st_mtime_ns
@@ -123,6 +130,7 @@ def test_a_sweep_from_the_command_line(tool, sweep, tmp_path, capsys):
     ("options", "message"),
     [
         (["--points", "better"], "no point 'better'; there are good, bad"),
+        (["--columns", "R@1"], "no column 'R@1'; there are kNN, kNN, 5"),
         (["--seeds", "1", "1"], "--seeds: seeds must be one or more different numbers"),
         (["--shard", "3/2"], "--shard must be i/n with i from 1 to n"),
         (["--jobs", "0"], "--jobs must be at least 1, got 0"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import cv2
@@ -22,8 +23,8 @@ def _check_size(size: int) -> int:
     return size
 
 
-def _check_area(name: str, area: tuple[float, float]) -> tuple[float, float]:
-    if not 0 < area[0] <= area[1] <= 1:
+def _check_area(name: str, area: Sequence[float]) -> tuple[float, float]:
+    if len(area) != 2 or not 0 < area[0] <= area[1] <= 1:
         raise ValueError(f"{name} must be 0 < low <= high <= 1, got {area}")
     return float(area[0]), float(area[1])
 
@@ -137,8 +138,12 @@ class RandomResizedCropClips:
         size: Side of the output, pixels.
         area: Range of the box's share of the frame's area.
         aspect: Range of width / height, drawn log-uniformly.
-        local_size: Side of local views, see :class:`RandomClips`; None: ``size``.
-        local_area: Range of the share of their boxes; None: ``area``.
+        local_size: Side of the local views, see :class:`RandomClips`, or a list with one for each;
+            None: ``size``.
+        local_area: Range of the share of their boxes, or a list with one for each; None: ``area``.
+
+    Raises:
+        ValueError: A size, area or aspect is out of its range.
     """
 
     tries = 10
@@ -148,40 +153,61 @@ class RandomResizedCropClips:
         size: int,
         area: tuple[float, float] = (0.2, 0.766),
         aspect: tuple[float, float] = (3 / 4, 4 / 3),
-        local_size: int | None = None,
-        local_area: tuple[float, float] | None = None,
+        local_size: int | Sequence[int] | None = None,
+        local_area: tuple[float, float] | Sequence[tuple[float, float]] | None = None,
     ) -> None:
         if not 0 < aspect[0] <= aspect[1]:
             raise ValueError(f"aspect must be 0 < low <= high, got {aspect}")
         self.size = _check_size(size)
         self.area = _check_area("area", area)
         self.aspect = (float(aspect[0]), float(aspect[1]))
-        self.local_size = self.size if local_size is None else _check_size(local_size)
-        self.local_area = self.area if local_area is None else _check_area("local_area", local_area)
+        sizes: Any = self.size if local_size is None else local_size
+        areas: Any = self.area if local_area is None else local_area
+        self.local_size: int | list[int]
+        self.local_area: tuple[float, float] | list[tuple[float, float]]
+        if isinstance(sizes, int):
+            self.local_size = _check_size(sizes)
+        else:
+            self.local_size = [_check_size(size) for size in sizes]
+        if areas and isinstance(areas[0], int | float):
+            self.local_area = _check_area("local_area", areas)
+        else:
+            self.local_area = [_check_area("local_area", area) for area in areas]
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, size, size, 3), or local_size for local views.
 
         Raises:
-            ValueError: Settings for local views, of which there are none.
+            ValueError: Settings for local views, of which there are none or another number.
         """
         num_local = results.get("num_local_views", 0)
-        if not num_local and (self.local_size, self.local_area) != (self.size, self.area):
-            raise ValueError(
-                f"local_size={self.local_size} and local_area={self.local_area} of "
-                "RandomResizedCropClips without local views: set num_local_views of the step that "
-                "makes the views"
-            )
+        num_global = len(results["views"]) - num_local
+        settings = [(self.size, self.area)] * num_global + self._local_settings(num_local)
         views = []
-        for number, view in enumerate(results["views"]):
-            size, area = self.size, self.area
-            if number >= len(results["views"]) - num_local:
-                size, area = self.local_size, self.local_area
+        for view, (size, area) in zip(results["views"], settings, strict=True):
             draws = results["rng"].random((self.tries, 4))
             box = random_box(view.shape[1:3], area, self.aspect, draws)
             views.append(crop_and_resize(view, box, (size, size)))
         results["views"] = views
         return results
+
+    def _local_settings(self, num_local: int) -> list[tuple[int, tuple[float, float]]]:
+        """Size and area of every local view."""
+        sizes, areas = self.local_size, self.local_area
+        if not num_local and (sizes, areas) != (self.size, self.area):
+            raise ValueError(
+                f"local_size={sizes} and local_area={areas} of RandomResizedCropClips without "
+                "local views: set num_local_views of the step that makes the views"
+            )
+        sizes = sizes if isinstance(sizes, list) else [sizes] * num_local
+        areas = areas if isinstance(areas, list) else [areas] * num_local
+        if not len(sizes) == len(areas) == num_local:
+            raise ValueError(
+                f"local_size={self.local_size} and local_area={self.local_area} of "
+                f"RandomResizedCropClips for {num_local} local views: give one value for all, or "
+                "a list with one for each"
+            )
+        return list(zip(sizes, areas, strict=True))
 
 
 @TRANSFORMS.register_module()

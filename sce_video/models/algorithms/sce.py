@@ -45,12 +45,14 @@ class SCE(SelfSupervisedModel):
         symmetric: Whether target views are queries, too, for the other keys.
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
+        shuffle_bn_splits: Shuffle-BN of the target with so many groups on each rank, None for none
+            (:class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`).
         data_preprocessor: Config of the batched augmentation.
         backward_per_query: Keep the activations of one query view at a time; not for fp16.
 
     Raises:
         ValueError: ``target_views`` are not different indices of views, a number is out of its
-            range, or there are free coefficients without ``mask_positive``.
+            range, or free coefficients come without ``mask_positive``.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class SCE(SelfSupervisedModel):
         mask_positive: bool = True,
         symmetric: bool = True,
         target_views: Sequence[int] | None = None,
+        shuffle_bn_splits: int | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
         backward_per_query: bool = False,
     ) -> None:
@@ -76,15 +79,13 @@ class SCE(SelfSupervisedModel):
         self.predictor = nn.Identity()
         if predictor is not None:
             self.predictor = MODELS.build({"in_channels": dim, "out_channels": dim, **predictor})
-        self.target = TargetEncoder(self.backbone, self.projector)
+        self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         self.queue = KeyQueue(queue_size, dim)
         self.momentum = momentum
         self.lambda_, self.mu, self.eta = objective.split_coefficients(lambda_)
-        self.tau = tau
-        self.tau_m = tau_m
+        self.tau, self.tau_m = tau, tau_m
         self.mask_positive = mask_positive
-        self.symmetric = symmetric
-        self.target_views = target_views
+        self.symmetric, self.target_views = symmetric, target_views
         self.check_settings()
 
     def init_weights(self) -> None:
@@ -119,13 +120,15 @@ class SCE(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         # Only target views pass through the target branch, without gradient ...
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
+        queue, settings = self.queue.keys, self._settings()
 
         def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            terms = zip(*(self._terms(query, keys[j]) for j in keys_of[i]), strict=True)
+            pairs = [objective.terms(query, keys[j], queue, *settings) for j in keys_of[i]]
+            terms = zip(*pairs, strict=True)
             return h, z, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
 
         scalars = self.sum_over_queries(terms_of, keys_of)
@@ -133,9 +136,6 @@ class SCE(SelfSupervisedModel):
         for key in keys.values():
             self.queue.stage(key)
         return scalars
-
-    def _terms(self, query: Tensor, key: Tensor) -> SCETerms:
-        return objective.terms(query, key, self.queue.keys, *self._settings())
 
     def _settings(self) -> tuple[Any, ...]:
         return self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive

@@ -49,15 +49,6 @@ def test_a_query_of_the_sum_weighs_the_same_whatever_its_number_of_keys():
     assert model.eval()(x, mode="loss")["loss"].item() == pytest.approx(sum(means), abs=1e-5)
 
 
-def test_shuffle_bn_is_an_option_of_the_target():
-    plain, shuffled = build(MoCo), build(MoCo, shuffle_bn_splits=3)
-    assert set(shuffled.state_dict()) - set(plain.state_dict()) == {"target.shuffle.step"}
-    losses = [model(views(), mode="loss")["loss"].item() for model in (plain, shuffled)]
-    assert abs(losses[0] - losses[1]) > 1e-3
-    shuffled.after_optimizer_step()
-    assert int(shuffled.target.shuffle.step) == 1
-
-
 def test_the_data_are_checked():
     model = build(MoCo)
     assert model.check_training(1000, 16, 2) == []

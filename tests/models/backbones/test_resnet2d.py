@@ -113,7 +113,23 @@ def test_the_small_stem_has_11_168_832_parameters_at_depth_18():
     assert model.conv1.stride == (1, 1) and model.conv1.padding == (1, 1)
 
 
-@pytest.mark.parametrize(("depth", "stem"), [(18, "imagenet"), (18, "small"), (50, "imagenet")])
+STEMS = [(18, "imagenet"), (18, "small"), (50, "imagenet"), (50, "small")]
+
+
+@pytest.mark.parametrize(("depth", "stem"), STEMS)
+def test_representations_of_images_equal_the_functional_ones(depth, stem):
+    """The networks of the image recipes at full width: h of an image, global average pooled."""
+    model = randomised(ResNet2d(depth=depth, stem=stem))
+    images = torch.rand(2, 3, 32, 32, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        h = represent(model, images[:, :, None])
+        features = functional_resnet(model.state_dict(), images, depth, stem == "small")
+    assert h.shape == (2, 512 if depth == 18 else 2048)
+    scale = features.mean((2, 3)).abs().max().item()
+    torch.testing.assert_close(h, features.mean((2, 3)), rtol=1e-4, atol=1e-5 * scale)
+
+
+@pytest.mark.parametrize(("depth", "stem"), STEMS)
 def test_forward_equals_the_functional_one(depth, stem):
     model = randomised(ResNet2d(depth=depth, base_channels=8, stem=stem)).double()
     clip = torch.rand(2, 3, 3, 64, 48, generator=torch.Generator().manual_seed(1)).double()

@@ -1,0 +1,258 @@
+"""The image recipes against the paper's tables (section 4.1, appendix D), number by number."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+import torch
+from helpers.image_pretraining import (
+    CONFIGS,
+    HEADS,
+    METHODS,
+    MULTI_CROP,
+    SETS,
+    assert_views,
+    described,
+    path_of,
+)
+
+from sce_video.datasets.transforms import RandomResizedCropClips
+from sce_video.engine.config import load_config
+from sce_video.engine.schedules import build_schedule
+from sce_video.registry import MODELS, TRANSFORMS
+
+STEPS = {"cifar10": 195, "cifar100": 195, "stl10": 390, "tiny_imagenet": 390, "imagenet100": 247,
+         "imagenet": 2502}  # of an epoch  # fmt: skip
+# Mean and standard deviation: juliendenize/eztorch, transforms/utils.py; Tiny-ImageNet: ReSSL.
+STATISTICS = {
+    "cifar10": ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)),
+    "cifar100": ((0.5071, 0.4865, 0.4409), (0.2009, 0.1984, 0.2023)),
+    "stl10": ((0.4914, 0.4822, 0.4465), (0.2471, 0.2435, 0.2616)),
+    "tiny_imagenet": ((0.4802, 0.4481, 0.3975), (0.2302, 0.2265, 0.2262)),
+    "imagenet100": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+    "imagenet": ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+}
+# tab:baselines, the authors' own rows.
+TOP1 = {
+    "sce": dict(imagenet=70.5, imagenet100=83.4, cifar10=90.3, cifar100=65.5, stl10=89.9,
+                tiny_imagenet=51.9),
+    "moco": dict(imagenet=68.8, imagenet100=80.5, cifar10=87.6, cifar100=61.0, stl10=86.5,
+                 tiny_imagenet=45.9),
+    "ressl": dict(imagenet=70.2, imagenet100=81.6, cifar10=90.2, cifar100=64.0, stl10=89.1,
+                  tiny_imagenet=49.5),
+}  # fmt: skip
+BASELINES = [(method, name) for method in METHODS for name in SETS]
+LARS = {  # tab:sota: epochs, learning rate per 256 images, weight decay, momentum, top-1
+    100: (0.6, 1e-6, 0.99, 72.1),
+    200: (0.3, 1e-6, 0.99, 72.7),
+    300: (0.3, 1e-6, 0.99, 73.3),
+    1000: (0.3, 1.5e-6, 0.996, 74.1),
+}
+LARS_NAMES = [f"sce_r50_8xb512-224-{epochs}e_imagenet" for epochs in LARS]
+
+
+@pytest.mark.parametrize(("method", "name"), BASELINES)
+def test_settings_of_the_baselines(method, name):
+    cfg = load_config(path_of(method, name))
+    recipe, queue, momentum, rate, decay, tau, tau_m = SETS[name]
+    ranks, batch, size = map(int, re.search(r"(\d+)xb(\d+)-(\d+)", recipe).groups())
+    small = size < 224
+
+    assert cfg.model.type == METHODS[method]
+    assert (cfg.model.queue_size, cfg.model.momentum) == (queue, momentum)
+    scheduled = dict(momentum=dict(name="cosine", start=momentum, end=1.0))
+    assert cfg.custom_hooks[0].model == scheduled
+    assert cfg.model.symmetric is False and "predictor" not in cfg.model
+    settings = {
+        "sce": dict(lambda_=0.5, tau=tau, tau_m=tau_m),
+        "moco": dict(tau=0.2),
+        "ressl": dict(tau=0.1, tau_m=0.04),
+    }[method]
+    assert {key: cfg.model[key] for key in settings} == settings
+    assert cfg.model.get("mask_positive", True)
+
+    # Shuffle-BN with eight groups: simulated on one GPU, or one group on each of eight.
+    assert ranks * cfg.model.shuffle_bn_splits == 8 and "sync_bn" not in cfg
+    assert cfg.train_dataloader.batch_size == batch
+    assert ranks * batch == (256 if small else 512) and queue % (ranks * batch) == 0
+    assert cfg.train_dataloader.drop_last
+
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ("SGD", rate, decay)
+    assert optimizer.momentum == 0.9 and not optimizer.get("nesterov")
+    # Mixed precision; weight decay on all parameters, so no other groups of them.
+    assert cfg.optim_wrapper.dtype == "float16"
+    assert not {"constructor", "paramwise_cfg"} & set(cfg.optim_wrapper)
+    assert cfg.train_cfg.max_epochs == 200
+    assert_views(cfg, "strong", "strong" if method == "moco" else "weak")
+
+
+@pytest.mark.parametrize(("method", "name"), BASELINES)
+def test_networks_of_the_baselines(method, name):
+    cfg = load_config(path_of(method, name))
+    small = SETS[name][0].startswith("r18")
+    with torch.device("meta"):
+        backbone = MODELS.build(cfg.model.backbone)
+    assert backbone.out_channels == (512 if small else 2048)
+    parameters = sum(p.numel() for p in backbone.parameters())
+    assert parameters == (11_168_832 if small else 23_508_032)
+    head = "small" if small else name
+    if (method, name) == ("moco", "imagenet"):
+        head = "imagenet100"
+    assert described(cfg.model.projector, backbone.out_channels) == HEADS[head]
+
+
+@pytest.mark.parametrize(("method", "name"), BASELINES)
+def test_data_of_the_baselines(method, name):
+    cfg = load_config(path_of(method, name))
+    size = int(re.search(r"b\d+-(\d+)", SETS[name][0])[1])
+    network = "r50_2d" if size == 224 else "r18_small"
+    benchmark = dict(dataset=name, network=network, frames=1, size=size, protocol="pretraining")
+    assert {key: cfg.benchmark[key] for key in benchmark} == benchmark
+    load, crop, _ = (TRANSFORMS.build(step) for step in cfg.train_dataloader.dataset.pipeline)
+    assert load.num_views == 2 and isinstance(crop, RandomResizedCropClips)
+    assert (crop.size, crop.area, crop.aspect) == (size, (0.2, 1.0), (3 / 4, 4 / 3))
+    preprocessor = cfg.data_preprocessor
+    assert (tuple(preprocessor["mean"]), tuple(preprocessor.std)) == STATISTICS[name]
+
+    parts = {
+        "train": cfg.train_dataloader.dataset,
+        "test": cfg.test_dataloader.dataset,
+        "gallery": cfg.test_cfg.gallery_dataloader.dataset,
+    }
+    root = "imagenet" if name == "imagenet100" else name
+    assert {part.data_root for part in parts.values()} == {f"data/{root}"}
+    if name in ("cifar10", "cifar100", "stl10"):
+        trained = "unlabeled" if name == "stl10" else "train"
+        assert {part.name for part in parts.values()} == {name}
+        assert [part.split for part in parts.values()] == [trained, "test", "train"]
+    else:
+        prefix = "" if name == "tiny_imagenet" else f"{name}_"
+        lists = [f"{prefix}{part}.txt" for part in ("train", "val", "train")]
+        assert [part.ann_file for part in parts.values()] == lists
+        assert {part.class_file for part in parts.values()} == {f"{prefix}classes.txt"}
+    evaluated = [step.type for step in cfg.test_dataloader.dataset.pipeline]
+    resized = ["ResizeShortSide", "CenterCropClips"] if size == 224 else []
+    assert evaluated == ["LoadImage", *resized, "PackClips"]
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_monitoring_is_knn_of_test_among_labelled_training_images(name):
+    cfg = load_config(path_of("sce", name))
+    hook = cfg.default_hooks.online_evaluation
+    if name == "imagenet":  # the training images take too long
+        assert hook.metrics[0] == dict(type="KNN", k=20, temperature=0.1)
+        assert "queries" not in hook and hook.gallery.dataset.ann_file == "imagenet_val.txt"
+        return
+    assert hook.metrics[0] == dict(type="KNN", k=200, temperature=0.1)
+    for loader, same in (
+        (hook.queries, cfg.test_dataloader),
+        (hook.gallery, cfg.test_cfg.gallery_dataloader),
+    ):
+        found, expected = ({**d.dataset, "on_error": None} for d in (loader, same))
+        assert found == expected
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_schedules_of_the_baselines(name):
+    """5 epochs of linear warm-up to lr x batch/256, a cosine to 0; momentum to 1 by a cosine."""
+    cfg = load_config(path_of("sce", name))
+    batch = 256 if cfg.benchmark.size < 224 else 512
+    peak = {"imagenet100": 0.6, "imagenet": 1.0}.get(name, 0.06)  # appendix D.1
+    hook, per_epoch = cfg.custom_hooks[0], STEPS[name]
+    assert cfg.optim_wrapper.optimizer.lr * batch / hook.base_batch_size == pytest.approx(peak)
+    total, warm_up = 200 * per_epoch, 5 * per_epoch
+    rate = build_schedule({**hook.lr, "peak": peak}, per_epoch)
+    assert rate(0, total) == pytest.approx(peak / warm_up)
+    assert rate(warm_up // 2, total) == pytest.approx(peak / 2, rel=0.01)
+    assert rate(warm_up, total) == peak
+    assert rate((total + warm_up) // 2, total) == pytest.approx(peak / 2, rel=0.01)
+    assert rate(total - 1, total) < 1e-6 * peak
+    start = SETS[name][2]
+    momentum = build_schedule(hook.model.momentum, per_epoch)
+    assert momentum(0, total) == start and 1 - momentum(total - 1, total) < 1e-6
+    assert momentum(total // 2, total) == pytest.approx((1 + start) / 2)
+
+
+@pytest.mark.parametrize("epochs", LARS)
+def test_settings_of_lars_on_imagenet(epochs):
+    rate, decay, momentum, top1 = LARS[epochs]
+    path = CONFIGS / f"sce/sce_r50_8xb512-224-{epochs}e_imagenet.py"
+    cfg = load_config(path)
+    check_lars(cfg, epochs, rate, decay, momentum, ranks=8)
+    crop = cfg.train_dataloader.dataset.pipeline[1]
+    assert (crop.size, tuple(crop.area)) == (224, (0.2, 1.0)) and "local_size" not in crop
+    assert_views(cfg, "strong-alpha", "strong-beta")
+    assert f"# Expected: {top1} top-1" in path.read_text()
+
+
+def check_lars(cfg, epochs, rate, decay, momentum, ranks):
+    """Appendix D.2 and juliendenize/eztorch, resnet50_imagenet.yaml."""
+    assert cfg.train_cfg.max_epochs == epochs
+    assert cfg.train_dataloader.batch_size * ranks == 4096
+    optimizer = cfg.optim_wrapper.optimizer
+    assert (optimizer.type, optimizer.lr, optimizer.weight_decay) == ("LARS", rate, decay)
+    assert (optimizer.momentum, optimizer.trust_coefficient) == (0.9, 0.001)
+    assert cfg.optim_wrapper.dtype == "float16"
+    hook = cfg.custom_hooks[0]
+    assert hook.base_batch_size == 256
+    assert hook.lr == dict(name="warmup_cosine", warmup_epochs=10)
+    assert hook.model == dict(momentum=dict(name="cosine", start=momentum, end=1.0))
+    model = cfg.model
+    assert (model.type, model.momentum, model.queue_size) == ("SCE", momentum, 65536)
+    assert (model.lambda_, model.tau, model.tau_m, model.symmetric) == (0.5, 0.1, 0.07, True)
+    assert cfg.sync_bn == "torch" and "shuffle_bn_splits" not in model
+    assert model.backbone == dict(type="ResNet2d", depth=50)
+    assert described(model.projector, 2048) == HEADS["lars"]
+    assert described({"out_channels": 256, **model.predictor}, 256) == HEADS["predictor"]
+    assert "imagenet_train" in cfg.train_dataloader.dataset.ann_file
+
+
+def test_settings_of_the_multi_crop():
+    """tab:sota-multi-crop, appendix D.2: sizes and areas of AdCo; all else as 200 epochs of C."""
+    path = CONFIGS / f"sce/{MULTI_CROP}.py"
+    cfg = load_config(path)
+    check_lars(cfg, 200, 0.3, 1e-6, 0.99, ranks=16)
+    load, crop, _ = (TRANSFORMS.build(step) for step in cfg.train_dataloader.dataset.pipeline)
+    assert (load.num_views, load.num_local_views) == (6, 4)
+    assert (crop.size, crop.area) == (224, (0.2, 1.0))
+    assert dict(zip(crop.local_size, crop.local_area, strict=True)) == {
+        192: (0.172, 0.86),
+        160: (0.143, 0.715),
+        128: (0.114, 0.571),
+        96: (0.086, 0.429),
+    }
+    assert_views(cfg, "strong-alpha", "strong-beta", *["strong-gamma"] * 4)
+    assert "# Expected: 75.4 top-1" in path.read_text()
+
+
+@pytest.mark.parametrize(("method", "name"), BASELINES)
+def test_headers_have_the_published_number(method, name):
+    header = path_of(method, name).read_text().split("_base_ =")[0]
+    assert f"# Expected: {TOP1[method][name]} top-1, linear" in header
+    assert "tab:baselines" in header and "# Test:" in header
+
+
+def test_names_of_the_pretrainings():
+    """By which a result is confirmed: tau and tau_m, the optimiser, the views, the method."""
+    for name, (*_, tau, tau_m) in SETS.items():
+        for method, expected in (
+            ("sce", f"sce_images_tau_{tau}_tau_m_{tau_m}"),
+            ("moco", "moco_images"),
+            ("ressl", "ressl_images"),
+        ):
+            assert load_config(path_of(method, name)).benchmark.pretraining == expected
+    for name in (*LARS_NAMES, MULTI_CROP):
+        benchmark = load_config(CONFIGS / f"sce/{name}.py").benchmark
+        expected = "sce_images_multicrop" if name == MULTI_CROP else "sce_images_lars"
+        assert (benchmark.pretraining, benchmark.dataset) == (expected, "imagenet")
+        assert (benchmark.network, benchmark.size, benchmark.frames) == ("r50_2d", 224, 1)
+
+
+def test_every_recipe_is_tested_here():
+    """Recipes of the paper's image data sets, by their names."""
+    pattern = r"(sce|moco|ressl)\w*_r(18|50)_\d+xb\d+-\d+-\d+e_(" + "|".join(SETS) + ")"
+    found = {path.stem for path in CONFIGS.glob("*/*.py") if re.fullmatch(pattern, path.stem)}
+    tested = {path_of(*pair).stem for pair in BASELINES} | {*LARS_NAMES, MULTI_CROP}
+    assert found == tested and len(tested) == 18 + 4 + 1

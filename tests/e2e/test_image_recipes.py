@@ -1,0 +1,148 @@
+"""Image recipes of every kind on generated trees of the official layouts, by the tools."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from pathlib import Path
+
+import pytest
+from helpers import image_trees
+from helpers.run_tool import load, run_tool
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+
+pytestmark = pytest.mark.slow
+
+SMALL = [
+    "visualizer=None",
+    "model.backbone.base_channels=4",
+    "model.projector.hidden_channels=16",
+    "model.projector.out_channels=8",
+    "train_dataloader.num_workers=1",
+    "train_cfg.max_epochs=2",
+    "default_hooks.logger.interval=1",
+    "default_hooks.online_evaluation.gallery.num_workers=0",
+    "default_hooks.online_evaluation.gallery.batch_size=8",
+]
+
+
+def train(repo: Path, recipe: str, folder: Path, *options: str) -> tuple[str, dict, list[dict]]:
+    """What is shown, the last checkpoint, and the lines of the online evaluation."""
+    config = repo / f"configs/{recipe}.py"
+    done = run_tool("train.py", config, "--work-dir", folder, "--cfg-options", *SMALL, *options)
+    shown = done.stdout + done.stderr
+    assert done.returncode == 0, shown
+    lines = (folder / "online_evaluation.jsonl").read_text().splitlines()
+    checkpoint = load_checkpoint_file(folder / "epoch_2.pth")
+    return shown, checkpoint, [json.loads(line) for line in lines]
+
+
+def logged(shown: str, name: str) -> list[float]:
+    """A value of every step, as it is shown."""
+    lines = [line for line in shown.splitlines() if "Epoch(train)" in line]
+    return [float(re.search(rf" {name}: (\S+)", line)[1]) for line in lines]
+
+
+@pytest.mark.parametrize("method", ["sce", "moco", "ressl"])
+def test_baselines_on_cifar10(repo, tmp_path, method):
+    """Not symmetric, shuffle-BN of eight groups: 6 steps of 32 images, which fill a queue of 64."""
+    root = image_trees.make_cifar10(tmp_path / "cifar10", per_class=2)
+    data = [
+        f"{part}.dataset.{option}"
+        for part in (
+            "train_dataloader",
+            "default_hooks.online_evaluation.gallery",
+            "default_hooks.online_evaluation.queries",
+        )
+        for option in (f"data_root={root}", "check_counts=False")
+    ]
+    shown, checkpoint, evaluated = train(
+        repo,
+        f"{method}/{method}_r18_1xb256-32-200e_cifar10",
+        tmp_path / "run",
+        *data,
+        "train_dataloader.batch_size=32",
+        "model.queue_size=64",
+        "default_hooks.online_evaluation.queries.num_workers=0",
+    )
+    state = checkpoint["state_dict"]
+    assert int(state["target.shuffle.step"]) == 6
+    assert int(state["queue.pointer"]) == 6 * 32 % 64
+    assert "learning rate 0.06 x 0.125 = 0.0075, 6 optimiser steps" in shown
+    warm_up = [0.0075 * step / 15 for step in range(1, 7)]  # of 5 epochs
+    assert logged(shown, "lr") == pytest.approx(warm_up, rel=1e-3)
+    momentum = [1 - 0.1 * (math.cos(math.pi * step / 6) + 1) / 2 for step in range(6)]
+    assert logged(shown, "momentum") == pytest.approx(momentum, abs=1e-4)
+    assert all(math.isfinite(loss) for loss in logged(shown, "loss"))
+    assert [line["epoch"] for line in evaluated] == [0, 2]
+    assert all(0 <= line["knn_top1"] <= 1 and line["videos"] == 20 for line in evaluated)
+
+
+def test_a_pretraining_is_tested_by_its_own_recipe(repo, tmp_path):
+    """kNN (k 200) and a linear probe of STL10's test images, by its labelled training images."""
+    root = image_trees.make_stl10(tmp_path / "stl10", per_class=2, unlabeled=32)
+    parts = ("train_dataloader", "test_dataloader", "test_cfg.gallery_dataloader")
+    hook = "default_hooks.online_evaluation"
+    options = [
+        option
+        for part in (*parts, f"{hook}.gallery", f"{hook}.queries")
+        for option in (
+            f"{part}.dataset.data_root={root}",
+            f"{part}.dataset.check_counts=False",
+            f"{part}.num_workers=0",
+        )
+    ]
+    small = ["train_dataloader.persistent_workers=False", "train_dataloader.batch_size=16"]
+    options = [*options, *small, "model.queue_size=32", "model.shuffle_bn_splits=2"]
+    recipe = "sce/sce_r18_1xb256-96-200e_stl10"
+    shown, _, _ = train(repo, recipe, tmp_path / "run", *options)
+    assert "32 images without labels" in shown
+    done = run_tool(
+        *("test.py", repo / f"configs/{recipe}.py", tmp_path / "run/epoch_2.pth"),
+        *("--work-dir", tmp_path / "test", "--out", tmp_path / "results.json"),
+        *("--cfg-options", *SMALL, *options),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    metrics = json.loads((tmp_path / "results.json").read_text())["metrics"]
+    assert {"knn_top1", "linear_top1", "feature_std"} <= set(metrics)
+
+
+@pytest.fixture(scope="module")
+def imagenet(tmp_path_factory):
+    root = image_trees.make_imagenet(tmp_path_factory.mktemp("imagenet"), train=6, val=2)
+    assert load("data/imagenet").main([str(root), "--no-check"]) == 0
+    return [
+        f"train_dataloader.dataset.data_root={root}",
+        f"default_hooks.online_evaluation.gallery.dataset.data_root={root}",
+        "train_dataloader.batch_size=8",
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=48",
+        "model.predictor.hidden_channels=16",
+        "model.queue_size=32",
+    ]
+
+
+MULTI_CROP = ("train_dataloader.dataset.pipeline.RandomResizedCropClips.local_size=(40,36,32,24)",)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "options"),
+    [
+        ("sce_r50_8xb512-224-100e_imagenet", ()),
+        ("sce_multicrop_r50_16xb256-224-200e_imagenet", MULTI_CROP),
+    ],
+)
+def test_lars_on_imagenet(repo, tmp_path, imagenet, recipe, options):
+    """Symmetric, two global views: 4 steps of 8 images with 16 keys each."""
+    shown, checkpoint, evaluated = train(
+        repo, f"sce/{recipe}", tmp_path / "run", *imagenet, *options
+    )
+    rate = 0.6 if "100e" in recipe else 0.3
+    assert logged(shown, "lr")[0] == pytest.approx(rate * 8 / 256 / 20, rel=1e-3)
+    assert logged(shown, "momentum")[0] == 0.99 and len(logged(shown, "loss")) == 4
+    assert all(math.isfinite(loss) for loss in logged(shown, "loss"))
+    state = checkpoint["state_dict"]
+    assert "target.shuffle.step" not in state and "predictor.layers.0.weight" in state
+    assert int(state["queue.pointer"]) == 4 * 16 % 32
+    assert [line["videos"] for line in evaluated] == [6, 6]
