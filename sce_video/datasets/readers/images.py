@@ -112,18 +112,19 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, _Header]
     """The content of a file, (n,) uint8, and its header, if the image is not too large."""
     check_regular_file(path)
     try:
-        encoded = np.fromfile(path, dtype=np.uint8)
+        with open(path, "rb") as file:
+            content = file.read()
     except OSError as error:
         raise VideoDecodeError(path, f"cannot be opened: {error.strerror}") from error
-    header = _read_header(path, encoded)
+    header = _read_header(path, content)
     limits.check_frame(path, *header.size)
-    return encoded, header
+    return np.frombuffer(content, dtype=np.uint8), header
 
 
-def _read_header(path: str, encoded: np.ndarray) -> _Header:
-    """Nothing is decoded."""
+def _read_header(path: str, content: bytes) -> _Header:
+    """Nothing is decoded, and the content is not copied."""
     try:
-        with Image.open(io.BytesIO(encoded.data), formats=_FORMATS) as image:
+        with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return _Header(image.format, (image.height, image.width), _is_rotated(image))
     except Image.DecompressionBombError as error:  # more than pillow ever opens
         raise VideoDecodeError(path, f"is too large: {error}") from error
