@@ -21,10 +21,13 @@ _EXIF = 0xE1
 
 #: libjpeg decodes at these fractions, by leaving out high frequencies; OpenCV's flag for each.
 _REDUCED = {
-    2: cv2.IMREAD_REDUCED_COLOR_2,
-    4: cv2.IMREAD_REDUCED_COLOR_4,
-    8: cv2.IMREAD_REDUCED_COLOR_8,
+    1: 0,
+    2: cv2.IMREAD_REDUCED_GRAYSCALE_2,
+    4: cv2.IMREAD_REDUCED_GRAYSCALE_4,
+    8: cv2.IMREAD_REDUCED_GRAYSCALE_8,
 }
+#: Where OpenCV has this flag, libjpeg writes RGB itself; else the image is converted afterwards.
+_RGB: int = getattr(cv2, "IMREAD_COLOR_RGB", 0)
 
 
 class EncodedImage(DecodedFrames):
@@ -43,7 +46,7 @@ class EncodedImage(DecodedFrames):
         self._path = path
         self._encoded = encoded
         self._deadline = deadline
-        self._flags = cv2.IMREAD_COLOR
+        self._factor = 1
         self._image: np.ndarray | None = None
         self.size = size
 
@@ -52,15 +55,14 @@ class EncodedImage(DecodedFrames):
 
     def reduce(self, reduction: float) -> int:
         """See :meth:`DecodedFrames.reduce`: 1, 2, 4 or 8."""
-        factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
-        self._flags = _REDUCED.get(factor, cv2.IMREAD_COLOR)
+        self._factor = max((factor for factor in _REDUCED if factor <= reduction), default=1)
         self._image = None
-        return factor
+        return self._factor
 
     def __getitem__(self, index: int) -> np.ndarray:
         if self._image is None:
-            flags = self._flags | cv2.IMREAD_IGNORE_ORIENTATION
-            self._image = _decode(self._path, self._encoded, flags)
+            flags = _REDUCED[self._factor] | cv2.IMREAD_IGNORE_ORIENTATION
+            self._image = _decode(self._path, self._encoded, flags | (_RGB or cv2.IMREAD_COLOR))
             check_deadline(self._path, self._deadline)
         return self._image
 
@@ -100,6 +102,8 @@ def _decode(path: str, encoded: np.ndarray, flags: int) -> np.ndarray:
         raise VideoDecodeError(path, f"cannot be decoded: {reason}") from error
     if image is None:
         raise VideoDecodeError(path, "is no image that can be decoded")
+    if _RGB and flags & _RGB:
+        return image
     return cv2.cvtColor(image, cv2.COLOR_BGR2RGB, dst=image)
 
 

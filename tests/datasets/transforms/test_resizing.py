@@ -8,6 +8,7 @@ from helpers.photographs import photograph_like
 from PIL import Image
 
 from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.readers import images
 from sce_video.datasets.readers.images import EncodedImage
 from sce_video.datasets.transforms import LoadImage, PackClips
 from sce_video.datasets.transforms.lazy_view import LazyView, render_views
@@ -72,6 +73,16 @@ def test_the_factor_leaves_the_pixels_of_the_view(jpeg, box, size, factor):
     view = view.crop_and_resize(box, size)
     assert isinstance(view.frames, EncodedImage) and view.frames.reduce(view.reduction) == factor
     assert view.frames[0].shape == (-(-250 // factor), -(-301 // factor), 3)
+
+
+@pytest.mark.parametrize("size", [250, 100, 60, 30])
+def test_older_versions_of_opencv_give_the_same_pixels(jpeg, monkeypatch, size):
+    """They cannot decode to RGB; the image is converted afterwards."""
+    (view,) = load(jpeg[0])
+    view = view.crop_and_resize((0, 0, 250, 250), (size, size))
+    found = np.asarray(view)
+    monkeypatch.setattr(images, "_RGB", 0)
+    assert np.array_equal(found, np.asarray(view))
 
 
 @pytest.mark.parametrize("box", [(10, 20, 140, 130), (0, 0, 250, 301), (33, 51, 199, 250)])
