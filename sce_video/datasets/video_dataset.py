@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
-from collections.abc import Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import av
@@ -22,7 +23,7 @@ from sce_video.datasets.errors import (
     VideoTimeoutError,
 )
 from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, shapes_of
-from sce_video.datasets.loading.time_limit import TimeLimitedCaller
+from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
 from sce_video.datasets.loading.worker_crash import CurrentFiles
 from sce_video.datasets.pipeline import Transform, run_pipeline
 from sce_video.datasets.samplers import SampleRequest, mix_seed
@@ -108,6 +109,7 @@ class VideoDataset(Dataset):
         self.max_tries = max_tries
         self.current_files = CurrentFiles()
         self._caller = TimeLimitedCaller()
+        self._reading = -1
         self._known_bad: dict[int, str] = {}
         self._bad_paths: dict[str, str] = {}
         self._view_shapes: Shapes | None = None
@@ -208,7 +210,55 @@ class VideoDataset(Dataset):
         if not isinstance(request, SampleRequest):
             index = int(request)
             request = SampleRequest(index, mix_seed(0, 0, index))
+        (sample,) = self._make_each([request], self._make_sample)
+        return sample
+
+    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+        """The samples of one batch; called by ``DataLoader``.
+
+        Their views are written to a shared batch buffer if their shapes are those of the batch
+        before; then collating copies nothing.
+        """
+        self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
+        try:
+            return self._make_each(requests, self._make_slot)
+        finally:
+            self._batch_buffer = SharedBatchBuffer(1, None)
+
+    def _make_each(
+        self, requests: Sequence[Any], make: Callable[[Any], dict[str, Any]]
+    ) -> list[dict[str, Any]]:
+        """The samples of the requests, made in the helper thread if there is a time limit.
+
+        The request of a file that hangs is made once more: by then the file is a known bad file.
+        """
         self._prepare_process()
+        if self.timeout is None or self._caller.is_running():
+            return [make(request) for request in requests]
+        samples: list[dict[str, Any]] = []
+
+        def work() -> None:
+            for request in requests[len(samples) :]:
+                self._caller.restart(math.inf)  # the limit begins where a file is read
+                samples.append(make(request))
+
+        while len(samples) < len(requests):
+            try:
+                self._caller.call(work, self.timeout + _GRACE)
+            except LimitExceededError:
+                self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
+                self._batch_buffer.abandon()
+        return samples
+
+    def _make_slot(self, request: int | SampleRequest) -> dict[str, Any]:
+        """A sample of a batch."""
+        sample = self[request]
+        if sample.get("inputs") is not None:
+            self._view_shapes = shapes_of(sample)
+        return sample
+
+    def _make_sample(self, request: SampleRequest) -> dict[str, Any]:
+        """The sample of a request, or its replacement."""
         failures: list[tuple[str, str]] = []
         index = request.index
         for attempt in range(1, self.max_tries + 2):
@@ -229,24 +279,6 @@ class VideoDataset(Dataset):
         raise TooManyBadFilesError(
             f"sample {request.index} and {self.max_tries} replacements cannot be decoded:\n{listed}"
         )
-
-    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
-        """The samples of one batch; called by ``DataLoader``.
-
-        Their views are written to a shared batch buffer if their shapes are those of the batch
-        before; then collating copies nothing.
-        """
-        self._batch_buffer = SharedBatchBuffer(len(requests), self._view_shapes)
-        samples = []
-        try:
-            for request in requests:
-                sample = self[request]
-                samples.append(sample)
-                if sample.get("inputs") is not None:
-                    self._view_shapes = shapes_of(sample)
-        finally:
-            self._batch_buffer = SharedBatchBuffer(1, None)
-        return samples
 
     def mark_bad(self, path: str, reason: str) -> None:
         """Make a file a bad file, for this copy of the data set and for workers that start later.
@@ -270,24 +302,32 @@ class VideoDataset(Dataset):
         known = self._known_bad.get(index) or self._bad_paths.get(path)
         if known is not None:
             raise VideoDecodeError(path, known)
-        start = time.monotonic()
-        deadline = None if self.timeout is None else start + self.timeout
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
         given = {"path": path, "deadline": deadline, "targets": self._batch_buffer.next_slot()}
-        work = partial(self._run_pipeline, index, seed, given)
         try:
-            with self.current_files.reading(path):
-                if self.timeout is None:
-                    return work()
-                return self._caller.call(work, self.timeout + _GRACE)
+            with self._limit(index), self.current_files.reading(path):
+                return self._run_pipeline(index, seed, given)
         except (TimeoutError, VideoTimeoutError):
             reason = f"timed out after {self.timeout:g} s"
             self._known_bad[index] = reason
-            self._batch_buffer.abandon()
             raise VideoDecodeError(path, reason) from None
         except VideoDecodeError as error:
             if error.permanent:
                 self._known_bad[index] = error.reason
             raise
+
+    @contextmanager
+    def _limit(self, index: int) -> Iterator[None]:
+        """The time limit of reading a file; in a thread that exceeded it, AbandonedError."""
+        if self.timeout is None:
+            yield
+            return
+        self._reading = index
+        self._caller.restart(self.timeout + _GRACE)
+        try:
+            yield
+        finally:
+            self._caller.restart(math.inf)
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:

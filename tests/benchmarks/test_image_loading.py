@@ -20,12 +20,14 @@ def test_a_small_run(repo, tmp_path):
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr
     values = json.loads((tmp_path / "out.json").read_text())
-    assert {"PIL", "PIL, ToTensor", "ours", "ours, as PIL", "OpenCV"} <= set(values["ratios"])
+    assert {"PIL", "torchvision", "ours", "ours, normalised", "OpenCV"} <= set(values["ratios"])
     assert values["size"] == [240, 320] and values["batch"] == 2 and values["rounds"] == 5
     speeds = values["images_per_second"]
     for name, ratio in values["ratios"].items():
         assert ratio == pytest.approx(speeds[name] / speeds["PIL"], rel=0.02)
         assert f"{ratio:6.2f} x PIL" in done.stdout
+        to_torchvision = values["ratios_torchvision"][name]
+        assert to_torchvision == pytest.approx(speeds[name] / speeds["torchvision"], rel=0.02)
 
 
 def test_the_images_have_the_spectrum_of_photographs(repo, monkeypatch):

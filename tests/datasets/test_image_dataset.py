@@ -17,6 +17,7 @@ from sce_video.datasets import (
     SampleRequest,
     VideoDecodeError,
     collate_views,
+    readers,
     scan_folder,
 )
 from sce_video.datasets.transforms import LoadImage, PackClips
@@ -97,6 +98,35 @@ def test_other_colour_modes_become_rgb(tmp_path, mode):
         image.putalpha(Image.fromarray(smooth(seed=3)[..., 0]))
     image.save(tmp_path / "a.png")
     assert (whole(tmp_path / "a.png") == np.asarray(image.convert("RGB"))).all()
+
+
+@pytest.mark.parametrize("mode", ["RGB", "L", "CMYK"])
+@pytest.mark.parametrize("progressive", [False, True])
+@pytest.mark.parametrize("extra", ["", "comment", "exif", "fill bytes"])
+def test_jpeg_headers_are_those_of_pil(tmp_path, mode, progressive, extra):
+    """Read by hand where there are no EXIF data and no irregular bytes, else by Pillow."""
+    image = Image.fromarray(smooth(48, 65)).convert(mode)
+    exif = image.getexif()
+    exif[0x0112] = 6
+    options = {"comment": {"comment": b"SOF" * 99}, "exif": {"exif": exif}}.get(extra, {})
+    image.save(tmp_path / "a.jpg", progressive=progressive, **options)
+    content = (tmp_path / "a.jpg").read_bytes()
+    if extra == "fill bytes":
+        content = content[:2] + b"\xff" + content[2:]
+    read = readers.images._plain_jpeg_header(content)
+    if extra in ("exif", "fill bytes"):
+        assert read is None
+    else:
+        assert read == ("JPEG", (48, 65), False)
+    header = readers.images._read_header("a.jpg", content)
+    assert header == ("JPEG", (48, 65), extra == "exif")
+
+
+@pytest.mark.parametrize("end", [2, 3, 4, 12, 20, 100])
+def test_a_jpeg_file_that_ends_early_has_no_header(end):
+    data = io.BytesIO()
+    Image.fromarray(smooth(48, 65)).save(data, "JPEG")
+    assert readers.images._plain_jpeg_header(data.getvalue()[:end]) is None
 
 
 @pytest.mark.parametrize("orientation", range(1, 9))

@@ -316,6 +316,44 @@ def test_a_hanging_file_is_abandoned_once(good):
     assert hang.seen.count(dataset.path(1)) == 1, "a file known to hang is not tried again"
 
 
+def test_the_samples_before_and_after_a_hanging_file_are_unchanged(good):
+    hang = HangOn("a/1.mp4", 9.0)
+    dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=1.5, on_error="skip")
+    alone = VideoDataset(str(good), pipeline=PIPELINE)
+    requests = [SampleRequest(index, 5) for index in (0, 2, 1, 3)]
+    samples = dataset.__getitems__(requests)
+    assert samples[2] == {
+        "inputs": None,
+        "failures": [(dataset.path(1), "timed out after 1.5 s")],
+    }
+    for number in (0, 1, 3):
+        assert equal(samples[number], alone[requests[number]])
+    assert [hang.seen.count(dataset.path(index)) for index in range(4)] == [1, 1, 1, 1]
+
+
+def test_a_time_out_of_the_system_is_a_bad_file(good):
+    """A read from a network file system may raise TimeoutError by itself."""
+
+    def unreachable(results):
+        if results["path"].endswith("a/1.mp4"):
+            raise TimeoutError(110, "Connection timed out")
+        return results
+
+    dataset = VideoDataset(str(good), pipeline=[unreachable, *PIPELINE], on_error="skip")
+    samples = dataset.__getitems__([SampleRequest(index, 5) for index in (0, 1, 2)])
+    assert [sample["inputs"] is None for sample in samples] == [False, True, False]
+
+
+def test_time_limits_hold_for_files_not_for_batches(good):
+    def slow(results):
+        time.sleep(0.3)
+        return results
+
+    dataset = VideoDataset(str(good), pipeline=[*PIPELINE, slow], timeout=2.0, on_error="raise")
+    samples = dataset.__getitems__([SampleRequest(0, seed) for seed in range(12)])  # over 3 s
+    assert len(samples) == 12
+
+
 def test_a_slow_decoder_raises_at_its_deadline(good, monkeypatch):
     """The reader checks the deadline itself, so that no thread is abandoned."""
 

@@ -15,6 +15,7 @@ import pickle
 import zipfile
 from pathlib import Path
 
+import cv2
 import numpy as np
 import pytest
 import torch
@@ -22,6 +23,7 @@ from helpers.fuzzing import Target, run_fuzz
 from helpers.results_files import K400, recalls, results
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 from mmengine.logging import HistoryBuffer
+from PIL import Image
 
 from sce_video.apis import EmbedOptions, load_model
 from sce_video.apis.config_text import parse_config_text
@@ -31,9 +33,11 @@ from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.apis.search import query_index
 from sce_video.data_tools.preparation import ava_files, hmdb51, kinetics, ssv2, ucf101
 from sce_video.data_tools.repack.file_status import open_journal
-from sce_video.datasets import read_annotation_list, read_key_frames
+from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava_actions import read_actions
 from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.datasets.readers.images import EncodedImage, open_jpeg
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
@@ -321,7 +325,39 @@ def list_targets(folder: Path) -> list[Target]:
     ]
 
 
+# -- images --------------------------------------------------------------------------------------
+
+
+def read_image_file(path: Path) -> None:
+    try:
+        image = open_jpeg(str(path), DecodeLimits(2**20))
+        if isinstance(image, EncodedImage):
+            assert image[0].shape == (*image.size, 3), "the header says another size"
+    except VideoDecodeError as error:
+        raise ValueError(str(error)) from error
+
+
+def image_targets(folder: Path) -> list[Target]:
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (24, 40, 3), dtype=np.uint8))
+    exif = image.getexif()
+    exif[0x0112] = 6
+    options = [
+        {"format": "JPEG"},
+        {"format": "JPEG", "progressive": True, "comment": b"a comment"},
+        {"format": "JPEG", "exif": exif},
+        {"format": "PNG"},
+    ]
+    samples = []
+    for option in options:
+        image.save(folder / "image", **option)
+        samples.append((folder / "image").read_bytes())
+    segments = [bytes((0xFF, marker)) for marker in range(0xC0, 0x100)]
+    cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
+    return [Target("image", samples, read_image_file, "a.jpg", cases=600, words=segments)]
+
+
 GROUPS = {
+    "images": image_targets,
     "pickles": pickle_targets,
     "checkpoints": checkpoint_targets,
     "arrays": array_targets,

@@ -67,8 +67,9 @@ class CurrentFiles:
         row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
         try:
             yield
-        finally:
-            row[:_PID] = 0
+        finally:  # a thread that exceeded its time limit leaves the file that is read now
+            if row[_PID:].tobytes().rstrip(b"\0") == name:
+                row[:_PID] = 0
 
     def of_ended_processes(self) -> dict[int, str]:
         """Process id and file of each worker that ended while it was reading a file."""

@@ -29,8 +29,8 @@ class LoadImage:
         num_local_views: L, the last views, to which :class:`RandomResizedCropClips` gives a smaller
             size: multi-crop (SwAV, arXiv 2006.09882).
         resize: How later steps resize the views. ``pil``: bilinear with antialiasing as Pillow and
-            torchvision do, within 1 of 255; ``pil_bicubic``; ``smoothed``: nearly ``pil``, in half
-            the time; ``linear``: without antialiasing, as the views of videos.
+            torchvision do, within 1 of 255; ``pil_bicubic``: within 2; ``linear``: without
+            antialiasing, as the views of videos.
         reduced: Decode a JPEG file at 1/2, 1/4 or 1/8 if all views have enough pixels then. Faster
             for large images; a crop may be shifted by half a pixel of its output.
     """
@@ -40,7 +40,7 @@ class LoadImage:
         num_views: int = 2,
         max_pixels: int = MAX_IMAGE_PIXELS,
         num_local_views: int = 0,
-        resize: str = "smoothed",
+        resize: str = "pil",
         reduced: bool = False,
     ) -> None:
         check_view_counts(num_views, num_local_views)

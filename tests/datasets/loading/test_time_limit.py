@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import math
+import pickle
 import threading
+import time
 
 import pytest
 
-from sce_video.datasets.loading.time_limit import TimeLimitedCaller
+from sce_video.datasets.loading.time_limit import (
+    AbandonedError,
+    LimitExceededError,
+    TimeLimitedCaller,
+)
 
 
 def test_calls_share_a_thread_until_one_exceeds_its_limit():
@@ -16,7 +23,7 @@ def test_calls_share_a_thread_until_one_exceeds_its_limit():
     with pytest.raises(ZeroDivisionError):
         caller.call(lambda: 1 / 0, 5)
     gate = threading.Event()
-    with pytest.raises(TimeoutError):
+    with pytest.raises(LimitExceededError, match=r"no answer after 0\.1 s"):
         caller.call(gate.wait, 0.1)
     assert caller.call(lambda: 7, 5) == 7
     gate.set()
@@ -27,3 +34,93 @@ def test_calls_share_a_thread_until_one_exceeds_its_limit():
     caller.close()
     fresh.join(5)
     assert not fresh.is_alive()
+
+
+def test_each_step_of_a_call_restarts_the_limit():
+    caller, gate = TimeLimitedCaller(), threading.Event()
+
+    def steps():
+        for _ in range(6):  # longer than the limit of the call
+            caller.restart(5)
+            time.sleep(0.1)
+        return caller.is_running()
+
+    assert caller.call(steps, 0.3) is True
+    assert not caller.is_running()
+
+    def hang():
+        caller.restart(math.inf)
+        time.sleep(0.4)  # without a limit
+        caller.restart(0.2)
+        gate.wait(30)
+
+    start = time.monotonic()
+    with pytest.raises(LimitExceededError):
+        caller.call(hang, 0.3)
+    assert 0.55 < time.monotonic() - start < 20
+    gate.set()
+
+
+def test_an_abandoned_thread_ends_at_its_next_step():
+    caller, gate, steps, threads = TimeLimitedCaller(), threading.Event(), [], []
+
+    def work():
+        threads.append(threading.current_thread())
+        gate.wait(30)
+        try:
+            caller.restart(60)
+            steps.append("went on")
+        except AbandonedError:
+            steps.append("abandoned")
+
+    with pytest.raises(LimitExceededError):
+        caller.call(work, 0.1)
+    assert caller.call(lambda: caller.restart(60), 5) is None  # of the new thread
+    gate.set()
+    threads[0].join(5)
+    assert steps == ["abandoned"] and not threads[0].is_alive()
+    with pytest.raises(AbandonedError):
+        caller.restart(1)  # of no thread of the caller
+
+
+def test_an_interrupted_call_is_abandoned():
+    """The thread does not make the rest of a batch after Ctrl-C."""
+    caller, gate, steps = TimeLimitedCaller(), threading.Event(), []
+
+    class Answer:
+        def get(self, timeout):
+            raise KeyboardInterrupt
+
+        def put(self, _):
+            steps.append("ended")
+
+    def work():
+        gate.wait(30)
+        caller.restart(60)
+        steps.append("went on")
+
+    assert caller.call(lambda: 1, 5) == 1
+    thread = caller._helper
+    with pytest.MonkeyPatch.context() as patch:
+        module = "sce_video.datasets.loading.time_limit.queue.SimpleQueue"
+        patch.setattr(module, Answer)
+        with pytest.raises(KeyboardInterrupt):
+            caller.call(work, 5)
+    gate.set()
+    thread.join(5)
+    assert steps == ["ended"] and not thread.is_alive()
+
+
+def test_callers_inside_of_each_other_have_their_own_threads():
+    outer, inner = TimeLimitedCaller(), TimeLimitedCaller()
+    threads = outer.call(
+        lambda: (threading.current_thread(), inner.call(threading.current_thread, 5)), 5
+    )
+    assert threads[0] is not threads[1]
+    assert outer.call(inner.is_running, 5) is False
+
+
+def test_a_copy_starts_its_own_thread():
+    caller = TimeLimitedCaller()
+    first = caller.call(threading.current_thread, 5)
+    assert pickle.loads(pickle.dumps(caller)).call(threading.current_thread, 5) is not first
