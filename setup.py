@@ -1,12 +1,28 @@
 """Package description; tool settings are in pyproject.toml, tried versions in requirements/."""
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.build_py import build_py
 
 HERE = Path(__file__).parent
 VERSION = re.search(r'__version__ = "(.+)"', (HERE / "sce_video/version.py").read_text()).group(1)
+
+
+class BuildWithRecipes(build_py):
+    """Also copies the recipes into the package, to the place of OpenMMLab's packages."""
+
+    def run(self) -> None:
+        super().run()
+        if self.editable_mode:
+            return
+        target = Path(self.build_lib, "sce_video", ".mim", "configs")
+        shutil.rmtree(target, ignore_errors=True)
+        ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
+        shutil.copytree(HERE / "configs", target, ignore=ignored)
+
 
 setup(
     name="sce-video",
@@ -20,6 +36,8 @@ setup(
         "sce_video.reporting": ["templates/*"],
         "sce_video.visualization": ["templates/*"],
     },
+    cmdclass={"build_py": BuildWithRecipes},
+    entry_points={"console_scripts": ["sce-video = sce_video.commands.main:main"]},
     python_requires=">=3.11",
     install_requires=[
         "av>=14",

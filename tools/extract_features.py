@@ -1,66 +1,8 @@
-"""Embed a data set: the mean representation of every video, in one .npz file.
+"""The command of sce_video/commands/extract_features.py; see --help."""
 
-    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz [--part test|bank|train]
-    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --data-root /my/videos
-    torchrun --nproc_per_node 8 tools/extract_features.py CONFIG CHECKPOINT --out F.npz \
-        --launcher pytorch
-
-The file holds features (N, D) float32, labels (N,), paths and, as JSON, their provenance; see
-tools/retrieve.py and tools/probe.py. The same command resumes an interrupted run.
-"""
-
-from __future__ import annotations
-
-import argparse
 import sys
 
-from sce_video.apis import launch
-from sce_video.engine.runner import RANDOM
-from sce_video.utils.command import command
-from sce_video.utils.distributed import leave_process_group
-
-
-def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    """The command line."""
-    parser = argparse.ArgumentParser(description="Embed a data set into a .npz file.")
-    parser.add_argument("config", help="config of the checkpoint, or a retrieval recipe")
-    parser.add_argument("checkpoint", help=f"checkpoint file, or '{RANDOM}' for random weights")
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file")
-    parser.add_argument(
-        "--part",
-        choices=["test", "bank", "train"],
-        default="test",
-        help="data of the config: the test set, the gallery of a retrieval recipe (bank), or the "
-        "training set",
-    )
-    parser.add_argument(
-        "--data-root", help="another folder of videos, which paths of a list are relative to"
-    )
-    parser.add_argument("--ann-file", help="another annotation list")
-    parser.add_argument(
-        "--backend",
-        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "given files (default: the config's)",
-    )
-    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
-    parser.add_argument(
-        "--cfg-options",
-        nargs="+",
-        default=[],
-        metavar="KEY=VALUE",
-        help="override settings, for example test_dataloader.num_workers=8",
-    )
-    return parser.parse_args(argv)
-
-
-@command(interrupted="interrupted; the same command resumes from here")
-def main(argv: list[str] | None = None) -> int:
-    """Embed; returns the exit status."""
-    args = parse_args(argv)
-    launch.test(launch.extraction_config(**vars(args)))
-    leave_process_group()
-    return 0
-
+from sce_video.commands.extract_features import main
 
 if __name__ == "__main__":
     sys.exit(main())

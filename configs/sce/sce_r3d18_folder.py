@@ -21,7 +21,7 @@ _base_ = [
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
 # Of 1024 videos or fewer, training shortens it (sce_video/apis/fit.py).
 # Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
-model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
+model = dict(backbone=dict(base_channels=64, zero_init_residual=False), queue_size=1024)
 fit_queue = True
 # Few steps: a target that follows quickly.
 custom_hooks = dict(
@@ -77,4 +77,41 @@ test_cfg = dict(
             on_error="skip",
         ),
     ),
+)
+
+# Names of settings that belong to several places: sce-video pretrain VIDEOS --frames 16 sets all of
+# a line. A method that lacks a place (SimCLR has no queue) leaves it out.
+settings = dict(
+    width=["model.backbone.base_channels"],
+    hidden=["model.projector.hidden_channels", "model.predictor.hidden_channels"],
+    embedding=["model.projector.out_channels"],
+    clip_duration=[
+        "train_dataloader.dataset.pipeline.RandomClips.clip_duration",
+        "test_dataloader.dataset.pipeline.UniformClips.clip_duration",
+        "test_cfg.gallery_dataloader.dataset.pipeline.UniformClips.clip_duration",
+    ],
+    frames=[
+        "train_dataloader.dataset.pipeline.RandomClips.num_frames",
+        "test_dataloader.dataset.pipeline.UniformClips.num_frames",
+        "test_cfg.gallery_dataloader.dataset.pipeline.UniformClips.num_frames",
+    ],
+    size=[
+        "train_dataloader.dataset.pipeline.RandomResizedCropClips.size",
+        "test_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "test_dataloader.dataset.pipeline.CenterCropClips.size",
+        "test_cfg.gallery_dataloader.dataset.pipeline.ResizeShortSide.size",
+        "test_cfg.gallery_dataloader.dataset.pipeline.CenterCropClips.size",
+    ],
+    batch=["train_dataloader.batch_size"],
+    epoch_samples=["train_dataloader.sampler.min_samples"],
+    epochs=["train_cfg.max_epochs"],
+    queue=["model.queue_size"],
+    momentum=["custom_hooks.ScheduleHook.model.momentum.start"],
+    lr=["optim_wrapper.optimizer.lr"],
+    workers=[
+        "train_dataloader.num_workers",
+        "test_dataloader.num_workers",
+        "test_cfg.gallery_dataloader.num_workers",
+    ],
+    seed=["randomness.seed"],
 )

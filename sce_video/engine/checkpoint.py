@@ -241,6 +241,20 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
+def newest_checkpoint(path: str | Path) -> str:
+    """A checkpoint file itself, or the newest checkpoint of the folder of a run.
+
+    Raises:
+        FileNotFoundError: the folder has no checkpoint.
+    """
+    if not Path(path).is_dir():
+        return str(path)
+    found = find_checkpoints(path)
+    if not found:
+        raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
+    return str(found[0])
+
+
 def save_or_name_the_last(checkpoint: dict, path: Path) -> None:
     """Write a checkpoint; a WriteError names the newest one of the folder."""
     try:

@@ -36,6 +36,7 @@ from sce_video.engine.config_steps import (
     read_config,
     step_index,
 )
+from sce_video.engine.recipes import find_recipe
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
@@ -46,7 +47,8 @@ def load_config(
     """Read a config file and change it as the command line asks.
 
     Args:
-        path: A Python, JSON or YAML config.
+        path: A Python, JSON or YAML config, or the name of a recipe
+            (:func:`~sce_video.engine.recipes.find_recipe`).
         cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
             ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
@@ -62,9 +64,7 @@ def load_config(
             suggests the near ones), a name or number that a list does not have, a name that several
             of its entries have, a plain value where the config has a dict.
     """
-    if not Path(path).is_file():
-        raise FileNotFoundError(f"no config file at {path}")
-    cfg = _read(path)
+    cfg = _read(find_recipe(path))
     if cfg_options is not None and not isinstance(cfg_options, dict):
         cfg_options = parse_options(cfg_options)
     options = [

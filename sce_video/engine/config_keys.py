@@ -48,7 +48,9 @@ _RUNNER_KEYS = {
     "sync_bn",
 }
 # Read by the tools of this project: what the provenance of a result and the splits need.
-_TOOL_KEYS = {"benchmark", "split"}
+# ``settings``: names of options (:mod:`~sce_video.engine.config_settings`); ``plan``: what
+# ``sce-video pretrain`` has chosen, and why.
+_TOOL_KEYS = {"benchmark", "plan", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 NEAR = 0.6
 

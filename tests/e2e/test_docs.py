@@ -19,6 +19,8 @@ import pytest
 from helpers.training import make_videos
 
 from sce_video.apis import launch
+from sce_video.commands.main import COMMANDS
+from sce_video.commands.main import main as front_door
 from sce_video.engine.config import load_config
 from sce_video.evaluation import load_features
 from sce_video.registry import DATASETS, METRICS, MODELS, READERS
@@ -30,7 +32,7 @@ PAGES = [
 ]
 OWN = ("sce_video", "tools", "configs", "tests", "benchmarks", "docs", "requirements")
 # Each program of the pages prints its words, NUL-separated, instead of running.
-PROGRAMS = "python bash pip source torchrun ffmpeg"
+PROGRAMS = "python bash pip source torchrun ffmpeg sce-video"
 PRINTER = "() { printf '%s\\0' \"$FUNCNAME\" \"$@\"; printf '\\n'; }"
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -97,6 +99,14 @@ def commands(page: Path) -> Iterator[list[str]]:
         yield from (line.split("\0")[:-1] for line in done.stdout.splitlines())
 
 
+def source_of(script: str) -> str:
+    """The text of a tool, and of the command that it runs."""
+    text = (REPO / script).read_text()
+    for module in re.findall(r"from sce_video\.commands\.(\w+) import main", text):
+        text += (REPO / f"sce_video/commands/{module}.py").read_text()
+    return text
+
+
 @pages
 def test_options_of_commands_are_known(page):
     """The tool has every flag, the config every option; words like ``CONFIG`` are not checked."""
@@ -105,9 +115,9 @@ def test_options_of_commands_are_known(page):
     for words in commands(page):
         scripts = [w for w in words if re.fullmatch(r"(tools|benchmarks)/.*\.(py|sh)", w)]
         for script in scripts:
-            source = (REPO / script).read_text() + shared
+            source = source_of(script) + shared
             if script.startswith("tools/dist_") or script.startswith("tools/slurm_"):
-                source += (REPO / f"tools/{script.rpartition('_')[2][:-3]}.py").read_text()
+                source += source_of(f"tools/{script.rpartition('_')[2][:-3]}.py")
             for flag in (w for w in words if w.startswith("--")):
                 flag = flag.partition("=")[0]
                 known = f'"{flag}"' in source or (script.endswith(".sh") and flag in source)
@@ -120,6 +130,20 @@ def test_options_of_commands_are_known(page):
             options = [w for w in rest[:stop] if w != "..."]
         for config in configs:
             load_config(REPO / config, options)
+
+
+@pages
+def test_options_of_the_front_door_are_known(page, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    for words in commands(page):
+        if words[0] != "sce-video":
+            continue
+        assert words[1] in COMMANDS, f"{page.name}: {words}"
+        with pytest.raises(SystemExit):
+            front_door([words[1], "--help"])
+        known = capsys.readouterr().out
+        for flag in (word for word in words if word.startswith("--")):
+            assert f"{flag} " in known or f"{flag}]" in known, f"{page.name}: {words} has {flag}"
 
 
 def test_commands_are_found():

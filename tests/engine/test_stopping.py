@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import signal
@@ -22,6 +21,7 @@ from helpers import training
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
+from sce_video.commands import train as train_command
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.signals import StopSignals, outlive_signals, outliving_workers
 from sce_video.engine.train_loop import ResumableTrainLoop
@@ -273,18 +273,14 @@ def free_port() -> int:
 def test_an_interrupt_promises_only_checkpoints_that_exist(
     repo, monkeypatch, capsys, tmp_path, checkpoint
 ):
-    spec = importlib.util.spec_from_file_location("train_tool", repo / "tools/train.py")
-    tool = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(tool)
-
     def interrupted(cfg, overwrite):
         raise KeyboardInterrupt
 
     if checkpoint:
         (tmp_path / checkpoint).touch()
-    monkeypatch.setattr(tool.launch, "train", interrupted)
+    monkeypatch.setattr(train_command.launch, "train", interrupted)
     recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-    assert tool.main([recipe, "--work-dir", str(tmp_path)]) == 130
+    assert train_command.main([recipe, "--work-dir", str(tmp_path)]) == 130
     message = capsys.readouterr().err
     if checkpoint:
         assert "interrupted; --resume continues from the last checkpoint" in message

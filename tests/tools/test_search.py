@@ -1,6 +1,5 @@
 """tools/search.py: index a folder of videos, print a table and write a gallery."""
 
-import importlib.util
 import json
 import os
 import shutil
@@ -14,16 +13,13 @@ from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone
 
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import read_index
+from sce_video.commands import search
 
 
 @pytest.fixture(scope="module")
 def tool():
-    """tools/search.py as a module."""
-    path = Path(__file__).resolve().parents[2] / "tools" / "search.py"
-    spec = importlib.util.spec_from_file_location("search_tool", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    """What tools/search.py runs."""
+    return search
 
 
 @pytest.fixture(scope="module")

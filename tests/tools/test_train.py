@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
-
 import pytest
 import torch
 
 from sce_video.apis.launch import training_config
-
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    spec = importlib.util.spec_from_file_location("train_tool", repo / "tools" / "train.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+from sce_video.commands import train
 
 
 @pytest.fixture
-def configured(tool, repo):
+def configured(repo):
     def configure(*arguments):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-        options = vars(tool.parse_args([recipe, *arguments]))
+        options = vars(train.parse_args([recipe, *arguments]))
         assert options.pop("overwrite") is ("--overwrite" in arguments)
         return training_config(**options)
 
@@ -61,9 +52,9 @@ def test_resume_with_and_without_a_path(configured, tmp_path):
         configured("--resume", str(tmp_path / "epoch_4.pth"))
 
 
-def test_resume_and_overwrite_exclude_each_other(tool, capsys):
+def test_resume_and_overwrite_exclude_each_other(capsys):
     with pytest.raises(SystemExit):
-        tool.parse_args(["config.py", "--resume", "--overwrite"])
+        train.parse_args(["config.py", "--resume", "--overwrite"])
     assert "not allowed with" in capsys.readouterr().err
 
 
@@ -76,14 +67,14 @@ def test_resume_and_overwrite_exclude_each_other(tool, capsys):
         ("modle.tau=0.2", "model"),
     ],
 )
-def test_a_mistyped_key_is_an_error_that_suggests_the_near_one(tool, repo, capsys, option, near):
+def test_a_mistyped_key_is_an_error_that_suggests_the_near_one(repo, capsys, option, near):
     recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
-    assert tool.main([recipe, "--cfg-options", option]) == 2
+    assert train.main([recipe, "--cfg-options", option]) == 2
     message = capsys.readouterr().err
     assert option.split("=")[0] in message and near in message
     assert "Traceback" not in message
 
 
-def test_a_missing_config_is_named(tool, capsys):
-    assert tool.main(["configs/none.py"]) == 2
+def test_a_missing_config_is_named(capsys):
+    assert train.main(["configs/none.py"]) == 2
     assert "none.py" in capsys.readouterr().err

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 from pathlib import Path
 from types import ModuleType
 
@@ -25,7 +26,7 @@ def load(name: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    return module
+    return sys.modules.get(module.main.__module__, module)  # of sce_video.commands, or the tool
 
 
 class _CapturedError(Exception):

@@ -1,0 +1,18 @@
+"""Pretraining that chooses its settings for the given videos and machine."""
+
+from sce_video.apis.automatic.choices import Choice, choose
+from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
+from sce_video.apis.automatic.machine import Machine, this_machine
+from sce_video.apis.automatic.pretrain import methods, planned_pretraining, pretrain
+
+__all__ = [
+    "Choice",
+    "FolderFacts",
+    "Machine",
+    "choose",
+    "examine_folder",
+    "methods",
+    "planned_pretraining",
+    "pretrain",
+    "this_machine",
+]

@@ -1,0 +1,228 @@
+"""Pretraining on a folder of videos with settings that are chosen for it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from sce_video.apis.automatic.choices import Choice, choose, choose_epochs, choose_momentum
+from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
+from sce_video.apis.automatic.machine import Machine, this_machine
+from sce_video.apis.automatic.timing import Timing, measure
+from sce_video.apis.launch import train, training_config
+from sce_video.engine.config import load_config
+from sce_video.engine.config_keys import top_level_keys
+from sce_video.engine.config_settings import available_settings, options_of_settings
+from sce_video.engine.recipes import recipe_names
+from sce_video.engine.runner import VideoRunner
+from sce_video.utils.atomic_file import write_text
+
+_RECIPE = "_r3d18_folder_small"
+#: The recipe with the paper's views, for networks and clips of the paper's size.
+_LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
+CONFIG = "config.py"
+#: Of the command and the function, beside the settings of the recipe.
+PRECISIONS = ("float32", "bfloat16", "float16")
+
+
+@dataclass(frozen=True)
+class PlannedPretraining:
+    """A pretraining that has not begun.
+
+    Attributes:
+        config: All settings.
+        facts: Of the videos.
+        machine: That trains.
+        choices: Every chosen or given setting with the reason, in the order to show.
+        timing: Measured steps and videos.
+    """
+
+    config: Config
+    facts: FolderFacts
+    machine: Machine
+    choices: tuple[Choice, ...]
+    timing: Timing
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Estimated time of an epoch."""
+        workers = self.config.train_dataloader.num_workers
+        return self.timing.epoch(self.machine.cores, workers)
+
+    @property
+    def hours(self) -> float:
+        """Estimated time of the whole training."""
+        return self.config.train_cfg.max_epochs * self.epoch_seconds / 3600
+
+    def lines(self) -> list[str]:
+        """What was found and chosen, for the user."""
+        width = max(len(choice.name) for choice in self.choices)
+        value_width = max(len(str(choice.value)) for choice in self.choices)
+        return [
+            self.facts.describe(),
+            self.machine.describe(),
+            *(
+                f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
+                for choice in self.choices
+            ),
+            f"about {_duration(self.hours)} of training ({self.epoch_seconds:.0f} s an epoch)",
+        ]
+
+
+def _duration(hours: float) -> str:
+    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"
+
+
+def methods() -> dict[str, str]:
+    """The recipe for a folder of videos of every method, by the method's name."""
+    names = (re.fullmatch(rf"(.+){_RECIPE}", name) for name in sorted(recipe_names()))
+    return {found[1]: found[0] for found in names if found}
+
+
+def planned_pretraining(
+    videos: str | Path,
+    out: str | Path,
+    *,
+    method: str = "sce",
+    hours: float | None = None,
+    precision: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    machine: Machine | None = None,
+) -> PlannedPretraining:
+    """Examine videos and machine, choose what is not given, and measure a few steps.
+
+    Args:
+        videos: Folder of videos.
+        out: Folder of the run.
+        method: One of :func:`methods`.
+        hours: Budget, from which the number of epochs follows.
+        precision: Of the training; one of ``PRECISIONS``.
+        settings: Given settings, by the names that the recipe declares.
+        machine: None for this one.
+
+    Raises:
+        ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
+            together with ``epochs``.
+    """
+    given = dict(settings or {})
+    machine = machine or this_machine()
+    facts = examine_folder(str(videos))
+    chosen = _with_given(choose(facts, machine), {**given, "precision": precision})
+    if chosen["precision"].value not in PRECISIONS:
+        raise ValueError(
+            f"precision must be one of {', '.join(PRECISIONS)}, got {chosen['precision'].value!r}"
+        )
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+    recipe = _recipe(method, chosen)
+    base = load_config(recipe)
+    names = available_settings(base)
+    options_of_settings(base, given)  # unknown names end here
+    first = _config(base, recipe, facts, out, chosen, names)
+    timing = measure(first)
+    seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
+    chosen |= {c.name: c for c in _length(chosen, seconds, hours, given) if c.name in names}
+    config = _config(base, recipe, facts, out, chosen, names)
+    rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
+    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
+    return PlannedPretraining(config, facts, machine, shown, timing)
+
+
+def _with_given(choices: dict[str, Choice], given: Mapping[str, Any]) -> dict[str, Choice]:
+    values = {name: value for name, value in given.items() if value is not None}
+    return {**choices, **{name: Choice(name, value, "given") for name, value in values.items()}}
+
+
+def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
+    known = methods()
+    if method not in known:
+        raise ValueError(f"method must be one of {', '.join(known)}, got {method!r}")
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+        return _LARGE_RECIPE
+    return known[method]
+
+
+def _length(
+    chosen: Mapping[str, Choice], seconds: float, hours: float | None, given: Mapping[str, Any]
+) -> Iterator[Choice]:
+    """Epochs, and the momentum that suits so many steps, unless they are given."""
+    samples, batch = chosen["epoch_samples"].value, chosen["batch"].value
+    epochs = chosen.get("epochs") or choose_epochs(samples, batch, seconds, hours)
+    yield epochs
+    if "momentum" not in given:
+        yield choose_momentum(epochs.value * (samples // batch))
+
+
+def _config(
+    base: Config,
+    recipe: str,
+    facts: FolderFacts,
+    out: str | Path,
+    chosen: Mapping[str, Choice],
+    names: Mapping[str, Any],
+) -> Config:
+    values = {name: choice.value for name, choice in chosen.items() if name in names}
+    options = options_of_settings(base, values)
+    options["train_dataloader.dataset.data_root"] = facts.folder
+    if values.get("workers") == 0:
+        options["train_dataloader.persistent_workers"] = False
+    if chosen["precision"].value != "float32":
+        options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
+        options["optim_wrapper.dtype"] = chosen["precision"].value
+    config = load_config(recipe, options)
+    for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
+        config.pop(variable)
+    config.fit_queue = False  # the queue has been fitted
+    config.work_dir = str(Path(out).resolve())
+    return config
+
+
+def write_config(planned: PlannedPretraining) -> Path:
+    """Write the plan as a plain config into the folder of the run, with the choices as ``plan``.
+
+    ``python tools/train.py RUN/config.py`` is the same training.
+    """
+    path = Path(planned.config.work_dir, CONFIG)
+    planned.config.plan = planned.lines()
+    write_text(path, planned.config.pretty_text)
+    return path
+
+
+def pretrain(
+    videos: str | Path,
+    out: str | Path,
+    *,
+    method: str = "sce",
+    hours: float | None = None,
+    precision: str | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> VideoRunner:
+    """Pretrain a network on a folder of videos, labels not needed.
+
+    Every setting that is not given is chosen for the videos and the machine (:mod:`.choices`), and
+    written with its reason to ``out/config.py``.
+
+    Args:
+        videos: Folder; sub-folders are searched too.
+        out: Folder of the run, for config, logs and checkpoints.
+        method: One of :func:`methods`.
+        hours: Budget; without it (and ``epochs``) as long as a first result takes.
+        precision: One of ``PRECISIONS``.
+        overwrite: Remove an earlier training from ``out``.
+        settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
+            epochs=50, ...``; others are refused.
+
+    Raises:
+        ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
+    """
+    planned = planned_pretraining(
+        videos, out, method=method, hours=hours, precision=precision, settings=settings
+    )
+    path = write_config(planned)
+    return train(training_config(path, work_dir=planned.config.work_dir), overwrite)

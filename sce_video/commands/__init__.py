@@ -1,0 +1,1 @@
+"""The commands: `sce-video NAME` and the files of the same name in `tools`."""

@@ -1,0 +1,94 @@
+"""Pretrain on a folder of videos, labels not needed, with settings chosen for it.
+
+    sce-video pretrain VIDEOS --out RUN [--method simclr] [--hours 2 | --epochs 50] [--frames 16]
+
+Looks at the videos and the machine, prints the chosen settings with a reason each, writes them to
+RUN/config.py, and trains. Ctrl-C or SIGTERM completes the current step and writes a checkpoint;
+--resume continues from it. `python tools/train.py RUN/config.py` is the same training.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sce_video.apis.automatic.pretrain import (
+    CONFIG,
+    PRECISIONS,
+    methods,
+    planned_pretraining,
+    write_config,
+)
+from sce_video.apis.launch import train, training_config
+from sce_video.engine.config import load_config, parse_options
+from sce_video.engine.config_settings import available_settings
+from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
+from sce_video.utils.printable import printable
+
+
+def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
+    """The command line, and the settings of the method's recipe in it."""
+    parser = argparse.ArgumentParser(
+        description="Pretrain on a folder of videos, labels not needed.", allow_abbrev=False
+    )
+    known = methods()
+    parser.add_argument("videos", nargs="?", help="folder; sub-folders are searched too")
+    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
+    parser.add_argument("--hours", type=float, help="budget, instead of --epochs")
+    parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
+    parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
+    start = parser.add_mutually_exclusive_group()
+    start.add_argument("--resume", action="store_true", help="continue the training in RUN")
+    start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--method", default="sce", choices=sorted(known))
+    recipe = load_config(known[first.parse_known_args(argv)[0].method])
+    group = parser.add_argument_group(
+        "settings", "chosen for your videos and this machine unless you give them"
+    )
+    names = available_settings(recipe)
+    for name in names:
+        group.add_argument(f"--{name.replace('_', '-')}", metavar="X", dest=f"set_{name}")
+    args = parser.parse_args(argv)
+    texts = {name: getattr(args, f"set_{name}") for name in names}
+    options = [f"{name}={text}" for name, text in texts.items() if text is not None]
+    return args, parse_options(options)
+
+
+@command(interrupted="interrupted; --resume continues from the last checkpoint")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Plan and train; the status is that of ``tools/train.py``."""
+    args, settings = parse_args(argv)
+    if args.resume:
+        config = args.out / CONFIG
+        if not config.is_file():
+            raise ValueError(f"no training in {args.out} to resume: there is no {config}")
+        if args.videos is not None or settings or args.hours is not None:
+            raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+        cfg = training_config(config, work_dir=args.out, resume="auto")
+    else:
+        if args.videos is None:
+            raise ValueError("give the folder of videos, or --resume")
+        planned = planned_pretraining(
+            args.videos,
+            args.out,
+            method=args.method,
+            hours=args.hours,
+            precision=args.precision,
+            settings=settings,
+        )
+        print("\n".join(map(printable, planned.lines())), flush=True)
+        config = write_config(planned)
+        print(f"written to {config}", flush=True)
+        if args.plan:
+            return 0
+        cfg = training_config(config, work_dir=args.out)
+    runner = train(cfg, args.overwrite)
+    stopped_by = getattr(runner.train_loop, "stopped_by", None)
+    status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
+    leave_process_group(status)
+    return status

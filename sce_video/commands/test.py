@@ -1,0 +1,67 @@
+"""Evaluate a checkpoint with the protocols of a config's ``test_cfg``.
+
+    python tools/test.py CONFIG CHECKPOINT [--out results.json] [--dump scores.npz]
+    python tools/test.py CONFIG random            # the baseline: random initialisation
+    bash tools/dist_test.sh CONFIG CHECKPOINT 8   # on 8 GPUs
+
+Prints a table and writes the results and their provenance as JSON.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+
+from sce_video.apis import launch
+from sce_video.engine.runner import RANDOM
+from sce_video.utils.command import command
+from sce_video.utils.distributed import leave_process_group
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Evaluate a checkpoint with the protocols of a config's test_cfg."
+    )
+    parser.add_argument("config", help="config file with test_dataloader and test_cfg")
+    parser.add_argument(
+        "checkpoint", help=f"checkpoint file, or '{RANDOM}' to evaluate random initialisation"
+    )
+    parser.add_argument("--work-dir", help="folder for logs (default: work_dirs/CONFIG_NAME)")
+    parser.add_argument(
+        "--out", help="JSON file for the results (default: results.json in the work dir)"
+    )
+    parser.add_argument(
+        "--dump",
+        metavar="FILE.npz",
+        help="save the scores of every video (tools/fuse_scores.py), or its features where the "
+        "config evaluates a representation",
+    )
+    parser.add_argument(
+        "--backend",
+        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
+        "given files (default: the config's)",
+    )
+    parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
+    parser.add_argument(
+        "--cfg-options",
+        nargs="+",
+        default=[],
+        metavar="KEY=VALUE",
+        help="override settings, for example test_dataloader.batch_size=4",
+    )
+    parser.add_argument("--local_rank", "--local-rank", type=int, default=0, help=argparse.SUPPRESS)
+    args = parser.parse_args(argv)
+    os.environ.setdefault("LOCAL_RANK", str(args.local_rank))
+    return args
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Evaluate; returns the exit status."""
+    args = parse_args(argv)
+    options = vars(args)
+    options.pop("local_rank")
+    launch.test(launch.testing_config(**options))
+    leave_process_group()
+    return 0

@@ -1,0 +1,62 @@
+"""Recipes by name: the configs of a checkout, or those that an installed package carries."""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from pathlib import Path
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+#: Where OpenMMLab's packages carry their configs; setup.py copies them there for a wheel.
+_IN_WHEEL = _PACKAGE / ".mim" / "configs"
+_SHOWN = 3
+
+
+def recipes_folder() -> Path:
+    """``configs`` beside the package in a checkout, else the copy inside the installed package.
+
+    Raises:
+        FileNotFoundError: There is neither.
+    """
+    checkout = _PACKAGE.parent / "configs"
+    for folder in (checkout, _IN_WHEEL):
+        if (folder / "_base_").is_dir():
+            return folder
+    raise FileNotFoundError(f"the package in {_PACKAGE} carries no recipes: install it again")
+
+
+@cache
+def recipe_names() -> dict[str, Path]:
+    """The file of every recipe by its name, which is that of the file without ``.py``."""
+    folder = recipes_folder()
+    paths = (path for path in sorted(folder.rglob("*.py")) if not _is_part(path, folder))
+    return {path.stem: path for path in paths}
+
+
+def _is_part(path: Path, folder: Path) -> bool:
+    """Whether a file is not a recipe of its own, but a part of others, or a sweep."""
+    return bool({"_base_", "sweeps"} & set(path.relative_to(folder).parts))
+
+
+def find_recipe(config: str | Path) -> Path:
+    """The file of a config: a path, a path below ``configs``, or the name of a recipe.
+
+    ``my.py``, ``configs/sce/sce_r3d18_folder.py`` (also where there is no such folder, as with an
+    installed package) and ``sce_r3d18_folder`` are found; a file that exists wins.
+
+    Raises:
+        FileNotFoundError: There is none; the message names recipes with similar names.
+    """
+    path = Path(config)
+    if path.is_file():
+        return path
+    if path.parts[:1] == ("configs",):
+        shipped = recipes_folder().joinpath(*path.parts[1:])
+        if shipped.is_file():
+            return shipped
+    named = recipe_names()
+    if len(path.parts) == 1 and path.name.removesuffix(".py") in named:
+        return named[path.name.removesuffix(".py")]
+    near = difflib.get_close_matches(path.stem, named, _SHOWN)
+    advice = f"; recipes with similar names: {', '.join(near)}" if near else ""
+    raise FileNotFoundError(f"no config file at {config}, and no recipe of this name{advice}")

@@ -1,0 +1,44 @@
+"""The command sce-video: help, dispatch, wrong names."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from sce_video.commands.main import COMMANDS, main
+from sce_video.version import __version__
+
+
+@pytest.fixture(autouse=True)
+def _own_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+
+@pytest.mark.parametrize("words", [[], ["--help"], ["help"]])
+def test_one_page_of_help_names_every_command(words, capsys):
+    assert main(words) == 0
+    page = capsys.readouterr().out
+    assert all(f"  {name} " in page for name in COMMANDS)
+    assert len(page.splitlines()) <= 30
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_has_help_under_its_own_name(name, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        main([name, "--help"])
+    assert stopped.value.code == 0
+    assert f"usage: sce-video {name} " in capsys.readouterr().out
+
+
+def test_unknown_commands_are_refused(capsys):
+    assert main(["pretrian", "x"]) == 2
+    assert "meant pretrain?" in capsys.readouterr().err
+
+
+def test_module_and_version():
+    done = subprocess.run(
+        [sys.executable, "-m", "sce_video", "--version"], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, __version__)

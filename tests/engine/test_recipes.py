@@ -1,0 +1,48 @@
+"""Recipes by name, in a checkout and in an installed package."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sce_video.engine import recipes
+from sce_video.engine.config import load_config
+from sce_video.engine.recipes import find_recipe, recipe_names, recipes_folder
+
+
+def test_every_recipe_has_a_name_of_its_own(repo):
+    folder = repo / "configs"
+    files = [
+        path
+        for path in folder.rglob("*.py")
+        if not {"_base_", "sweeps"} & set(path.relative_to(folder).parts)
+    ]
+    assert sorted(recipe_names().values()) == sorted(files)
+
+
+def test_a_file_a_path_below_configs_and_a_name_are_found(repo, tmp_path, monkeypatch):
+    expected = repo / "configs/sce/sce_r3d18_folder.py"
+    own = tmp_path / "sce_r3d18_folder.py"
+    own.write_text("a = 1\n")
+    monkeypatch.chdir(tmp_path)
+    assert find_recipe("configs/sce/sce_r3d18_folder.py") == expected
+    assert find_recipe("sce_r3d18_folder") == expected
+    assert find_recipe(own) == own
+    assert find_recipe("sce_r3d18_folder.py") == Path("sce_r3d18_folder.py")  # the file wins
+    assert load_config("sce_r3d18_folder").model.type == "SCE"
+
+
+@pytest.mark.parametrize("name", ["sce_r3d18_foldr", "configs/sce/sce_r3d18_foldr.py"])
+def test_unknown_names_are_refused_with_similar_ones(name):
+    with pytest.raises(FileNotFoundError, match=r"no config file at .*sce_r3d18_folder"):
+        find_recipe(name)
+
+
+def test_an_installed_package_has_its_own_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(recipes, "_PACKAGE", tmp_path / "site-packages/sce_video")
+    monkeypatch.setattr(recipes, "_IN_WHEEL", tmp_path / "site-packages/sce_video/.mim/configs")
+    with pytest.raises(FileNotFoundError, match="carries no recipes"):
+        recipes_folder()
+    (tmp_path / "site-packages/sce_video/.mim/configs/_base_").mkdir(parents=True)
+    assert recipes_folder() == tmp_path / "site-packages/sce_video/.mim/configs"
