@@ -17,13 +17,12 @@ from mmengine.config import Config
 from mmengine.dist import barrier
 
 from sce_video.apis import launch
+from sce_video.apis.last_and_best import BEST_RESULTS, RESULTS
 from sce_video.engine.training_record import BEST
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.metric_names import is_trivial
 
-RESULTS = "results.json"
-BEST_RESULTS = "best.json"
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
 #: Settings that may differ between a run and its resumption.

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sce_video.engine.training_record import selected_on
 from sce_video.published import (
     BATCHES,
     EPOCHS,
@@ -299,9 +300,8 @@ def selection_of(protocol: dict[str, Any]) -> str | None:
     selected, test = nested(protocol, "checkpoint", "selected"), nested(protocol, "test")
     if not isinstance(selected, dict):
         return None
-    known = "ann_sha256" if selected.get("ann_sha256") else "data_root"
-    if nested(test, known) == selected.get(known):
-        return "best epoch on the test videos; the result is the last"
+    if selected_on(selected, test if isinstance(test, dict) else {}):
+        return "best epoch on the test set; the result is the last"
     return "best epoch on a validation list, not the last"
 
 

@@ -141,7 +141,7 @@ def test_obstacles(options, obstacle):
         ({"changes": {"test": {"pipeline": [{"type": "x", "num_frames": 4}]}}}, "on 4 frames"),
         (
             {**UCF, "changes": chosen("abc", "abc", 150)},
-            "best epoch on the test videos; the result",
+            "best epoch on the test set; the result",
         ),
         ({**UCF, "changes": chosen("abc", "def", 150)}, "best epoch on a validation list"),
         ({"changes": {"epochs": 300}}, "300 epochs instead of 60"),

@@ -231,7 +231,7 @@ def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
     }  # fmt: skip
     assert compare(found[0.9]).deviations == ()
     assert compare(found[0.95]).deviations == (
-        "best epoch on the test videos; the result is the last",
+        "best epoch on the test set; the result is the last",
     )
     assert found[0.9].name.endswith("run/splits.json" if summary else "run")
     assert found[0.95].name == found[0.9].name + (", best epochs" if summary else ", best.json")
