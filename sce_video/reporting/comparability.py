@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sce_video.engine.training_record import selected_on
 from sce_video.published import (
     BATCHES,
     EPOCHS,
@@ -297,10 +296,9 @@ def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
 
 def selection_of(protocol: dict[str, Any]) -> str | None:
     """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
-    selected, test = nested(protocol, "checkpoint", "selected"), nested(protocol, "test")
-    if not isinstance(selected, dict):
+    if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
         return None
-    if selected_on(selected, test if isinstance(test, dict) else {}):
+    if protocol.get("chosen_on_test") is not False:
         return "best epoch on the test set; the result is the last"
     return "best epoch on a validation list, not the last"
 
