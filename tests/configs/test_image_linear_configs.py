@@ -83,7 +83,7 @@ def test_settings_match_the_name(path):
         if dataset.type == "ImageArrayDataset":
             assert (dataset.name, dataset.split) == (data, part)
         else:
-            assert dataset.ann_file == f"{root}/{part}"
+            assert dataset.ann_file == part
             assert dataset.class_file.endswith("classes.txt")
 
 

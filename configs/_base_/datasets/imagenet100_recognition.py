@@ -7,23 +7,23 @@ train_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet100_train.txt",
-        class_file="data/imagenet/imagenet100_classes.txt",
+        ann_file="imagenet100_train.txt",
+        class_file="imagenet100_classes.txt",
     )
 )
 val_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet100_val.txt",
-        class_file="data/imagenet/imagenet100_classes.txt",
+        ann_file="imagenet100_val.txt",
+        class_file="imagenet100_classes.txt",
     )
 )
 test_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet100_val.txt",
-        class_file="data/imagenet/imagenet100_classes.txt",
+        ann_file="imagenet100_val.txt",
+        class_file="imagenet100_classes.txt",
     )
 )

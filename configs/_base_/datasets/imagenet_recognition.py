@@ -6,23 +6,23 @@ train_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet_train.txt",
-        class_file="data/imagenet/imagenet_classes.txt",
+        ann_file="imagenet_train.txt",
+        class_file="imagenet_classes.txt",
     )
 )
 val_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet_val.txt",
-        class_file="data/imagenet/imagenet_classes.txt",
+        ann_file="imagenet_val.txt",
+        class_file="imagenet_classes.txt",
     )
 )
 test_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/imagenet",
-        ann_file="data/imagenet/imagenet_val.txt",
-        class_file="data/imagenet/imagenet_classes.txt",
+        ann_file="imagenet_val.txt",
+        class_file="imagenet_classes.txt",
     )
 )

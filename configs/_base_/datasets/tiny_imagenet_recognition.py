@@ -7,23 +7,23 @@ train_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/tiny_imagenet",
-        ann_file="data/tiny_imagenet/train.txt",
-        class_file="data/tiny_imagenet/classes.txt",
+        ann_file="train.txt",
+        class_file="classes.txt",
     )
 )
 val_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/tiny_imagenet",
-        ann_file="data/tiny_imagenet/val.txt",
-        class_file="data/tiny_imagenet/classes.txt",
+        ann_file="val.txt",
+        class_file="classes.txt",
     )
 )
 test_dataloader = dict(
     dataset=dict(
         type="ImageDataset",
         data_root="data/tiny_imagenet",
-        ann_file="data/tiny_imagenet/val.txt",
-        class_file="data/tiny_imagenet/classes.txt",
+        ann_file="val.txt",
+        class_file="classes.txt",
     )
 )
