@@ -247,7 +247,8 @@ def format_splits(summary: dict[str, Any]) -> str:
     columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
     columns.append(("one_view_top1", "1 view top-1"))
     classes = summary["protocol"].get("num_classes")
-    columns = [(key, title) for key, title in columns if not is_trivial(key, classes)]
+    known = summary["mean"]  # without one-view metrics where a video has one view
+    columns = [(k, title) for k, title in columns if k in known and not is_trivial(k, classes)]
     lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
     lines += _format_rows(summary, [key for key, _ in columns])
     if "best" in summary:

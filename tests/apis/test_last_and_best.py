@@ -74,6 +74,8 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     assert "chosen_on_test" not in last and selection_of(last) is None
     assert chosen["checkpoint"]["path"] == str(best) and chosen["chosen_on_test"] is True
     assert selection_of(chosen) == "best epoch on the test set; the result is the last"
+    # One view of each image: no other numbers for "one view".
+    assert results["results"]["metrics"].keys() == {"top1", "top5", "mean_class_accuracy"}
     # The test repeats the validation: one view, the same images.
     selected = chosen["checkpoint"]["selected"]
     assert results["best"]["metrics"]["top1"] == selected["value"]

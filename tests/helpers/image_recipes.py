@@ -76,7 +76,8 @@ def small(config: Path, epochs: int = EPOCHS) -> list[str]:
         heads = [name for name in ("projector", "predictor") if name in model]
         options |= {f"model.{name}.hidden_channels": 16 for name in heads}
         options |= {"model.projector.out_channels": 8, "model.queue_size": 16}
-        options["default_hooks.online_evaluation"] = None
+        if "online_evaluation" in cfg.default_hooks:
+            options["default_hooks.online_evaluation"] = None
         if model.get("shuffle_bn_splits") is not None:
             options["model.shuffle_bn_splits"] = 2
     for path in _LOADERS:
