@@ -179,7 +179,8 @@ def testing_config(
     else:
         _check_file(checkpoint, "tests random weights")
         content = load_checkpoint_file(checkpoint)
-        selected = isinstance(content.get("meta", {}).get("selected"), dict)
+        meta = content.get("meta")  # of a stranger's file, anything
+        selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
         cfg = adopted_config(config, cfg_options, checkpoint, "test", content)
     if backend is not None:
         set_backend(cfg, backend)
