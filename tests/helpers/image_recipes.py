@@ -15,7 +15,7 @@ from sce_video.engine.config import load_config
 
 #: ImageNet has classes of ImageNet100 and others.
 OTHER_WNIDS = ("n01440764", "n01443537")
-EPOCHS = 2
+EPOCHS = 1
 BATCH = 4
 _SHRINK = 7  # 224 becomes 32 and 256 becomes 36
 #: Native sizes of the small sets, whose images are tested as they are.
