@@ -14,6 +14,7 @@ from sce_video.apis import launch
 from sce_video.apis.last_and_best import checkpoints_to_test
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
 from sce_video.engine.training_record import selected_on
+from sce_video.evaluation.tables import format_metrics
 from sce_video.reporting.comparability import selection_of
 
 RECIPE = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
@@ -102,6 +103,9 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
     assert "chosen_on_test" not in last and selection_of(last) is None
     assert chosen["checkpoint"]["path"] == str(best) and chosen["chosen_on_test"] is True
     assert selection_of(chosen) == "best epoch on the test set; the result is the last"
+    shown = {name: format_metrics(r["metrics"], r["protocol"]) for name, r in results.items()}
+    assert "chosen on these very samples; the result is the last" in shown["best"]
+    assert "chosen" not in shown["results"]
     # One view of each image: no other numbers for "one view".
     assert results["results"]["metrics"].keys() == {"top1", "top5", "mean_class_accuracy"}
     # The test repeats the validation: one view, the same images.
