@@ -48,6 +48,7 @@ def train(root, folder, *options):
     cfg = launch.training_config(
         RECIPE, work_dir=folder, pretrained="random", cfg_options=[*small(root), *options]
     )
+    cfg.experiment_name = folder.name  # mmengine's names count seconds, and share logs
     return launch.train(cfg)
 
 

@@ -81,6 +81,7 @@ def train(config: Path, work_dir: str, pretrained: Path | None = None, *options:
         config, work_dir=work_dir, pretrained=pretrained and str(pretrained), amp="float32",
         cfg_options=[*small(config, epochs=1), *options],
     )  # fmt: skip
+    cfg.experiment_name = f"{Path(work_dir).name}_train"  # mmengine's own names count seconds
     launch.train(cfg)
     return Path(work_dir, "epoch_1.pth")
 
@@ -89,6 +90,7 @@ def evaluate(config: Path, checkpoint: Path, work_dir: str) -> dict:
     """Test; returns the content of results.json."""
     options = small(config, epochs=1)
     cfg = launch.testing_config(config, str(checkpoint), work_dir=work_dir, cfg_options=options)
+    cfg.experiment_name = f"{Path(work_dir).name}_test"
     launch.test(cfg)
     return json.loads(Path(work_dir, "results.json").read_text())
 
