@@ -17,6 +17,7 @@ from mmengine.logging import print_log
 from sce_video.apis.adoption import adopted_config
 from sce_video.apis.classifier import complete_classifier
 from sce_video.apis.fit import fit_queue
+from sce_video.apis.last_and_best import BEST_RESULTS, RESULTS
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, parse_options, set_backend
@@ -161,7 +162,8 @@ def testing_config(
         config: A config file with ``test_dataloader`` and ``test_cfg``.
         checkpoint: A file, or "random" to test random initialisation.
         work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
-        out: JSON file of results; by default ``results.json`` in the work dir.
+        out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
+            for a checkpoint that a validation metric selected.
         dump: A .npz file for per-video scores (of a classifier) or features.
         backend: Decoder of all videos, as in :func:`training_config`.
         cfg_options: Changes of the config, ``KEY=VALUE`` each.
@@ -171,11 +173,15 @@ def testing_config(
         FileNotFoundError: no such config.
         ValueError: the config has no test, unknown keys, or no such checkpoint.
     """
+    selected = False
     if checkpoint == RANDOM:
         cfg = load_config(config, cfg_options)
     else:
         _check_file(checkpoint, "tests random weights")
-        cfg = adopted_config(config, cfg_options, checkpoint, "test")
+        content = load_checkpoint_file(checkpoint)
+        meta = content.get("meta")  # of a stranger's file, anything
+        selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
+        cfg = adopted_config(config, cfg_options, checkpoint, "test", content)
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
@@ -195,6 +201,9 @@ def testing_config(
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
     if out is not None:
         cfg.test_cfg.out = str(Path(out).resolve())
+    elif selected and cfg.test_cfg.get("type") == "MultiViewTestLoop":
+        if cfg.test_cfg.get("out", RESULTS) == RESULTS:  # which has those of the last epoch
+            cfg.test_cfg.out = BEST_RESULTS
     if dump is not None:
         cfg.test_cfg.dump = str(Path(dump).resolve())
     return cfg

@@ -17,13 +17,12 @@ from mmengine.config import Config
 from mmengine.dist import barrier
 
 from sce_video.apis import launch
+from sce_video.apis.last_and_best import BEST_RESULTS, RESULTS
 from sce_video.engine.training_record import BEST
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank
 from sce_video.utils.metric_names import is_trivial
 
-RESULTS = "results.json"
-BEST_RESULTS = "best.json"
 SETTINGS = "split_settings.json"
 SUMMARY = "splits.json"
 #: Settings that may differ between a run and its resumption.
@@ -248,7 +247,8 @@ def format_splits(summary: dict[str, Any]) -> str:
     columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
     columns.append(("one_view_top1", "1 view top-1"))
     classes = summary["protocol"].get("num_classes")
-    columns = [(key, title) for key, title in columns if not is_trivial(key, classes)]
+    known = summary["mean"]  # without one-view metrics where a video has one view
+    columns = [(k, title) for k, title in columns if k in known and not is_trivial(k, classes)]
     lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
     lines += _format_rows(summary, [key for key, _ in columns])
     if "best" in summary:

@@ -1,18 +1,22 @@
 """Evaluate a checkpoint with the protocols of a config's ``test_cfg``.
 
     python tools/test.py CONFIG CHECKPOINT [--out results.json] [--dump scores.npz]
+    python tools/test.py CONFIG WORK_DIR          # the last epoch; the best too, if it was kept
     python tools/test.py CONFIG random            # the baseline: random initialisation
     bash tools/dist_test.sh CONFIG CHECKPOINT 8   # on 8 GPUs
 
-Prints a table and writes the results and their provenance as JSON.
+Prints a table and writes the results and their provenance as JSON: results.json, or best.json for
+an epoch that was chosen by its validation metric (save_best of the checkpoint hook).
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+from pathlib import Path
 
 from sce_video.apis import launch
+from sce_video.apis.last_and_best import checkpoints_to_test
 from sce_video.engine.runner import RANDOM
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
@@ -25,11 +29,15 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("config", help="config file with test_dataloader and test_cfg")
     parser.add_argument(
-        "checkpoint", help=f"checkpoint file, or '{RANDOM}' to evaluate random initialisation"
+        "checkpoint",
+        help="checkpoint file; or the folder of a training, for its last epoch and the best one, "
+        f"if that was kept; or '{RANDOM}' to evaluate random initialisation",
     )
     parser.add_argument("--work-dir", help="folder for logs (default: work_dirs/CONFIG_NAME)")
     parser.add_argument(
-        "--out", help="JSON file for the results (default: results.json in the work dir)"
+        "--out",
+        help="JSON file for the results (default: results.json in the work dir, or best.json for "
+        "an epoch chosen by its validation metric)",
     )
     parser.add_argument(
         "--dump",
@@ -62,6 +70,16 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     options = vars(args)
     options.pop("local_rank")
-    launch.test(launch.testing_config(**options))
+    checkpoints = checkpoints_to_test(options.pop("checkpoint"))
+    if len(checkpoints) > 1 and (args.out or args.dump):
+        raise ValueError(
+            f"{' and '.join(checkpoints)} are tested, --out and --dump name one file: give one of "
+            "the checkpoints"
+        )
+    for number, checkpoint in enumerate(checkpoints):
+        cfg = launch.testing_config(checkpoint=checkpoint, **options)
+        if number:  # mmengine shares the log of runs that start in the same second
+            cfg.experiment_name = f"{Path(args.config).stem}_{Path(checkpoint).stem}"
+        launch.test(cfg)
     leave_process_group()
     return 0

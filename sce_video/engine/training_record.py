@@ -115,10 +115,24 @@ def record_selection(runner: Runner, filename: str) -> dict[str, Any] | None:
         "value": float(runner.message_hub.get_info("best_score", float("nan"))),
         "data_root": str(getattr(dataset, "data_root", "")),
     }
+    if getattr(dataset, "split", None) is not None:  # of a set whose splits share a folder
+        found["split"] = str(dataset.split)
     ann_file = getattr(dataset, "ann_file", None)
     if ann_file is not None:
         found |= {"ann_file": str(ann_file), "ann_sha256": file_sha256(ann_file)}
     return found
+
+
+def selected_on(selected: dict[str, Any], data: dict[str, Any]) -> bool:
+    """Whether a checkpoint was selected on the data that it is tested on.
+
+    Args:
+        selected: See :func:`record_selection`.
+        data: Description of the tested data set: its ``ann_sha256``, or ``data_root`` and
+            ``split`` where it has no list.
+    """
+    keys = ("ann_sha256",) if selected.get("ann_sha256") else ("data_root", "split")
+    return all(selected.get(key) == data.get(key) for key in keys)
 
 
 def _plain(node: Any) -> Any:

@@ -190,6 +190,8 @@ class MultiViewTestLoop(BaseLoop):
             self._dump(rows, gallery, provenance)
         if needs_gallery(self.metrics):
             check_comparable(rows, gallery)
+        if rows.num_views == 1:  # one-view metrics would repeat the others
+            rows = replace(rows, central=None)
         metrics = compute_metrics(self.metrics, rows, gallery)
         details: dict[str, Any] = {}
         for metric in self.metrics:

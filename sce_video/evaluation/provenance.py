@@ -11,7 +11,7 @@ import torch
 from mmengine.runner import Runner
 
 from sce_video.engine.checkpoint import describe_checkpoint_file, file_sha256
-from sce_video.engine.training_record import describe_network, describe_samples
+from sce_video.engine.training_record import describe_network, describe_samples, selected_on
 from sce_video.evaluation.origin import confirmed_benchmark
 from sce_video.version import __version__
 
@@ -26,7 +26,8 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
 
     ``benchmark`` is what the recipe names as far as the checkpoint confirms it, and
     ``benchmark_problems`` says what is unknown or different, see
-    :func:`~sce_video.evaluation.origin.confirmed_benchmark`.
+    :func:`~sce_video.evaluation.origin.confirmed_benchmark`. ``chosen_on_test``, of a checkpoint
+    that a validation metric selected, says whether that was on the tested data.
 
     Args:
         runner: Its config may name what it reproduces: ``benchmark`` and ``split``.
@@ -41,6 +42,8 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
     if benchmark is not None:
         benchmark, problems = confirmed_benchmark(dict(benchmark), split, checkpoint, network)
     test = describe_dataset(dataset, num_views)
+    selected = checkpoint.get("selected")
+    chosen = {"chosen_on_test": selected_on(selected, test)} if isinstance(selected, dict) else {}
     return {
         "kind": kind,
         "benchmark": benchmark,
@@ -52,6 +55,7 @@ def describe_run(runner: Runner, dataset: Any, num_views: int, kind: str) -> dic
         "checkpoint": checkpoint,
         "pretrained": checkpoint.get("pretrained"),
         "epochs": checkpoint.get("epoch"),
+        **chosen,
         "views": num_views,
         **{name: test[name] for name in _OF_DATASET if name in test},
         "test": test,

@@ -70,7 +70,11 @@ def _title(provenance: dict[str, Any]) -> str:
         against = f" against {provenance['bank_videos']} of the gallery"
     elif "groups" in provenance:
         against = f", leaving out one of {len(provenance['groups'])} groups"
+    chosen = ""
+    if "chosen_on_test" in provenance:
+        data = "these very samples" if provenance["chosen_on_test"] else "other samples"
+        chosen = f" (epoch {provenance['epochs']}, chosen on {data}; the result is the last)"
     return (
-        f"{name}: {provenance['videos']} videos{against}, {provenance['failures']} could not be "
-        f"decoded, {provenance['views']} views of each"
+        f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
+        f"not be decoded, {provenance['views']} views of each"
     )

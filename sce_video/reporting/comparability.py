@@ -296,12 +296,10 @@ def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
 
 def selection_of(protocol: dict[str, Any]) -> str | None:
     """How the tested epoch was chosen, in words; None if it was not chosen by its metrics."""
-    selected, test = nested(protocol, "checkpoint", "selected"), nested(protocol, "test")
-    if not isinstance(selected, dict):
+    if not isinstance(nested(protocol, "checkpoint", "selected"), dict):
         return None
-    known = "ann_sha256" if selected.get("ann_sha256") else "data_root"
-    if nested(test, known) == selected.get(known):
-        return "best epoch on the test videos; the result is the last"
+    if protocol.get("chosen_on_test") is not False:
+        return "best epoch on the test set; the result is the last"
     return "best epoch on a validation list, not the last"
 
 

@@ -15,6 +15,8 @@ FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
 FRAMES = REPO / "configs/sce/sce_r18_frames_folder.py"
 IMAGES = REPO / "configs/sce/sce_r18_image_folder.py"
 AVA = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
+SMALL_IMAGES = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
+LARGE_IMAGES = REPO / "configs/downstream/linear/r50_8xb64-224-100e_imagenet.py"
 TRAIN = "train_dataloader.dataset.pipeline"
 SMALL = [
     "model.backbone.base_channels=16",
@@ -81,7 +83,11 @@ def test_the_options_of_the_training_may_be_repeated(small):
     assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
 
 
-@pytest.mark.parametrize("recipe", [FOLDER, IMAGES, FINETUNE, LINEAR, AVA], ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "recipe",
+    [FOLDER, IMAGES, FINETUNE, LINEAR, AVA, SMALL_IMAGES, LARGE_IMAGES],
+    ids=lambda p: p.stem,
+)
 def test_nothing_is_taken_from_a_training_of_the_same_settings(recipe, tmp_path):
     path = save(tmp_path, load_config(recipe), widths=(*WIDTHS, 80, 101, 400))
     assert "adopted" not in launch.testing_config(recipe, str(path))
@@ -142,6 +148,27 @@ def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
     assert "adopted" not in launch.training_config(
         FINETUNE, pretrained=str(small), cfg_options=options
     )
+
+
+def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
+    """ResNet2d: the small stem where the recipe has ImageNet's, and the other way round."""
+    options = ["model.backbone.stem=small", "model.backbone.base_channels=16"]
+    path = save(tmp_path, load_config(IMAGES, options))
+    cfg = launch.training_config(LARGE_IMAGES, pretrained=str(path))
+    assert cfg.model.backbone == dict(
+        type="ResNet2d", depth=18, stem="small", base_channels=16, frozen_stages=4
+    )
+    assert cfg.model.cls_head.in_channels == 128 and cfg.model.cls_head.num_classes == 1000
+    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 224
+    path = save(tmp_path, load_config(IMAGES, ["model.backbone.depth=50"]))
+    cfg = launch.training_config(SMALL_IMAGES, pretrained=str(path))
+    assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
+    assert cfg.model.cls_head.in_channels == 2048
+    assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["padding"] == 4
+    given = launch.training_config(
+        SMALL_IMAGES, pretrained=str(path), cfg_options=["model.backbone.stem=small"]
+    )
+    assert given.model.backbone.stem == "small"  # options win; the weights then do not fit
 
 
 def test_feature_gating_is_taken_from_the_checkpoint(tmp_path):

@@ -122,6 +122,7 @@ def _check_best(folder, summary):
     selected = checkpoint["selected"]
     assert selected["metric"] == "top1" and 0 <= selected["value"] <= 1
     assert selected["ann_sha256"] == result["protocol"]["test"]["ann_sha256"]
+    assert result["protocol"]["chosen_on_test"] is True
     last = json.loads((folder / "split2/results.json").read_text())["protocol"]["checkpoint"]
     assert "selected" not in last and last["epoch"] == 2
 

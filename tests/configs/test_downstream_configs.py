@@ -19,7 +19,9 @@ FOLDER = "finetune/r3d18_folder.py"  # for data of one's own, see tests/apis/tes
 TRAINED = [
     p
     for p in DOWNSTREAM
-    if p.parent.name in ("linear", "finetune", "supervised") and p.name != Path(FOLDER).name
+    if p.parent.name in ("linear", "finetune", "supervised")
+    and p.name != Path(FOLDER).name
+    and not p.name.startswith(("r18_", "r50_"))  # of images: test_image_linear_configs.py
 ]
 RETRIEVAL = [p for p in DOWNSTREAM if p.parent.name == "retrieval"]
 DATASETS = {
@@ -73,6 +75,10 @@ def test_every_protocol_of_the_paper_has_a_recipe():
     expected |= {"supervised/r3d18_8xb128-8x224-200e_k200.py"}
     expected |= {f"detection/r3d50_8xb8-{clip}-32e_ava.py" for clip in ("8x8", "16x4")}
     expected |= {"transfer/r50_many_shot.py", "transfer/r50_voc07_svm.py"}
+    expected |= {f"linear/r18_1xb256-32-100e_{data}.py" for data in ("cifar10", "cifar100")}
+    expected |= {"linear/r18_1xb256-96-100e_stl10.py", "linear/r18_1xb256-64-100e_tiny_imagenet.py"}
+    expected |= {f"linear/r50_8xb64-224-100e_{data}.py" for data in ("imagenet", "imagenet100")}
+    expected |= {"linear/r50_8xb128-224-90e_imagenet.py"}
     assert names == expected | BEYOND | {FOLDER}
 
 

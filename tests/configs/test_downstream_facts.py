@@ -2,7 +2,8 @@
 
 Sources: the paper's appendix D.3 and tables; SSv2 and AVA: facebookresearch/SlowFast,
 configs/contrastive_ssl and config/defaults.py; supervised: juliendenize/eztorch,
-configs/run/supervised/resnet3d18/kinetics200.yaml.
+configs/run/supervised/resnet3d18/kinetics200.yaml; linear evaluation of images: appendices D.1
+(steps) and D.2 (cosine).
 """
 
 from __future__ import annotations
@@ -38,6 +39,10 @@ FACTS = {
                 milestones=(16, 24, 28)),
     "supervised": dict(batch=1024, peak=1.6, decay=1e-4, nesterov=False, epochs=200, warmup=34,
                        end=0.04),
+    "steps of images": dict(batch=512, peak=30, decay=0, nesterov=False, epochs=100, warmup=0,
+                            milestones=(60, 80)),
+    "cosine of images": dict(batch=1024, peak=0.4, decay=0, nesterov=False, epochs=90, warmup=0,
+                             end=0.0),
 }  # fmt: skip
 SHORT_SIDE = "train_dataloader.dataset.pipeline.ResizeShortSide"
 OF_PROTOCOL = {
@@ -46,6 +51,8 @@ OF_PROTOCOL = {
     "ssv2": "downstream/finetune/r3d50_8xb8-8x224-22e_ssv2.py",
     "ava": "downstream/detection/r3d50_8xb8-8x8-32e_ava.py",
     "supervised": "downstream/supervised/r3d18_8xb128-8x224-200e_k200.py",
+    "steps of images": "downstream/linear/r50_8xb64-224-100e_imagenet100.py",
+    "cosine of images": "downstream/linear/r50_8xb128-224-90e_imagenet.py",
 }
 
 
@@ -68,7 +75,7 @@ def test_optimizer(protocol):
     for group in optimizer.param_groups:
         assert (group["momentum"], group["dampening"]) == (0.9, 0)
         assert group["nesterov"] is facts["nesterov"]
-    base = cfg.custom_hooks[0].base_batch_size
+    base = cfg.custom_hooks[0].base_batch_size or facts["batch"]  # None: the rate is not scaled
     assert cfg.optim_wrapper.optimizer.lr * facts["batch"] / base == pytest.approx(facts["peak"])
     assert cfg.train_cfg.max_epochs == facts["epochs"]
     assert optimizer.param_groups[0]["weight_decay"] == facts["decay"]
@@ -206,6 +213,21 @@ HEADERS = {
     "downstream/linear/r3d18_8xb64-16x112-60e_k400.py": (["video-sota-action"], ["56.6"]),
     "downstream/linear/r3d50_8xb64-8x224-60e_k400.py": (["video-sota-action"], ["67.6"]),
     "downstream/linear/r3d50_8xb64-16x224-60e_k400.py": (["video-sota-action"], ["69.6"]),
+    # tab:baselines (SCE, ReSSL and MoCo v2 in the authors' reproduction), tab:sota.
+    "downstream/linear/r18_1xb256-32-100e_cifar10.py": (
+        ["baselines", "temperature-small"], ["90.3", "90.2", "87.6"]),
+    "downstream/linear/r18_1xb256-32-100e_cifar100.py": (
+        ["baselines", "temperature-small"], ["65.5", "64.0", "61.0"]),
+    "downstream/linear/r18_1xb256-96-100e_stl10.py": (
+        ["baselines", "temperature-small"], ["89.9", "89.1", "86.5"]),
+    "downstream/linear/r18_1xb256-64-100e_tiny_imagenet.py": (
+        ["baselines", "temperature-small"], ["51.9", "49.5", "45.9"]),
+    "downstream/linear/r50_8xb64-224-100e_imagenet100.py": (
+        ["lambda", "loss", "aug", "temperature", "baselines"], ["83.4", "81.6", "80.5"]),
+    "downstream/linear/r50_8xb64-224-100e_imagenet.py": (
+        ["baselines"], ["70.5", "70.2", "68.8"]),
+    "downstream/linear/r50_8xb128-224-90e_imagenet.py": (
+        ["sota", "sota-multi-crop"], ["72.1", "72.7", "73.3", "74.1", "75.4"]),
     "downstream/supervised/r3d18_8xb128-8x224-200e_k200.py": (
         ["video-baseline"], ["72.0", "87.5", "60.1"]),
     "downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py": (["video-sota-action"], ["90.9"]),
@@ -270,7 +292,10 @@ def test_numbers_in_the_headers_are_those_of_the_tables():
 
 
 def test_every_header_with_numbers_of_the_paper_is_in_the_table():
+    """But those of image pretrainings, which are in test_image_recipes.py."""
     for path in RECIPES.rglob("*.py"):
+        if "downstream" not in path.parts and re.search(r"_r(18|50)_\d+xb", path.name):
+            continue
         paper = re.search(r"# Paper:(.*?)(\n# \w|\Z)", header(path), re.S)
         if (
             {"_base_", "sweeps"} & set(path.parts)

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.page_commands import blocks, words_of_commands
 from helpers.training import make_videos
 
 from sce_video.apis import launch
@@ -31,16 +30,8 @@ PAGES = [
     *sorted((REPO / "docs").glob("*.md")),
 ]
 OWN = ("sce_video", "tools", "configs", "tests", "benchmarks", "docs", "requirements")
-# Each program of the pages prints its words, NUL-separated, instead of running.
-PROGRAMS = "python bash pip source torchrun ffmpeg sce-video"
-PRINTER = "() { printf '%s\\0' \"$FUNCNAME\" \"$@\"; printf '\\n'; }"
 
 pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-
-
-def blocks(page: Path, language: str) -> list[str]:
-    """Fenced code blocks of a language, with their indentation."""
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
 
 
 def anchors(page: Path) -> set[str]:
@@ -89,14 +80,8 @@ def test_files_that_a_page_names_exist(page):
 
 def commands(page: Path) -> Iterator[list[str]]:
     """The words of every command of the bash blocks, after bash has expanded them."""
-    script = "".join(f"{name}{PRINTER}\n" for name in PROGRAMS.split())
     for block in blocks(page, "bash"):
-        done = subprocess.run(
-            [str(shutil.which("bash")), "-uc", script + block],
-            env={"PATH": "/nowhere"}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{page.name}: {block}{done.stderr}"
-        yield from (line.split("\0")[:-1] for line in done.stdout.splitlines())
+        yield from words_of_commands(block)
 
 
 def source_of(script: str) -> str:

@@ -8,12 +8,8 @@ runs a small one.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shlex
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -24,7 +20,7 @@ from helpers.official_trees import (
     make_ssv2,
     make_ucf101,
 )
-from helpers.run_tool import run_tool
+from helpers.page_commands import blocks, run_command
 
 from sce_video.engine.config import load_config
 from sce_video.evaluation import load_features
@@ -35,15 +31,9 @@ EPOCHS = 2
 CLASSES = 4  # of every generated data set
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 def commands(page: Path) -> list[str]:
-    blocks = re.findall(r"```bash\n(.*?)```", page.read_text(), re.S)
-    return [line for block in blocks for line in block.splitlines() if line.strip()]
+    lines = [line for block in blocks(page, "bash") for line in block.splitlines()]
+    return [line for line in lines if line.strip()]
 
 
 def small(config: Path) -> list[str]:
@@ -128,26 +118,10 @@ def test_every_command_of_the_page(repo, folder):
     for command in page:
         if runs_a_sweep(command):
             continue
-        done = run(shrunk(command, repo), folder, launched)
+        done = run_command(shrunk(command, repo), folder, launched)
         tail = done.stdout[-2000:] + done.stderr[-4000:]
         assert done.returncode == 0, f"{command}\n{tail}"
     check_what_came_out(folder / "work_dirs")
-
-
-def run(words: list[str], folder: Path, launched: set[str]) -> subprocess.CompletedProcess:
-    """Run a command; a launcher once as it is, then the tool that it starts, which is faster."""
-    if words[0] == "python":
-        return run_tool(words[1].removeprefix("tools/"), *words[2:], cwd=folder)
-    if words[1] in launched:
-        tool = words[1].removeprefix("tools/dist_").replace(".sh", ".py")
-        words.pop(words.index("1"))
-        return run_tool(tool, *words[2:], cwd=folder)
-    launched.add(words[1])
-    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    environment = {**os.environ, "PATH": path, "PORT": str(free_port())}
-    return subprocess.run(
-        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
-    )
 
 
 def check_what_came_out(work: Path) -> None:

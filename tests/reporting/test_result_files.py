@@ -210,14 +210,14 @@ def test_deviations_of_one_split_are_prefixed_and_common_ones_listed_once(tmp_pa
 
 @pytest.mark.parametrize("summary", [True, False])
 def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
-    """The last epochs are the result; those chosen on the test videos are shown beside it."""
+    """The last epochs are the result; those chosen on the test set are shown beside it."""
     selected = {"checkpoint": {"path": "best.pth", "selected": {"ann_sha256": "a"}}, "epochs": 9}
     best = {}
     for split in (1, 2, 3):
         split_file(tmp_path / "run", split, 0.9)
         content = results(
             {"top1": 0.95, "top5": 0.9}, "finetune", "ucf101", split=split,
-            changes={**selected, "test": {"ann_sha256": "a"}},
+            changes={**selected, "chosen_on_test": True},
         )  # fmt: skip
         path = write(tmp_path / f"run/split{split}/best.json", content)
         best[str(split)] = {"metrics": content["metrics"], "results": str(path)}
@@ -231,7 +231,7 @@ def test_best_epochs_have_a_mean_of_their_own(tmp_path, summary):
     }  # fmt: skip
     assert compare(found[0.9]).deviations == ()
     assert compare(found[0.95]).deviations == (
-        "best epoch on the test videos; the result is the last",
+        "best epoch on the test set; the result is the last",
     )
     assert found[0.9].name.endswith("run/splits.json" if summary else "run")
     assert found[0.95].name == found[0.9].name + (", best epochs" if summary else ", best.json")

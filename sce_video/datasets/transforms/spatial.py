@@ -300,16 +300,27 @@ class RandomCropClips:
     """Cut a square at a uniformly random position, one per view for all of its frames.
 
     Args:
-        size: Side of the crop, pixels; frames must be at least as large.
+        size: Side of the crop, pixels; frames, with their border, must be at least as large.
+        padding: Width of a black border that the frames get on all four sides before, pixels: the
+            usual augmentation of CIFAR is ``size=32, padding=4``, as torchvision's
+            ``RandomCrop(32, padding=4)``.
+
+    Raises:
+        ValueError: ``size`` below 1 or ``padding`` below 0.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, padding: int = 0) -> None:
         self.size = _check_size(size)
+        if padding < 0:
+            raise ValueError(f"padding must be a number of pixels, 0 or more, got {padding}")
+        self.padding = padding
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Replace every view by uint8 (T, size, size, 3)."""
         views = []
         for view in results["views"]:
+            if self.padding:
+                view = _pad(view, self.padding)
             height, width = view.shape[1:3]
             u_top, u_left = results["rng"].random(2)
             top = int(u_top * (height - self.size + 1))
@@ -317,3 +328,9 @@ class RandomCropClips:
             views.append(_cut(view, top, left, self.size))
         results["views"] = views
         return results
+
+
+def _pad(view: View, padding: int) -> np.ndarray:
+    """The frames with a black border on all four sides; a lazy view is computed."""
+    border = (padding, padding)
+    return np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))

@@ -15,7 +15,7 @@ from sce_video.registry import METRICS
 
 @METRICS.register_module()
 class TopKAccuracy(RowMetric):
-    """``top1, top5`` (0 to 1) and, if kept, ``one_view_top1, one_view_top5``.
+    """``top1, top5`` (0 to 1) and, of samples with several views, ``one_view_top1, one_view_top5``.
 
     With k classes or fewer the top-k accuracy is 1.
 

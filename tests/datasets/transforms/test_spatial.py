@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.datasets.transforms import crop_and_resize, random_box
+from sce_video.datasets.readers.base import ArrayFrames
+from sce_video.datasets.transforms import LazyView, crop_and_resize, random_box
 from sce_video.registry import TRANSFORMS
 
 
@@ -63,6 +64,55 @@ def test_random_crop_reaches_every_place_equally():
     values, counts = np.unique(corners, axis=0, return_counts=True)
     assert len(values) == 3 * 4 and values.max(0).tolist() == [2, 3]
     assert np.abs(counts / 2400 - 1 / 12).max() < 0.025
+
+
+def cut_from_a_black_border(view, top, left, size, padding):
+    """Pixel by pixel: what lies outside of the frame is black."""
+    frames, height, width, _ = view.shape
+    expected = np.zeros((frames, size, size, 3), dtype=np.uint8)
+    for row in range(size):
+        for column in range(size):
+            y, x = top + row - padding, left + column - padding
+            if 0 <= y < height and 0 <= x < width:
+                expected[:, row, column] = view[:, y, x]
+    return expected
+
+
+@pytest.mark.parametrize("lazy", [False, True])
+def test_random_crop_with_a_border_is_one_of_the_loop(lazy):
+    """CIFAR's crop: 32 of 40 x 40 pixels, 81 positions, all about equally frequent."""
+    rng = np.random.default_rng(0)
+    view = rng.integers(1, 256, (2, 32, 32, 3), dtype=np.uint8)
+    windows = {
+        cut_from_a_black_border(view, top, left, 32, 4).tobytes(): (top, left)
+        for top in range(9)
+        for left in range(9)
+    }
+    given = LazyView(ArrayFrames(view), np.arange(2)) if lazy else view
+    transform = build("RandomCropClips", size=32, padding=4)
+    counts = dict.fromkeys(windows.values(), 0)
+    for seed in range(200 if lazy else 3000):
+        (crop,) = transform(results(given, seed=seed))["views"]
+        assert crop.shape == (2, 32, 32, 3) and crop.dtype == np.uint8
+        counts[windows[crop.tobytes()]] += 1
+    if not lazy:
+        shares = np.array(list(counts.values())) / 3000
+        assert shares.min() > 0.4 / 81 and shares.max() < 1.8 / 81
+
+
+def test_border_of_a_random_crop():
+    view = np.full((1, 6, 6, 3), 7, dtype=np.uint8)
+    (larger,) = build("RandomCropClips", size=10, padding=2)(results(view))["views"]
+    assert (larger[:, 2:-2, 2:-2] == 7).all() and larger.sum() == view.sum()
+    with pytest.raises(ValueError, match=r"11 does not fit.*10 x 10"):
+        build("RandomCropClips", size=11, padding=2)(results(view))
+    with pytest.raises(ValueError, match="padding.*-1"):
+        build("RandomCropClips", size=4, padding=-1)
+    plain, zero = (build("RandomCropClips", size=4, **o) for o in ({}, {"padding": 0}))
+    frames = coordinates(9, 12)
+    for seed in range(5):
+        first, second = (t(results(frames, seed=seed))["views"][0] for t in (plain, zero))
+        assert (first == second).all()
 
 
 @pytest.mark.parametrize("name", ["CenterCropClips", "ThreeCrops", "RandomCropClips"])

@@ -1,0 +1,28 @@
+# ImageNet as prepared by tools/data/imagenet.py; tested on the 50,000 validation images.
+_base_ = "./image_recognition.py"
+
+data_preprocessor = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))
+train_dataloader = dict(
+    dataset=dict(
+        type="ImageDataset",
+        data_root="data/imagenet",
+        ann_file="imagenet_train.txt",
+        class_file="imagenet_classes.txt",
+    )
+)
+val_dataloader = dict(
+    dataset=dict(
+        type="ImageDataset",
+        data_root="data/imagenet",
+        ann_file="imagenet_val.txt",
+        class_file="imagenet_classes.txt",
+    )
+)
+test_dataloader = dict(
+    dataset=dict(
+        type="ImageDataset",
+        data_root="data/imagenet",
+        ann_file="imagenet_val.txt",
+        class_file="imagenet_classes.txt",
+    )
+)

@@ -1,0 +1,12 @@
+# Linear evaluation on images of 32x32 (CIFAR): a black border of 4 pixels, a random crop of 32,
+# flip p 0.5 (the authors' older code, juliendenize/SCE; the paper's sentence in appendix D.1 mixes
+# this crop with a resized one). Tested on the image as it is.
+train_pipeline = [
+    dict(type="LoadImage", num_views=1),
+    dict(type="RandomCropClips", size=32, padding=4),
+    dict(type="PackClips"),
+]
+test_pipeline = [
+    dict(type="LoadImage", num_views=1),
+    dict(type="PackClips"),
+]

@@ -1,0 +1,93 @@
+"""Run the commands of a page of the documentation."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from helpers.run_tool import load, run_tool
+
+#: Programs of the pages. Each prints its words, NUL-separated, instead of running.
+PROGRAMS = "python bash pip source torchrun ffmpeg mkdir tar unzip rm sce-video"
+_PRINTER = "() { printf '%s\\0' \"$FUNCNAME\" \"$@\"; printf '\\n'; }"
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    """Fenced code blocks of a language, with their indentation."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.S | re.M)
+
+
+def words_of_commands(block: str) -> list[list[str]]:
+    """The words of every command of a block, after bash has expanded loops and variables.
+
+    Raises:
+        AssertionError: bash refuses the block, or a program is not known here.
+    """
+    script = "".join(f"{name}{_PRINTER}\n" for name in PROGRAMS.split())
+    done = subprocess.run(
+        [str(shutil.which("bash")), "-uc", script + block],
+        env={"PATH": "/nowhere"}, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{block}{done.stderr}"
+    return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+def run_command(
+    words: list[str], folder: Path, launched: set[str]
+) -> subprocess.CompletedProcess[str]:
+    """Run a command; a launcher once as it is, then the tool that it starts, which is faster.
+
+    Args:
+        words: ``python tools/TOOL.py ...`` or ``bash tools/LAUNCHER.sh CONFIG 1 ...``.
+        folder: Directory to run in; has ``tools``.
+        launched: Launchers that have run; changed here.
+    """
+    if words[0] == "bash" and words[1] not in launched:
+        launched.add(words[1])
+        return _launch(words, folder)
+    tool, arguments = _without_launcher(words)
+    return run_tool(f"{tool}.py", *arguments, cwd=folder)
+
+
+def run_in_process(words: list[str], folder: Path, launched: set[str]) -> None:
+    """:func:`run_command` in this process and current directory, which is faster again.
+
+    Raises:
+        AssertionError: the command fails; what it printed is the test's output.
+    """
+    if words[0] == "bash" and words[1] not in launched:
+        launched.add(words[1])
+        done = _launch(words, folder)
+        assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return
+    tool, arguments = _without_launcher(words)
+    assert load(tool).main(arguments) == 0, " ".join(words)
+
+
+def _without_launcher(words: list[str]) -> tuple[str, list[str]]:
+    """The tool, without ``.py``, and its arguments."""
+    tool = words[1].removeprefix("tools/")
+    if words[0] == "python":
+        return tool.removesuffix(".py"), words[2:]
+    arguments = words[2:]
+    arguments.remove("1")
+    return tool.removeprefix("dist_").removesuffix(".sh"), arguments
+
+
+def _launch(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, "PORT": str(free_port())}
+    return subprocess.run(
+        words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300
+    )
