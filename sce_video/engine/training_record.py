@@ -6,6 +6,7 @@ what was really built, so that a result made from the checkpoint can tell the tw
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.registry import MODELS
 from sce_video.utils.distributed import unwrap_model
 
 #: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
@@ -28,10 +30,9 @@ def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> di
             none; None if it was not resumed.
 
     Returns:
-        ``network`` (see :func:`describe_network`), ``model`` (the plain arguments of the model's
-        config, with its type), ``views`` (augmentations), ``pipeline``, ``data`` (see
-        :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``, and ``changed``: names
-        of entries that differ between the parts of a resumed training.
+        ``network`` (see :func:`describe_network`), what :func:`record_settings` takes from the
+        config, ``data`` (see :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``,
+        and ``changed``: names of entries that differ between the parts of a resumed training.
     """
     cfg = _plain(runner.cfg)
     loader = cfg.get("train_dataloader") or {}
@@ -50,14 +51,47 @@ def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> di
 
 
 def record_settings(cfg: Any) -> dict[str, Any]:
-    """``model``, ``views`` and ``pipeline`` of a config, see :func:`record_training`."""
+    """The settings of a training that its config states, as plain data.
+
+    Returns:
+        ``model`` (arguments of the model that are single values, with its type), ``model_parts``
+        (those that are dicts or lists: heads, free coefficients), ``model_defaults`` (single values
+        that the config leaves to the class), ``views`` (augmentations), ``pipeline``,
+        ``optimizer``, and ``schedules``: the arguments of the ScheduleHook.
+    """
     cfg = _plain(cfg)
     model, loader = cfg.get("model") or {}, cfg.get("train_dataloader") or {}
     preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    # Described elsewhere: the network with its parameters, the augmentation as ``views``.
+    parts = {k: v for k, v in model.items() if k not in ("backbone", "data_preprocessor")}
+    hooks = [hook for hook in cfg.get("custom_hooks") or [] if isinstance(hook, dict)]
+    schedules = (hook for hook in hooks if _class_name(hook) == "ScheduleHook")
     return {
         "model": {k: v for k, v in model.items() if not isinstance(v, dict | list)},
+        "model_parts": {k: v for k, v in parts.items() if isinstance(v, dict | list)},
+        "model_defaults": _defaults(model),
         "views": preprocessor.get("views", []),
         "pipeline": (loader.get("dataset") or {}).get("pipeline", []),
+        "optimizer": (cfg.get("optim_wrapper") or {}).get("optimizer") or {},
+        "schedules": {k: v for k, v in next(schedules, {}).items() if k != "type"},
+    }
+
+
+def _class_name(config: dict[str, Any]) -> str:
+    """``SCE`` of ``type="SCE"`` or ``type="sce_video.SCE"``."""
+    return str(config.get("type", "")).rpartition(".")[2]
+
+
+def _defaults(model: dict[str, Any]) -> dict[str, Any]:
+    """Single values that the constructor of a model's class has for what its config leaves out."""
+    kind = MODELS.get(_class_name(model)) if model else None
+    if kind is None:
+        return {}
+    found = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in model and isinstance(value, bool | int | float | str | None)
     }
 
 
