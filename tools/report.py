@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sce_video.reporting.markdown import render_markdown
@@ -65,15 +65,23 @@ def output_paths(args: argparse.Namespace) -> tuple[Path, Path | None]:
 
 def summarize(report: Report) -> str:
     """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
-    counts = report.status_counts()
-    lines = [", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))]
-    if not any(cell.measurements for cell in report.cells) and not report.others:
+    lines = []
+    if report.with_videos:
+        lines.append(_counts(report.status_counts()))
+    if report.with_images:
+        lines.append(f"images: {_counts(report.status_counts(report.images))}")
+    cells = (*report.cells, *report.images)
+    if not any(cell.measurements for cell in cells) and not report.others:
         lines.append("no results were found: the table holds the paper's numbers only")
     for other in report.others:
         lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
     for name, why in report.skipped:
         lines.append(f"skipped: {name}: {why}")
     return "\n".join(lines)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
 @command

@@ -13,7 +13,7 @@ from typing import Any
 from sce_video.published import image_settings
 from sce_video.reporting.paper_results.paper_result import PaperResult
 
-#: Metric, data set and value of a cell: name of the metric of tab:many-shot by set.
+#: Data set and metric of the last cell of tab:many-shot, the mean of the others.
 MEAN_OF_SETS = "many_shot_mean"
 
 # tab:loss: name of the pretraining, coefficients, tau_m 0.05 or 0.07; other tables that print it.
