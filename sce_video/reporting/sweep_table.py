@@ -101,7 +101,7 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
         return [text for text in texts if not text.startswith(_OWN)]
     if found.obstacles:
         return texts
-    return [*texts, *found.notes, *_other_number(result, metric, published)]
+    return [*texts, *_other_number(result, metric, published)]
 
 
 def _other_number(result: Result, metric: str, published: float) -> Iterator[str]:
