@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
+from sce_video.reporting.cells import MissingTable
 from sce_video.reporting.comparability import views_of
 from sce_video.reporting.names import name_of
 from sce_video.reporting.paper_results import PaperResult
@@ -127,7 +129,7 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
         ranks = [p.metric.removeprefix("retrieval_r") for p in papers]
         metric = f"R@{'/'.join(ranks)}"
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
-    benchmark = ", ".join(word for word in words if word)
+    benchmark = ", ".join(dict.fromkeys(word for word in words if word))
     network = f"{name_of(paper.network)}, {_clip(paper.frames, paper.size)}"
     source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
     if paper.pretraining is not None:
@@ -135,6 +137,24 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
     if paper.pretraining_epochs is not None:
         source += f", {paper.pretraining_epochs} epochs"
     return benchmark, network, source, format_values((p.value for p in papers), papers)
+
+
+def describe_missing(tables: Iterable[MissingTable]) -> Iterator[tuple[str, str, str]]:
+    """Table, data set and the numbers that have not been measured: ``MoCo v2: 87.6; ...``."""
+    for table in tables:
+        for dataset, cells in groupby(table.cells, lambda cell: cell.papers[0].dataset):
+            papers = [cell.papers[0] for cell in cells]
+            numbers = (f"{_short_name(p)}: {format_values([p.value], [p])}" for p in papers)
+            yield table.table, name_of(dataset), "; ".join(numbers)
+
+
+def _short_name(paper: PaperResult) -> str:
+    """What tells a number of a table on images from the others on its data set."""
+    if paper.protocol != "linear":
+        return name_of(paper.metric)
+    if paper.pretraining_epochs is not None:
+        return f"{paper.pretraining_epochs} epochs"
+    return name_of(paper.pretraining).removeprefix("SCE, ")
 
 
 def _clip(frames: Any, size: Any) -> str:

@@ -22,6 +22,7 @@ from sce_video.reporting.descriptions import (
     TITLE,
     describe_benchmark,
     describe_evaluation,
+    describe_missing,
     describe_papers,
     format_differences,
     format_metric,
@@ -88,10 +89,13 @@ def _not_run(report: Report) -> list[str]:
 
 
 def _missing_images(tables: Sequence[MissingTable]) -> list[str]:
-    """The numbers on data sets with results in one table; the others counted, a line each."""
-    listed = [_missing_row(cell) for table in tables for cell in table.cells]
-    columns = (*COLUMNS[:4], "status", "table and row of the paper")
-    lines = ["### Images", "", *(_table(columns, listed) if listed else ())]
+    """A row for each data set with a result in a table; all other numbers are counted."""
+    lines = ["### Images", ""]
+    rows = [
+        [_escaped(f"{table_title(table)} ({table})"), _escaped(dataset), _escaped(numbers)]
+        for table, dataset, numbers in describe_missing(tables)
+    ]
+    lines += _table(("table", "data set", "numbers of the paper"), rows) if rows else []
     folded = [table for table in tables if table.counts]
     if folded:
         lines += ["Numbers of other data sets and tables:", ""]
@@ -100,9 +104,9 @@ def _missing_images(tables: Sequence[MissingTable]) -> list[str]:
             f"{name_of(name)} ({count})" if count > 1 else name_of(name)
             for name, count in table.counts.items()
         )
-        title, total = _escaped(table_title(table.table)), sum(table.counts.values())
+        title, total = table_title(table.table), sum(table.counts.values())
         numbers = f"{total} numbers" if total > 1 else "1 number"
-        lines.append(f"- {title} ({_escaped(table.table)}): {numbers}: {_escaped(sets)}")
+        lines.append(f"- {_escaped(f'{title} ({table.table}): {numbers}: {sets}')}")
     return [*lines, *([""] if folded else ())]
 
 

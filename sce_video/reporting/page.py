@@ -24,6 +24,7 @@ from sce_video.reporting.descriptions import (
     TITLE,
     describe_benchmark,
     describe_evaluation,
+    describe_missing,
     describe_papers,
     format_differences,
     format_metric,
@@ -118,13 +119,12 @@ def _missing_images(report: Report) -> dict[str, Any]:
     """Template values of the numbers on images that were not measured; the listed ones first."""
     tables = report.missing_images()
     missing = [cell for cell in report.images if not cell.measurements]
-    listed = [(table.table, table.cells) for table in tables if table.cells]
     folded = {table.table: set(table.counts) for table in tables}
     others = [c for c in missing if c.papers[0].dataset in folded[c.papers[0].table]]
     return {
         "listed_images": [
-            {"title": table_title(table), "rows": [_missing_row(cell) for cell in cells]}
-            for table, cells in listed
+            {"title": table_title(table), "table": table, "dataset": dataset, "numbers": numbers}
+            for table, dataset, numbers in describe_missing(tables)
         ],
         "folded_images": [_missing_row(cell) for cell in others],
         "image_count": len(report.images),
@@ -133,8 +133,7 @@ def _missing_images(report: Report) -> dict[str, Any]:
 
 
 def _missing_row(cell: Cell) -> dict[str, str]:
-    paper = cell.papers[0]
-    return {**_paper(cell), "table": paper.table, "row": paper.row}
+    return {**_paper(cell), "table": cell.papers[0].table}
 
 
 def _ablations(rows: Sequence[AblationRow]) -> list[dict[str, Any]]:

@@ -99,6 +99,7 @@ class Report:
         for table, cells in groupby(self.images, lambda cell: cell.papers[0].table):
             missing = [cell for cell in cells if not cell.measurements]
             listed = [c for c in missing if (table, c.papers[0].dataset) in measured]
+            listed.sort(key=lambda cell: cell.papers[0].dataset)
             others = [c.papers[0].dataset for c in missing]
             counts = {n: k for n, k in Counter(others).items() if (table, n) not in measured}
             if missing:

@@ -156,7 +156,7 @@ def _small() -> Iterator[PaperResult]:
         best = max(float(v) for (name, _), cells in _SMALL.items() if name == data for v in cells)
         for tau_m, value in zip(_TAUS_M, values, strict=True):
             also = (("tab:baselines", _BEST[data]),) if float(value) == best else ()
-            row = f"{data}, tau {tau}, tau_m {tau_m}"
+            row = f"tau {tau}, tau_m {tau_m}"
             name = _temperatures(tau, tau_m)
             yield _number(value, data, name, "tab:temperature-small", row, also=also)
 
