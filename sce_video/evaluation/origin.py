@@ -247,8 +247,8 @@ def _clip_problem(record: dict[str, Any], benchmark: dict[str, Any]) -> str | No
     wanted = benchmark.get("frames"), benchmark.get("size")
     if (frames, size) == wanted:
         return None
-    frames, size = (UNKNOWN if value is None else value for value in (frames, size))
-    return f"pretrained on clips of {frames} x {size}², not of {wanted[0]} x {wanted[1]}²"
+    found = [UNKNOWN if value is None else value for value in (frames, size)]
+    return f"pretrained on clips of {found[0]} x {found[1]}², not of {wanted[0]} x {wanted[1]}²"
 
 
 def _schedule_problem(origin: dict[str, Any], record: dict[str, Any]) -> str | None:

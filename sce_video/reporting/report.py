@@ -185,8 +185,8 @@ def build_report(
     cells = [Cell(group, tuple(filled[index])) for index, group in enumerate(groups)]
     cells = [_with_mean(cell, cells) for cell in cells]
     first = len(halves[0])
-    found = tuple(collection.skipped)
-    return Report(tuple(cells[:first]), tuple(others), found, tuple(cells[first:]))
+    skipped = tuple(collection.skipped)
+    return Report(tuple(cells[:first]), tuple(others), skipped, tuple(cells[first:]))
 
 
 def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:

@@ -8,7 +8,7 @@ what is 82.9 in tab:lambda, tab:aug and tab:temperature.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import replace
 
 from sce_video.published import image_settings
 from sce_video.reporting.paper_results.paper_result import PaperResult
@@ -104,29 +104,22 @@ _LOW_SHOT = {"16": "79.5", "32": "83.1", "64": "85.5", "full": "88.2"}
 _COCO = {"box_AP": "41.6", "mask_AP": "36.0"}
 
 
-def _number(
-    value: str, dataset: str, pretraining: str, table: str, row: str, **more: Any
-) -> PaperResult:
-    """A number of the linear evaluation on the data set of the pretraining, or of ``more``."""
-    small = dataset in _SIZES
-    setting: dict[str, Any] = {
-        "protocol": "linear",
-        "metric": "top1",
-        "network": "r18_small" if small else "r50_2d",
-        "size": _SIZES.get(dataset, 224),
-        "pretrained_on": dataset,
-        **more,
-    }
+def _number(value: str, dataset: str, pretraining: str, table: str, row: str) -> PaperResult:
+    """A number of the linear evaluation on the data set of the pretraining."""
     return PaperResult(
+        protocol="linear",
         dataset=dataset,
         split="val",
+        metric="top1",
         value=float(value),
+        network="r18_small" if dataset in _SIZES else "r50_2d",
         frames=1,
+        size=_SIZES.get(dataset, 224),
+        pretrained_on=dataset,
         pretraining=pretraining,
         table=table,
         row=row,
         decimals=len(value.partition(".")[2]),
-        **setting,
     )
 
 
@@ -134,7 +127,7 @@ def _ablations() -> Iterator[PaperResult]:
     """The tables on ImageNet100."""
     data = "imagenet100"
     for name, row, value, also in _LOSS:
-        yield _number(value, data, name, "tab:loss", row, also=also)
+        yield replace(_number(value, data, name, "tab:loss", row), also=also)
     for row, value in _LAMBDA.items():
         yield _number(value, data, f"sce_images_lambda_{row}", "tab:lambda", row)
     for name, row, value in _AUG:
@@ -158,7 +151,7 @@ def _small() -> Iterator[PaperResult]:
             also = (("tab:baselines", _BEST[data]),) if float(value) == best else ()
             row = f"tau {tau}, tau_m {tau_m}"
             name = _temperatures(tau, tau_m)
-            yield _number(value, data, name, "tab:temperature-small", row, also=also)
+            yield replace(_number(value, data, name, "tab:temperature-small", row), also=also)
 
 
 def _baselines() -> Iterator[PaperResult]:
@@ -167,14 +160,14 @@ def _baselines() -> Iterator[PaperResult]:
             settings = image_settings(name, data, 200) or {}
             unknown = settings["type"] == "ReSSL" and "tau_m" not in settings
             note = "the paper does not state its tau_m" if unknown else ""
-            yield _number(value, data, name, "tab:baselines", row, note=note)
+            yield replace(_number(value, data, name, "tab:baselines", row), note=note)
 
 
 def _imagenet() -> Iterator[PaperResult]:
     for epochs, value in _SOTA.items():
         row = f"SCE (Ours), {epochs} epochs"
-        more = {"pretraining_epochs": epochs}
-        yield _number(value, "imagenet", "sce_images_lars", "tab:sota", row, **more)
+        number = _number(value, "imagenet", "sce_images_lars", "tab:sota", row)
+        yield replace(number, pretraining_epochs=epochs)
     row = "SCE (ours), 200 epochs"
     yield _number("75.4", "imagenet", "sce_images_multicrop", "tab:sota-multi-crop", row)
 
@@ -195,9 +188,8 @@ def _transfer() -> Iterator[PaperResult]:
     }
     for protocol, dataset, metric, value in cells:
         table, note = tables[protocol]
-        setting = {"network": "r50_2d", "size": 224, "pretrained_on": "imagenet", "note": note}
-        more = {"protocol": protocol, "metric": metric, **setting}
-        yield _number(value, dataset, "sce_images_multicrop", table, "SCE (Ours)", **more)
+        number = _number(value, "imagenet", "sce_images_multicrop", table, "SCE (Ours)")
+        yield replace(number, protocol=protocol, dataset=dataset, metric=metric, note=note)
 
 
 #: All numbers on images, in the order of the report.
