@@ -41,7 +41,7 @@ def render_markdown(report: Report) -> str:
     if measured:
         head = (*COLUMNS, "table and row of the paper", "results and protocol")
         lines += ["## Beside the paper", "", *_table(head, [r for c in measured for r in _rows(c)])]
-    if report.with_images:
+    if any(cell.measurements for cell in report.images):
         lines += ["## Beside the paper: images", "", IMAGES, "", *_measured_images(report)]
     if report.others:
         lines += ["## Own results", ""]

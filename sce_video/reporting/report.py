@@ -34,6 +34,7 @@ from sce_video.reporting.paper_results import (
     PaperResult,
 )
 from sce_video.reporting.result_files import Collection, Result, nested
+from sce_video.reporting.tested_sets import unit_of
 
 _ABLATIONS = frozenset(
     f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
@@ -66,13 +67,27 @@ class Report:
 
     @property
     def with_images(self) -> bool:
-        """Whether a number on images was measured; if not, one line is enough for all of them."""
-        return any(cell.measurements for cell in self.images)
+        """Whether a result is on images of the paper; if not, one line is enough for its tables."""
+        return bool(self._named_images) or any(cell.measurements for cell in self.images)
 
     @property
     def with_videos(self) -> bool:
-        """Whether to list the numbers on videos: unless those on images alone were measured."""
-        return not self.with_images or any(cell.measurements for cell in self.cells)
+        """Whether to list the numbers on videos: unless all results are on images."""
+        on_videos = any(
+            other.result.benchmark and unit_of(other.result.protocol) == "videos"
+            for other in self.others
+        )
+        measured = any(cell.measurements for cell in self.cells)
+        return not self.with_images or on_videos or measured
+
+    @property
+    def _named_images(self) -> set[tuple[Any, Any]]:
+        """Protocols and data sets on images that the other results name as their benchmark."""
+        return {
+            (benchmark.get("protocol"), benchmark.get("dataset"))
+            for other in self.others
+            if (benchmark := other.result.benchmark) and benchmark.get("frames") == 1
+        }
 
     def missing(self) -> tuple[list[Cell], list[AblationRow]]:
         """Cells on videos without a result: those of the ablations by row, before them others."""
@@ -88,22 +103,31 @@ class Report:
         return others, list(rows.values())
 
     def missing_images(self) -> list[MissingTable]:
-        """Cells on images without a result, by table; listed where table and data set have one."""
+        """Cells on images without a result, by table.
+
+        Those on a data set with a result are listed: in the same table, or one that names another
+        setting.
+        """
         measured = {
             (table, cell.papers[0].dataset)
             for cell in self.images
             if cell.measurements
             for table in (cell.papers[0].table, *(name for name, _ in cell.papers[0].also))
         }
+        named = self._named_images
         tables = []
         for table, cells in groupby(self.images, lambda cell: cell.papers[0].table):
-            missing = [cell for cell in cells if not cell.measurements]
-            listed = [c for c in missing if (table, c.papers[0].dataset) in measured]
+            listed, counts = [], Counter[str]()
+            for cell in (cell for cell in cells if not cell.measurements):
+                paper = cell.papers[0]
+                near = (table, paper.dataset) in measured
+                if near or (paper.protocol, paper.dataset) in named:
+                    listed.append(cell)
+                else:
+                    counts[paper.dataset] += 1
             listed.sort(key=lambda cell: cell.papers[0].dataset)
-            others = [c.papers[0].dataset for c in missing]
-            counts = {n: k for n, k in Counter(others).items() if (table, n) not in measured}
-            if missing:
-                tables.append(MissingTable(table, tuple(listed), counts))
+            if listed or counts:
+                tables.append(MissingTable(table, tuple(listed), dict(counts)))
         return tables
 
     def own(self) -> tuple[TestSetResults, ...]:

@@ -91,10 +91,24 @@ def test_both():
     assert report.status_counts(report.images)["not run"] == 137
 
 
-def test_another_setting_is_an_own_result_with_the_reason():
+def test_another_setting_is_an_own_result_beside_the_numbers_of_its_data_set():
     record = pretraining_record(model={"tau": 0.1})
     report = report_of(linear("cifar10", pretrained("cifar10", record)))
     text = render_markdown(report)
-    assert not report.with_images and "## Own results" in text
+    assert "Beside the paper" not in text and "## Own results" in text
     assert "CIFAR10, linear" in text and "trained with tau=0.1" in text
     assert "trained with tau=0.1" in render_html(report)
+    missing = [row for row in rows(text.partition("## Not run")[2]) if row[1] == "CIFAR10"]
+    assert len(missing) == 2 and "tau 0.2, tau\\_m 0.1: 90.34" in missing[1][2]
+    assert "Of 101 numbers on videos none was measured." in text
+
+
+def test_own_images_are_no_reason_to_list_the_tables():
+    own = linear("cifar10", benchmark=None)
+    text = render_markdown(report_of(own))
+    assert "## Own results" in text and "Of 138 numbers on images none was measured." in text
+
+
+def test_results_on_videos_are_a_reason_to_list_theirs():
+    text = render_markdown(report_of(IMAGE, results({"top1": 0.5}, "linear", K400, frames=4)))
+    assert "none was measured" not in text and "Kinetics-400, linear" in text
