@@ -5,10 +5,11 @@
     python tools/report.py work_dirs --out results.md --html results.html
 
 Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
-tools/finetune_splits.py, and the output of tools/retrieve.py --json. Every number of the paper that
-a recipe of this repository reproduces has a row, measured or not run. A result stands beside it
-only if network, pretraining (data, method, epochs) and test set are known and those of the paper.
-The others follow by test set, random weights beside pretrained ones, with the reason.
+tools/finetune_splits.py, and the output of tools/retrieve.py and tools/transfer.py --json. Every
+number of the paper that a recipe of this repository reproduces is listed, measured or not; those
+on images, or on videos, are one line if no result is on them. A result stands beside a number only
+if network, pretraining (data, method, epochs) and test set are known and those of the paper. The
+others follow by test set, random weights beside pretrained ones, with the reason.
 """
 
 from __future__ import annotations

@@ -19,6 +19,8 @@ from sce_video.utils.distributed import unwrap_model
 
 #: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
 BEST = "best_"
+#: Entries that the records of earlier versions do not have.
+_LATER = ("model_parts", "model_defaults", "optimizer", "schedules")
 
 
 def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -44,10 +46,20 @@ def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> di
         "batch_size": (loader.get("batch_size") or 1) * steps * runner.world_size,
         "max_epochs": runner.max_epochs,
     }
-    if resumed is None:
-        return {**record, "changed": []}
-    changed = {name for name in record if _content(resumed, name) != _content(record, name)}
-    return {**record, "changed": sorted(changed | set(resumed.get("changed", ())))}
+    return {**record, "changed": [] if resumed is None else changed_entries(record, resumed)}
+
+
+def changed_entries(record: dict[str, Any], resumed: dict[str, Any]) -> list[str]:
+    """Names of entries that differ between a training and the part that it was resumed from.
+
+    Args:
+        record: Of the training, without ``changed``.
+        resumed: Record of the earlier part, empty if it has none. What one of an earlier version
+            does not hold cannot be compared.
+    """
+    known = {name for name in record if name in resumed or name not in _LATER or not resumed}
+    changed = {name for name in known if _content(resumed, name) != _content(record, name)}
+    return sorted(changed | set(resumed.get("changed", ())))
 
 
 def record_settings(cfg: Any) -> dict[str, Any]:

@@ -7,7 +7,6 @@ paper, its appendices D.1 and D.2 and its tables tab:specifc-hyper-pretrain and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
 from typing import Any
 
 from sce_video.published.sizes import PublishedSize
@@ -207,16 +206,16 @@ def linear_schedule(method: str, dataset: str) -> tuple[int, int]:
     return 100, 512 if dataset in _LARGE else 256
 
 
-def class_list_problem(dataset: str, names: Sequence[str] | None) -> str | None:
+def class_list_problem(dataset: str, names: Any) -> str | None:
     """Why the classes of some images are not those of a set that is a choice of classes.
 
     Args:
         dataset: Name; sets other than those of :data:`CLASS_LISTS` have no problem.
-        names: Names of the classes in the order of their labels, None if unknown.
+        names: Names of the classes in the order of their labels; None, or no list, if unknown.
     """
     if dataset not in CLASS_LISTS:
         return None
-    if not names:
+    if not names or not isinstance(names, list | tuple):
         return f"the classes are not known, {dataset} is a choice of them"
     digest = hashlib.sha256("\n".join(map(str, names)).encode()).hexdigest()
     return None if digest == CLASS_LISTS[dataset] else f"other classes than those of {dataset}"

@@ -32,6 +32,7 @@ IMAGES = (
     "are those of the epoch that is best on the test split; a result here is the last epoch, "
     "unless it says otherwise."
 )
+_METHOD = "SCE, "  # left out where all rows have it
 COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
 
 
@@ -144,7 +145,11 @@ def describe_missing(tables: Iterable[MissingTable]) -> Iterator[tuple[str, str,
     for table in tables:
         for dataset, cells in groupby(table.cells, lambda cell: cell.papers[0].dataset):
             papers = [cell.papers[0] for cell in cells]
-            numbers = (f"{_short_name(p)}: {format_values([p.value], [p])}" for p in papers)
+            names = [_short_name(paper) for paper in papers]
+            if all(name.startswith(_METHOD) for name in names):
+                names = [name.removeprefix(_METHOD) for name in names]
+            values = [format_values([paper.value], [paper]) for paper in papers]
+            numbers = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
             yield table.table, name_of(dataset), "; ".join(numbers)
 
 
@@ -154,7 +159,7 @@ def _short_name(paper: PaperResult) -> str:
         return name_of(paper.metric)
     if paper.pretraining_epochs is not None:
         return f"{paper.pretraining_epochs} epochs"
-    return name_of(paper.pretraining).removeprefix("SCE, ")
+    return name_of(paper.pretraining)
 
 
 def _clip(frames: Any, size: Any) -> str:

@@ -84,8 +84,7 @@ def _check_classes(
     wanted = published.classes if published is not None else None
     if None not in (classes, wanted) and classes != wanted:
         found.append(f"tested on {classes:,} classes, {dataset} has {wanted:,}")
-    names = nested(test, "classes")
-    problem = class_list_problem(str(dataset), names if isinstance(names, list) else None)
+    problem = class_list_problem(str(dataset), nested(test, "classes"))
     return [*found, f"test set: {problem}"] if problem else found
 
 

@@ -6,7 +6,7 @@ import pytest
 from mmengine.config import Config
 
 from sce_video.engine.config import load_config
-from sce_video.engine.training_record import record_settings
+from sce_video.engine.training_record import changed_entries, record_settings
 from sce_video.evaluation.recorded_settings import crop_size, num_frames, settings_of
 
 MODEL = {
@@ -59,6 +59,19 @@ def test_what_a_config_records_beside_single_values():
     assert record["schedules"] == {"model": {"momentum": {"name": "cosine", "start": 0.9}}}
     nothing = record_settings(Config({}))
     assert nothing["model_defaults"] == nothing["schedules"] == nothing["optimizer"] == {}
+
+
+def test_what_changed_when_a_training_was_resumed():
+    record = record_settings(config())
+    other = record_settings(config({"predictor": {"type": "MLP"}, "tau": 0.2}))
+    assert changed_entries(record, record) == []
+    # tau moves from the class's default into the config, the predictor is a part.
+    assert changed_entries(record, other) == ["model", "model_defaults", "model_parts"]
+    assert changed_entries(record, {**record, "changed": ["data"]}) == ["data"]
+    assert changed_entries(record, {}) == sorted(record), "nothing is known of the earlier part"
+    earlier = {name: record[name] for name in ("model", "views", "pipeline")}
+    assert changed_entries(record, earlier) == [], "a record of an earlier version"
+    assert changed_entries(record, {**earlier, "views": []}) == ["views"]
 
 
 def settings(cfg, **changes):
