@@ -59,6 +59,10 @@ def changed_entries(record: dict[str, Any], resumed: dict[str, Any]) -> list[str
     """
     known = {name for name in record if name in resumed or name not in _LATER or not resumed}
     changed = {name for name in known if _content(resumed, name) != _content(record, name)}
+    if "model_defaults" in changed and resumed:  # an argument may be new, or stated now
+        before, after = resumed["model_defaults"], record["model_defaults"]
+        if all(before[name] == after[name] for name in before.keys() & after.keys()):
+            changed.remove("model_defaults")
     return sorted(changed | set(resumed.get("changed", ())))
 
 

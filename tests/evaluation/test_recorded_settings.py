@@ -66,7 +66,9 @@ def test_what_changed_when_a_training_was_resumed():
     other = record_settings(config({"predictor": {"type": "MLP"}, "tau": 0.2}))
     assert changed_entries(record, record) == []
     # tau moves from the class's default into the config, the predictor is a part.
-    assert changed_entries(record, other) == ["model", "model_defaults", "model_parts"]
+    assert changed_entries(record, other) == ["model", "model_parts"]
+    default = {**record, "model_defaults": {**record["model_defaults"], "tau": 0.2}}
+    assert changed_entries(record, default) == ["model_defaults"], "of another version"
     assert changed_entries(record, {**record, "changed": ["data"]}) == ["data"]
     assert changed_entries(record, {}) == sorted(record), "nothing is known of the earlier part"
     earlier = {name: record[name] for name in ("model", "views", "pipeline")}
