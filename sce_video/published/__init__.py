@@ -13,6 +13,7 @@ from sce_video.published.images import (
     image_batch,
     image_epochs,
     image_settings,
+    linear_rate,
     linear_schedule,
 )
 from sce_video.published.sizes import PublishedSize
@@ -51,5 +52,6 @@ __all__ = [
     "image_batch",
     "image_epochs",
     "image_settings",
+    "linear_rate",
     "linear_schedule",
 ]

@@ -206,6 +206,11 @@ def linear_schedule(method: str, dataset: str) -> tuple[int, int]:
     return 100, 512 if dataset in _LARGE else 256
 
 
+def linear_rate(method: str) -> float:
+    """Learning rate of the linear evaluation: for a batch of 256 after LARS, else as it is."""
+    return 0.1 if method in _WITH_LARS else 30.0
+
+
 def class_list_problem(dataset: str, names: Any) -> str | None:
     """Why the classes of some images are not those of a set that is a choice of classes.
 

@@ -25,6 +25,7 @@ from sce_video.reporting.image_protocols import (
     ONE_VIEW,
     TRANSFER,
     check_image_pipeline,
+    check_linear_rate,
     check_transfer,
 )
 from sce_video.reporting.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
@@ -228,7 +229,7 @@ def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
 
 def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
     """Deviations in epochs, in how the epoch was chosen, in clips and batch."""
-    deviations = []
+    deviations = check_linear_rate(protocol, benchmark)
     epochs = protocol.get("epochs")
     usual, usual_batch = _schedule(benchmark)
     chosen = selection_of(protocol)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sce_video.published import IMAGE_TRAINING_SETS
+from sce_video.published import IMAGE_METHODS, IMAGE_TRAINING_SETS, linear_rate
 from sce_video.reporting.result_files import count_of, nested
 from sce_video.reporting.tested_sets import check_size
 
@@ -51,6 +51,16 @@ def _words(short: Any, crop: Any, interpolation: Any) -> str:
     resized = "not resized" if short is None else f"resized to {short}"
     how = f" ({interpolation})" if interpolation else ""
     return f"{resized}{how}, {'not cropped' if crop is None else f'cropped to {crop}'}"
+
+
+def check_linear_rate(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
+    """Deviations in the learning rate of a linear evaluation, as far as it is recorded."""
+    rate = nested(protocol, "checkpoint", "training", "optimizer", "lr")
+    method = benchmark["pretraining"]
+    if benchmark["protocol"] != "linear" or method not in IMAGE_METHODS:
+        return []
+    usual = linear_rate(method)
+    return [] if rate in (None, usual) else [f"a learning rate of {rate} instead of {usual:g}"]
 
 
 def check_transfer(

@@ -146,6 +146,7 @@ def linear(dataset="cifar10", origin=None, top1=0.9, training=None, test=None, *
         "views": [{"name": "weak"}],
         "pipeline": [{"type": "LoadImage", "num_views": 1}],
         "data": DATA[dataset][1],
+        "optimizer": {"type": "SGD", "lr": 30.0},
         "batch_size": batch,
         "max_epochs": 100,
         "changed": [],

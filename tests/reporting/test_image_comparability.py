@@ -48,10 +48,12 @@ def test_a_right_result_is_beside_its_number_with_the_note_on_the_epoch(content,
     assert beside(content) == [cell]
 
 
+LARS_LINEAR = {"max_epochs": 90, "batch_size": 1024, "optimizer": {"type": "SGD", "lr": 0.1}}
+
+
 def lars(epochs, record=None, **changes):
     origin = pretrained("imagenet", record or lars_record(epochs), "sce_images_lars", epochs)
-    training = {"max_epochs": 90, "batch_size": 1024}
-    return linear("imagenet", origin, training={**training, **changes})
+    return linear("imagenet", origin, training={**LARS_LINEAR, **changes})
 
 
 @pytest.mark.parametrize(("epochs", "value"), [(100, 72.1), (200, 72.7), (300, 73.3), (1000, 74.1)])
@@ -65,8 +67,9 @@ def test_lars_for_other_epochs_and_by_the_other_linear_evaluation():
     assert obstacle == (
         "pretrained for 150 epochs, the paper's network for 100 or 200 or 300 or 1000"
     )
-    other = found(lars(100, max_epochs=100, batch_size=512))
+    other = found(lars(100, max_epochs=100, batch_size=512, optimizer={"lr": 30}))
     assert other.obstacles == () and other.deviations == (
+        "a learning rate of 30 instead of 0.1",
         "100 epochs instead of 90",
         "trained with a batch of 512 instead of 1024",
     )
@@ -79,7 +82,7 @@ def test_lars_for_other_epochs_and_by_the_other_linear_evaluation():
 
 def test_multi_crop():
     origin = pretrained("imagenet", multicrop_record(), "sce_images_multicrop")
-    content = linear("imagenet", origin, training={"max_epochs": 90, "batch_size": 1024})
+    content = linear("imagenet", origin, training=LARS_LINEAR)
     assert beside(content) == [("tab:sota-multi-crop", 75.4)] and found(content).deviations == ()
     record = multicrop_record()
     record["pipeline"][1]["local_size"] = 96
@@ -224,6 +227,11 @@ SELECTED = {"metric": "top1", "data_root": "data/cifar10"}
         ("cifar10", {"views": 5, "clips": 1}, "1 x 5 views"),
         ("cifar10", {"training": {"max_epochs": 60}}, "60 epochs instead of 100"),
         ("cifar10", {"training": {"batch_size": 64}}, "a batch of 64 instead of 256"),
+        (
+            "cifar10",
+            {"training": {"optimizer": {"lr": 0.1}}},
+            "a learning rate of 0.1 instead of 30",
+        ),
         ("cifar10", {"test": {"pipeline": RESIZED}}, "resized to 224, cropped to 224 instead of"),
         ("cifar10", {"test": {"pipeline": None}}, "the size of the test images is not stated"),
         (

@@ -23,6 +23,7 @@ from sce_video.published import (
     class_list_problem,
     image_batch,
     image_settings,
+    linear_rate,
     linear_schedule,
 )
 from sce_video.reporting.paper_results import IMAGE_RESULTS
@@ -181,6 +182,9 @@ def test_baselines():
             check("tab:baselines", value, method, dataset)
     notes = {d: numbers("ressl_images", d)[0].note for d in DATASETS}
     assert all(("tau_m" in note) == (d not in DATASETS[:2]) for d, note in notes.items())
+    assert {
+        p.note for name in ("moco_images", sce(0.1, 0.07)) for p in numbers(name, "imagenet")
+    } == {"linear evaluation of 100 epochs at a rate of 30"}
     sizes = {d: (p.network, p.size) for d in DATASETS for p in numbers("moco_images", d)}
     assert sizes == {
         **dict.fromkeys(("imagenet", IN100), ("r50_2d", 224)),
@@ -194,6 +198,9 @@ def test_imagenet():
     found = {p.pretraining_epochs: p.value for p in numbers("sce_images_lars", "imagenet")}
     assert found == {100: 72.1, 200: 72.7, 300: 73.3, 1000: 74.1}
     check("tab:sota-multi-crop", "75.4", "sce_images_multicrop", "imagenet")
+    assert {p.note for p in numbers("sce_images_lars", "imagenet")} == {
+        "linear evaluation of 90 epochs at 0.1 x batch/256"
+    }
 
 
 MANY_SHOT = {
@@ -306,7 +313,7 @@ def test_settings_of_the_data_sets(dataset, queue, momentum, batch):
         settings = image_settings(method, dataset, 200)
         assert (settings["queue_size"], settings["momentum"]) == (queue, momentum)
         assert image_batch(method, dataset) == batch
-        assert linear_schedule(method, dataset) == (100, batch)
+        assert linear_schedule(method, dataset) == (100, batch) and linear_rate(method) == 30
     assert image_settings("sce", dataset, 200) is None
 
 
@@ -318,7 +325,7 @@ def test_settings_of_lars():
         assert settings["views"] == ("strong-alpha", "strong-beta") and settings["predictor"]
     for method in ("sce_images_lars", "sce_images_multicrop"):
         assert image_batch(method, "imagenet") == 4096
-        assert linear_schedule(method, "imagenet") == (90, 1024)
+        assert linear_schedule(method, "imagenet") == (90, 1024) and linear_rate(method) == 0.1
     crops = image_settings("sce_images_multicrop", "imagenet", 200)
     assert len(crops["views"]) == 6 and crops["local_sizes"] == (192, 160, 128, 96)
     assert crops["target_views"] == (0, 1)

@@ -85,6 +85,9 @@ _BASELINES = (
     ("ressl_images", "ReSSL [*]", ("70.2", "81.6", "90.2", "64.0", "89.1", "49.5")),
     ("sce_images_tau_0.1_tau_m_0.07", "SCE (Ours)", ("70.5",)),
 )
+#: The two linear evaluations on ImageNet (appendices D.1 and D.2).
+_SGD = "linear evaluation of 100 epochs at a rate of 30"
+_LARS = "linear evaluation of 90 epochs at 0.1 x batch/256"
 _SOTA = {100: "72.1", 200: "72.7", 300: "73.3", 1000: "74.1"}
 # tab:many-shot: data set, metric, value.
 _MANY_SHOT = (
@@ -160,6 +163,7 @@ def _baselines() -> Iterator[PaperResult]:
             settings = image_settings(name, data, 200) or {}
             unknown = settings["type"] == "ReSSL" and "tau_m" not in settings
             note = "the paper does not state its tau_m" if unknown else ""
+            note = _SGD if data == "imagenet" else note
             yield replace(_number(value, data, name, "tab:baselines", row), note=note)
 
 
@@ -167,9 +171,10 @@ def _imagenet() -> Iterator[PaperResult]:
     for epochs, value in _SOTA.items():
         row = f"SCE (Ours), {epochs} epochs"
         number = _number(value, "imagenet", "sce_images_lars", "tab:sota", row)
-        yield replace(number, pretraining_epochs=epochs)
+        yield replace(number, pretraining_epochs=epochs, note=_LARS)
     row = "SCE (ours), 200 epochs"
-    yield _number("75.4", "imagenet", "sce_images_multicrop", "tab:sota-multi-crop", row)
+    number = _number("75.4", "imagenet", "sce_images_multicrop", "tab:sota-multi-crop", row)
+    yield replace(number, note=_LARS)
 
 
 def _transfer() -> Iterator[PaperResult]:
