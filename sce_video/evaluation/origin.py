@@ -24,8 +24,10 @@ from sce_video.published import (
 
 #: What a result states of its pretraining, beside data set, network and clip of the evaluation.
 _ENTRIES = ("pretrained_on", "pretraining", "pretraining_epochs")
+#: Protocols of tools/transfer.py on feature files, whose recipes name no test set.
+TRANSFER = ("many_shot", "low_shot_svm")
 #: Protocols that evaluate the weights of the pretraining itself.
-_OF_PRETRAINING = ("retrieval", "pretraining", "many_shot", "low_shot_svm")
+_OF_PRETRAINING = ("retrieval", "pretraining", *TRANSFER)
 #: Entries of a training's record that are read here.
 _RECORD = {
     "network": dict,
