@@ -24,6 +24,7 @@ from sce_video.evaluation.transfer import (
     evaluate_low_shot,
     evaluate_many_shot,
     load_parts,
+    on_dataset,
 )
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
@@ -80,8 +81,7 @@ def linear(args: argparse.Namespace, parts: Any) -> dict[str, Any]:
     else:
         metric, official_val, published = args.metric, args.val is not None, None
     grid = C_GRID if args.c is None else (args.c,)
-    content = evaluate_many_shot(parts, metric, official_val, grid)
-    content["protocol"]["dataset"] = args.set
+    content = on_dataset(evaluate_many_shot(parts, metric, official_val, grid), args.set)
     content["protocol"]["published"] = published
     chosen = content["protocol"]["c"]
     score = 100 * content["metrics"][f"many_shot_{metric}"]
@@ -95,8 +95,7 @@ def linear(args: argparse.Namespace, parts: Any) -> dict[str, Any]:
 
 def svm(args: argparse.Namespace, parts: Any) -> dict[str, Any]:
     """Evaluate by SVMs, print mAP beside the paper's."""
-    content = evaluate_low_shot(parts, args.shots, args.draws, args.seed)
-    content["protocol"]["dataset"] = "voc2007"
+    content = on_dataset(evaluate_low_shot(parts, args.shots, args.draws, args.seed), "voc2007")
     for k in args.shots:
         name = "full" if k is None else k
         line = f"  {name:>5}: mAP {100 * content['metrics'][f'low_shot_map_{name}']:6.2f} %"

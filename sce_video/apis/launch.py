@@ -261,7 +261,9 @@ def extraction_config(
     elif ann_file is not None:
         loader.dataset.ann_file = ann_file
     if data_root is not None or ann_file is not None:  # not the data of the recipe
-        cfg.benchmark, cfg.split = None, None
+        cfg.split = None
+        if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
+            cfg.benchmark = None
     loader.dataset.on_error = "skip"  # counted and listed with the features
     cfg.test_dataloader = loader
     preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}

@@ -5,16 +5,17 @@
     python tools/report.py work_dirs --out results.md --html results.html
 
 Reads every JSON file with results below the folders: results.json of tools/test.py, splits.json of
-tools/finetune_splits.py, and the output of tools/retrieve.py --json. Every number of the paper that
-a recipe of this repository reproduces has a row, measured or not run. A result stands beside it
-only if network, pretraining (data, method, epochs) and test set are known and those of the paper.
-The others follow by test set, random weights beside pretrained ones, with the reason.
+tools/finetune_splits.py, and the output of tools/retrieve.py and tools/transfer.py --json. Every
+number of the paper that a recipe of this repository reproduces is listed, measured or not; those
+on images, or on videos, are one line if no result is on them. A result stands beside a number only
+if network, pretraining (data, method, epochs) and test set are known and those of the paper. The
+others follow by test set, random weights beside pretrained ones, with the reason.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from sce_video.reporting.markdown import render_markdown
@@ -64,15 +65,23 @@ def output_paths(args: argparse.Namespace) -> tuple[Path, Path | None]:
 
 def summarize(report: Report) -> str:
     """Text for the terminal: cells by status, then what is not compared or skipped, and why."""
-    counts = report.status_counts()
-    lines = [", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))]
-    if not any(cell.measurements for cell in report.cells) and not report.others:
+    lines = []
+    if report.with_videos:
+        lines.append(_counts(report.status_counts()))
+    if report.with_images:
+        lines.append(f"images: {_counts(report.status_counts(report.images))}")
+    cells = (*report.cells, *report.images)
+    if not any(cell.measurements for cell in cells) and not report.others:
         lines.append("no results were found: the table holds the paper's numbers only")
     for other in report.others:
         lines.append(f"not compared: {other.result.name}: {'; '.join(other.reasons)}")
     for name, why in report.skipped:
         lines.append(f"skipped: {name}: {why}")
     return "\n".join(lines)
+
+
+def _counts(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
 @command

@@ -6,6 +6,7 @@ what was really built, so that a result made from the checkpoint can tell the tw
 
 from __future__ import annotations
 
+import inspect
 from typing import Any
 
 import numpy as np
@@ -13,10 +14,13 @@ from mmengine.config import Config
 from mmengine.runner import Runner
 
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.registry import MODELS
 from sce_video.utils.distributed import unwrap_model
 
 #: Begin of the file names of checkpoints that a validation metric selects (mmengine's save_best).
 BEST = "best_"
+#: Entries that the records of earlier versions do not have.
+_LATER = ("model_parts", "model_defaults", "optimizer", "schedules")
 
 
 def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -28,10 +32,9 @@ def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> di
             none; None if it was not resumed.
 
     Returns:
-        ``network`` (see :func:`describe_network`), ``model`` (the plain arguments of the model's
-        config, with its type), ``views`` (augmentations), ``pipeline``, ``data`` (see
-        :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``, and ``changed``: names
-        of entries that differ between the parts of a resumed training.
+        ``network`` (see :func:`describe_network`), what :func:`record_settings` takes from the
+        config, ``data`` (see :func:`describe_samples`), ``batch_size`` (global), ``max_epochs``,
+        and ``changed``: names of entries that differ between the parts of a resumed training.
     """
     cfg = _plain(runner.cfg)
     loader = cfg.get("train_dataloader") or {}
@@ -43,21 +46,68 @@ def record_training(runner: Runner, resumed: dict[str, Any] | None = None) -> di
         "batch_size": (loader.get("batch_size") or 1) * steps * runner.world_size,
         "max_epochs": runner.max_epochs,
     }
-    if resumed is None:
-        return {**record, "changed": []}
-    changed = {name for name in record if _content(resumed, name) != _content(record, name)}
-    return {**record, "changed": sorted(changed | set(resumed.get("changed", ())))}
+    return {**record, "changed": [] if resumed is None else changed_entries(record, resumed)}
+
+
+def changed_entries(record: dict[str, Any], resumed: dict[str, Any]) -> list[str]:
+    """Names of entries that differ between a training and the part that it was resumed from.
+
+    Args:
+        record: Of the training, without ``changed``.
+        resumed: Record of the earlier part, empty if it has none. What one of an earlier version
+            does not hold cannot be compared.
+    """
+    known = {name for name in record if name in resumed or name not in _LATER or not resumed}
+    changed = {name for name in known if _content(resumed, name) != _content(record, name)}
+    if "model_defaults" in changed and resumed:  # an argument may be new, or stated now
+        before, after = resumed["model_defaults"], record["model_defaults"]
+        if all(before[name] == after[name] for name in before.keys() & after.keys()):
+            changed.remove("model_defaults")
+    return sorted(changed | set(resumed.get("changed", ())))
 
 
 def record_settings(cfg: Any) -> dict[str, Any]:
-    """``model``, ``views`` and ``pipeline`` of a config, see :func:`record_training`."""
+    """The settings of a training that its config states, as plain data.
+
+    Returns:
+        ``model`` (arguments of the model that are single values, with its type), ``model_parts``
+        (those that are dicts or lists: heads, free coefficients), ``model_defaults`` (single values
+        that the config leaves to the class), ``views`` (augmentations), ``pipeline``,
+        ``optimizer``, and ``schedules``: the arguments of the ScheduleHook.
+    """
     cfg = _plain(cfg)
     model, loader = cfg.get("model") or {}, cfg.get("train_dataloader") or {}
     preprocessor = model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    # Described elsewhere: the network with its parameters, the augmentation as ``views``.
+    parts = {k: v for k, v in model.items() if k not in ("backbone", "data_preprocessor")}
+    hooks = [hook for hook in cfg.get("custom_hooks") or [] if isinstance(hook, dict)]
+    schedules = (hook for hook in hooks if _class_name(hook) == "ScheduleHook")
     return {
         "model": {k: v for k, v in model.items() if not isinstance(v, dict | list)},
+        "model_parts": {k: v for k, v in parts.items() if isinstance(v, dict | list)},
+        "model_defaults": _defaults(model),
         "views": preprocessor.get("views", []),
         "pipeline": (loader.get("dataset") or {}).get("pipeline", []),
+        "optimizer": (cfg.get("optim_wrapper") or {}).get("optimizer") or {},
+        "schedules": {k: v for k, v in next(schedules, {}).items() if k != "type"},
+    }
+
+
+def _class_name(config: dict[str, Any]) -> str:
+    """``SCE`` of ``type="SCE"`` or ``type="sce_video.SCE"``."""
+    return str(config.get("type", "")).rpartition(".")[2]
+
+
+def _defaults(model: dict[str, Any]) -> dict[str, Any]:
+    """Single values that the constructor of a model's class has for what its config leaves out."""
+    kind = MODELS.get(_class_name(model)) if model else None
+    if kind is None:
+        return {}
+    found = {name: p.default for name, p in inspect.signature(kind).parameters.items()}
+    return {
+        name: value
+        for name, value in found.items()
+        if name not in model and isinstance(value, bool | int | float | str | None)
     }
 
 

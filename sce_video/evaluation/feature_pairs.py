@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.features import load_features
+from sce_video.evaluation.origin import TRANSFER
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
 
 
@@ -51,9 +52,13 @@ def load_feature_pair(query: str | Path, gallery: str | Path | None, purpose: st
     queries, query_provenance = load_features(query)
     check_labelled(queries, purpose)
     described = describe_feature_file(query, queries, query_provenance)
+    stated = query_provenance.get("benchmark")
+    if isinstance(stated, dict) and stated.get("protocol") in TRANSFER:  # these metrics are not its
+        stated = None
     provenance: dict[str, Any] = {
         **query_provenance,
         "kind": "representation",
+        "benchmark": stated,
         "videos": len(queries),
         "failures": len(queries.failures),
         "feature_size": queries.values.shape[1],

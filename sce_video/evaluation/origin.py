@@ -7,16 +7,27 @@ checkpoints (:func:`~sce_video.engine.training_record.record_training`) confirm 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
-from sce_video.published import METHODS, NETWORKS, TRAINING_SETS, WITH_SPLITS, PublishedSize
+from sce_video.evaluation.recorded_settings import UNKNOWN, crop_size, num_frames, settings_of
+from sce_video.published import (
+    IMAGE_TRAINING_SETS,
+    METHODS,
+    NETWORKS,
+    PRETRAINING_SETS,
+    TRAINING_SETS,
+    WITH_SPLITS,
+    PublishedSize,
+    class_list_problem,
+    image_settings,
+)
 
-UNKNOWN = "unknown"
 #: What a result states of its pretraining, beside data set, network and clip of the evaluation.
 _ENTRIES = ("pretrained_on", "pretraining", "pretraining_epochs")
+#: Protocols of tools/transfer.py on feature files, whose recipes name no test set.
+TRANSFER = ("many_shot", "low_shot_svm")
 #: Protocols that evaluate the weights of the pretraining itself.
-_OF_PRETRAINING = ("retrieval", "pretraining")
+_OF_PRETRAINING = ("retrieval", "pretraining", *TRANSFER)
 #: Entries of a training's record that are read here.
 _RECORD = {
     "network": dict,
@@ -26,12 +37,16 @@ _RECORD = {
     "data": dict,
     "changed": list,
 }
+#: Entries that older records do not have.
+_LATER = ("model_parts", "model_defaults", "schedules", "optimizer")
+#: Entries that a method's settings are read from.
+_OF_METHOD = {"model", "views", "pipeline", "network", *_LATER}
 #: Stages that a protocol freezes: all, or none.
 _FROZEN = {"linear": 4, "finetune": -1, "supervised": -1, "detection": -1}
 #: Arguments of a backbone that make no other network, or that its number of parameters tells.
 _SAME_NETWORK = (
     *("type", "depth", "parameters", "base_channels", "in_channels"),
-    *("gating", "frozen_stages", "norm_eval", "zero_init_residual", "channels_last"),
+    *("gating", "stem", "frozen_stages", "norm_eval", "zero_init_residual", "channels_last"),
 )
 _DEFAULTS = {"last_stage_stride": 2, "last_stage_dilation": 1, "init_cfg": None}
 
@@ -108,6 +123,7 @@ def _record(provenance: dict[str, Any]) -> dict[str, Any] | None:
     if not isinstance(record, dict):
         return None
     right = all(isinstance(record.get(name), kind) for name, kind in _RECORD.items())
+    right = right and all(isinstance(record.get(name, {}), dict) for name in _LATER)
     return record if right else None
 
 
@@ -119,8 +135,8 @@ def _origin_problems(origin: dict[str, Any], benchmark: dict[str, Any]) -> dict[
         return dict.fromkeys(_ENTRIES, reason)
     claims = _origin_claims(origin)
     found = {
-        "pretrained_on": _data_problem(record, claims["pretrained_on"], None),
-        "pretraining": _method_problem(record, claims["pretraining"]),
+        "pretrained_on": _data_problem(record, claims["pretrained_on"], None, pretraining=True),
+        "pretraining": _method_problem(record, claims["pretraining"], claims["pretrained_on"]),
         "pretraining_epochs": None
         if isinstance(origin.get("epoch"), int)
         else f"{_file(origin)} does not state its epoch",
@@ -156,10 +172,12 @@ def _network_problem(name: Any, network: dict[str, Any], strict: bool = False) -
     return f"{name} with {_settings(other)}" if strict and other else None
 
 
-def _data_problem(record: dict[str, Any], dataset: Any, split: int | str | None) -> str | None:
+def _data_problem(
+    record: dict[str, Any], dataset: Any, split: int | str | None, pretraining: bool = False
+) -> str | None:
     """Why the training data are not the named set; sets without published size are not checked."""
     data = record["data"]
-    size = _published(dataset, split)
+    size = _published(dataset, split, pretraining)
     if dataset == UNKNOWN:
         return f"its recipe names no data set; trained on {describe_data(data)}"
     if "data" in record["changed"]:
@@ -169,13 +187,21 @@ def _data_problem(record: dict[str, Any], dataset: Any, split: int | str | None)
     samples = data.get("films", data.get("samples"))
     wanted = size.published() + (f" in {size.classes} classes" if size.classes else "")
     wrong_classes = size.classes is not None and data.get("num_classes") != size.classes
-    if not isinstance(samples, int) or not size.contains(samples) or wrong_classes:
+    wrong_set = data.get("name", dataset) != dataset
+    if not isinstance(samples, int) or not size.contains(samples) or wrong_classes or wrong_set:
         return f"trained on {describe_data(data)}; {dataset} has {wanted}"
-    return None
+    problem = class_list_problem(dataset, data.get("classes"))
+    return problem and f"trained on {describe_data(data)}: {problem}"
 
 
-def _published(dataset: Any, split: int | str | None) -> PublishedSize | None:
-    return TRAINING_SETS.get((dataset, (split or 1) if dataset in WITH_SPLITS else "val"))
+def _published(
+    dataset: Any, split: int | str | None, pretraining: bool = False
+) -> PublishedSize | None:
+    """Size of a training set; that of the unlabelled images where a pretraining has those."""
+    if pretraining and dataset in PRETRAINING_SETS:
+        return PRETRAINING_SETS[dataset]
+    videos = TRAINING_SETS.get((dataset, (split or 1) if dataset in WITH_SPLITS else "val"))
+    return videos or IMAGE_TRAINING_SETS.get(dataset)
 
 
 def describe_data(data: dict[str, Any]) -> str:
@@ -189,53 +215,42 @@ def describe_data(data: dict[str, Any]) -> str:
     if data.get("num_classes"):
         words += f" in {data['num_classes']} classes"
     place = data.get("ann_file") or data.get("data_root")
-    return f"{words} of {place}" if place else words
+    words += f" of {place}" if place else ""
+    return f"{words}, split {data['split']}" if data.get("split") else words
 
 
-def _method_problem(record: dict[str, Any], method: Any) -> str | None:
+def _method_problem(record: dict[str, Any], method: Any, dataset: Any) -> str | None:
     """Why the training is not by the named method with the paper's settings."""
-    model = record["model"]
-    kind = str(model.get("type", UNKNOWN)).rpartition(".")[2]
+    kind = str(record["model"].get("type", UNKNOWN)).rpartition(".")[2]
     if method == UNKNOWN:
         return f"its recipe names no method; trained with {kind}"
-    changed = sorted(
-        {"model", "views", "pipeline", "network"} & {str(name) for name in record["changed"]}
-    )
+    changed = sorted(_OF_METHOD & {str(name) for name in record["changed"]})
     if changed:
         return f"{', '.join(changed)} changed when the training was resumed"
-    if method not in METHODS:  # a method of one's own: at least its class has that name
+    wanted = METHODS.get(method) or image_settings(method, dataset, record.get("max_epochs"))
+    if wanted is None:  # a method of one's own: at least its class has that name
         same = str(method).partition("_")[0].lower() == kind.lower()
         return None if same else f"trained with {kind}, its recipe names {method}"
-    settings = {**model, "type": kind, **_view_settings(record)}
+    settings = settings_of(record)
     wrong = {
         name: settings.get(name, UNKNOWN)
-        for name, value in METHODS[method].items()
+        for name, value in wanted.items()
         if settings.get(name, UNKNOWN) != value
     }
     if not wrong:
         return None
-    wanted = {name: METHODS[method][name] for name in wrong}
-    return f"trained with {_settings(wrong)}, {method} has {_settings(wanted)}"
-
-
-def _view_settings(record: dict[str, Any]) -> dict[str, Any]:
-    """Temporal augmentations of the clips, and colour strength of each view."""
-    views = [view for view in record["views"] if isinstance(view, dict)]
-    temporal = ("duration_jitter", "reverse_prob", "diff_prob")
-    return {
-        **{name: next(_values(record, name, ("RandomClips",)), 0.0) for name in temporal},
-        "strength": tuple(view.get("strength", UNKNOWN) for view in views),
-    }
+    paper = {name: wanted[name] for name in wrong}
+    return f"trained with {_settings(wrong)}, {method} has {_settings(paper)}"
 
 
 def _clip_problem(record: dict[str, Any], benchmark: dict[str, Any]) -> str | None:
     """Why the pretraining had other clips than the recipe of the evaluation."""
-    frames = next(_values(record, "num_frames"), UNKNOWN)
-    size = next(_values(record, "size", ("RandomResizedCropClips", "RandomCropClips")), UNKNOWN)
+    frames, size = num_frames(record), crop_size(record)
     wanted = benchmark.get("frames"), benchmark.get("size")
     if (frames, size) == wanted:
         return None
-    return f"pretrained on clips of {frames} x {size}², not of {wanted[0]} x {wanted[1]}²"
+    found = [UNKNOWN if value is None else value for value in (frames, size)]
+    return f"pretrained on clips of {found[0]} x {found[1]}², not of {wanted[0]} x {wanted[1]}²"
 
 
 def _schedule_problem(origin: dict[str, Any], record: dict[str, Any]) -> str | None:
@@ -258,13 +273,6 @@ def _training_problem(
     if frozen != _FROZEN.get(str(protocol), frozen):
         return f"{protocol} with frozen_stages={frozen} of the backbone"
     return _data_problem(record, benchmark.get("dataset"), split)
-
-
-def _values(record: dict[str, Any], key: str, names: tuple[str, ...] = ()) -> Iterator[Any]:
-    for step in record["pipeline"]:
-        kind = str(step.get("type")).rpartition(".")[2] if isinstance(step, dict) else ""
-        if kind and key in step and (not names or kind in names):
-            yield step[key]
 
 
 def _settings(values: dict[str, Any]) -> str:

@@ -15,13 +15,22 @@ from typing import Any
 from sce_video.published import (
     BATCHES,
     EPOCHS,
+    IMAGE_METHODS,
     PRETRAINING_EPOCHS,
-    TEST_SETS,
-    TRAINING_SETS,
-    PublishedSize,
+    image_batch,
+    image_epochs,
+    linear_schedule,
+)
+from sce_video.reporting.image_protocols import (
+    ONE_VIEW,
+    TRANSFER,
+    check_image_pipeline,
+    check_linear_rate,
+    check_transfer,
 )
 from sce_video.reporting.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
 from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.reporting.tested_sets import check_videos
 
 _SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 #: Entries of a result's ``benchmark_problems`` in words.
@@ -37,7 +46,6 @@ _ENTRIES = {
     "pretraining_network": "pretraining network",
 }
 _PRETRAINING_BATCH = 512  # videos of all processes (appendix D.3)
-_MAX_FAILED = 0.01  # fraction of failed videos up to which a result still counts for the test set
 
 
 @dataclass(frozen=True)
@@ -47,15 +55,26 @@ class Comparability:
     Attributes:
         obstacles: Why it may not; empty if it may.
         deviations: Where its evaluation differs from the paper's.
+        notes: What a reader must know of the paper's number beside it.
     """
 
     obstacles: tuple[str, ...] = ()
     deviations: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def setting_of(paper: PaperResult) -> tuple[Any, ...]:
     """What a result must share with a number of the paper, apart from the split."""
     return tuple(getattr(paper, name) for name in _SETTING)
+
+
+def is_setting_of(paper: PaperResult, result: Result) -> bool:
+    """Whether a result states the setting of a number of the paper, apart from the split."""
+    epochs = paper.pretraining_epochs
+    return setting_of_result(result) == setting_of(paper) and epochs in (
+        None,
+        result.benchmark.get("pretraining_epochs"),
+    )
 
 
 def setting_of_result(result: Result) -> tuple[Any, ...]:
@@ -87,11 +106,27 @@ def compare(result: Result) -> Comparability:
     obstacles, deviations = check_videos(result)
     obstacles += _check_origin(result.protocol, benchmark)
     obstacles += _check_weights(result.protocol, benchmark)
+    if benchmark["protocol"] in TRANSFER:
+        found = check_transfer(result.protocol, benchmark)
+        obstacles += found[0]
+        deviations += found[1]
     if result.protocol.get("group_pattern") is not None:
         obstacles.append("retrieves within one set, leaving out the query's own group")
     deviations += _check_protocol(result.protocol, benchmark)
     deviations += _check_training(result.protocol, benchmark)
-    return Comparability(tuple(obstacles), (*result.deviations, *deviations))
+    notes = _notes(result.protocol, benchmark)
+    return Comparability(tuple(obstacles), (*result.deviations, *deviations), tuple(notes))
+
+
+def _notes(protocol: dict[str, Any], benchmark: dict[str, Any]) -> Iterator[str]:
+    """Notes on the paper's numbers: the authors keep the epoch that is best on the test split.
+
+    ``eztorch/configs/run/evaluation/linear_classifier`` of juliendenize/eztorch monitors the
+    accuracy on it; a best epoch of our own is a deviation, with a text of its own.
+    """
+    on_images = benchmark["pretraining"] in IMAGE_METHODS
+    if on_images and benchmark["protocol"] == "linear" and selection_of(protocol) is None:
+        yield "paper: best epoch on the test split"
 
 
 def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
@@ -104,7 +139,7 @@ def views_of(protocol: dict[str, Any]) -> tuple[int, int] | None:
             return clips, views // clips
         if clips and crops:
             return clips, crops
-    return None
+    return ONE_VIEW if count_of(protocol.get("views")) == 1 else None
 
 
 def percentage_problem(result: Result, metrics: Sequence[str]) -> str | None:
@@ -126,77 +161,6 @@ def _deviations_of_parts(compared: Sequence[tuple[Any, Comparability]]) -> Itera
             yield deviation if everywhere else f"split {split}: {deviation}"
 
 
-def check_videos(result: Result) -> tuple[list[str], list[str]]:
-    """Obstacles and deviations in what was tested on, for a result that states its benchmark."""
-    protocol, benchmark = result.protocol, result.benchmark
-    dataset = benchmark["dataset"]
-    obstacles: list[str] = []
-    deviations: list[str] = []
-    split = result.split
-    stated = protocol.get("dataset")
-    if stated is not None and stated != dataset:
-        obstacles.append(f"measured on {stated}, its benchmark is {dataset}")
-    if split is None:
-        split = 1
-        deviations.append("split not stated")
-    tested, failed = count_of(protocol.get("videos")), count_of(protocol.get("failures")) or 0
-    if tested is None:
-        obstacles.append("the number of videos is not stated")
-        return obstacles, deviations
-    published = TEST_SETS.get((dataset, split))
-    if benchmark["protocol"] == "detection":  # samples are key frames, the published set is films
-        films = count_of(nested(protocol, "test", "films"))
-        if films is None:
-            obstacles.append("the number of films is not stated")
-        else:
-            _check_size(films, published, "films", obstacles, deviations)
-    else:
-        _check_size(tested + failed, published, "videos", obstacles, deviations)
-    if failed > _MAX_FAILED * (tested + failed):
-        obstacles.append(f"{failed:,} of {tested + failed:,} videos failed")
-    elif failed:
-        deviations.append(f"{failed:,} videos failed" if failed > 1 else "1 video failed")
-    if benchmark["protocol"] == "retrieval":
-        size = count_of(protocol.get("bank_videos"))
-        if size is None:
-            obstacles.append("the number of gallery videos is not stated")
-        else:
-            lost = count_of(protocol.get("bank_failures")) or 0
-            gallery = TRAINING_SETS.get((dataset, split))
-            _check_size(size + lost, gallery, "gallery videos", obstacles, deviations)
-            if lost:
-                deviations.append(f"{lost:,} gallery videos failed")
-    return obstacles, deviations
-
-
-def is_published_set(result: Result) -> bool:
-    """Whether a result was measured on the published test set that it names."""
-    part = result.parts[0] if result.parts else result
-    named = {"dataset", "protocol"} <= set(part.benchmark)
-    split = 1 if part.split is None else part.split
-    if not named or (part.benchmark["dataset"], split) not in TEST_SETS:
-        return False
-    return not check_videos(part)[0]
-
-
-def _check_size(
-    videos: int,
-    published: PublishedSize | None,
-    what: str,
-    obstacles: list[str],
-    deviations: list[str],
-) -> None:
-    """Append to ``obstacles`` or ``deviations`` if a set has not its published size."""
-    if published is None:
-        deviations.append(f"{videos:,} {what}, no published number to check against")
-        return
-    words = f"{videos:,} {what}, published {published.published()}"
-    if not published.contains(videos):
-        obstacles.append(words)
-    elif not published.low <= videos <= published.high:
-        deviations.append(words)
-
-
 def _check_origin(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
     """Obstacles in network and training: what is unknown, or another than the recipe names."""
     problems = protocol.get("benchmark_problems")
@@ -206,14 +170,16 @@ def _check_origin(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[s
     for entry, why in problems.items():
         entries.setdefault(str(why), []).append(_ENTRIES.get(entry, str(entry)))
     found = [f"{', '.join(dict.fromkeys(names))}: {why}" for why, names in entries.items()]
-    if benchmark["protocol"] != "retrieval" and count_of(protocol.get("epochs")) is None:
+    trained = benchmark["protocol"] not in ("retrieval", *TRANSFER)
+    if trained and count_of(protocol.get("epochs")) is None:
         found.append("the epochs of the training are not stated")
     epochs = benchmark.get("pretraining_epochs")
     known = not {"pretraining_epochs", "pretraining_schedule"} & set(problems)
-    if benchmark["pretrained_on"] is not None and known and epochs != PRETRAINING_EPOCHS:
-        found.append(
-            f"pretrained for {epochs} epochs, the paper's network for {PRETRAINING_EPOCHS}"
-        )
+    method = benchmark["pretraining"]
+    usual = image_epochs(method) if method in IMAGE_METHODS else (PRETRAINING_EPOCHS,)
+    if benchmark["pretrained_on"] is not None and known and epochs not in usual:
+        words = " or ".join(map(str, usual))
+        found.append(f"pretrained for {epochs} epochs, the paper's network for {words}")
     return found
 
 
@@ -238,16 +204,19 @@ def _check_weights(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[
 
 
 def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
-    """Deviations in views, crop, epochs and search."""
+    """Deviations in views, crop and search."""
     deviations = []
+    image = benchmark["frames"] == 1
     if benchmark["protocol"] != "detection":
-        expected = VIEWS.get(benchmark["dataset"], DEFAULT_VIEWS)
+        expected = ONE_VIEW if image else VIEWS.get(benchmark["dataset"], DEFAULT_VIEWS)
         views = views_of(protocol)
         if views is None:
             deviations.append("views not stated")
         elif views != expected:
             deviations.append(f"{views[0]} x {views[1]} views")
-    crop = protocol.get("crop_size", protocol.get("test_size"))
+    if image:
+        deviations += check_image_pipeline(protocol, benchmark)
+    crop = None if image else protocol.get("crop_size", protocol.get("test_size"))
     if crop is not None and crop != TEST_CROP.get(benchmark["size"]):
         deviations.append(f"test crop {crop}")
     frames = next(_settings_of(nested(protocol, "test", "pipeline"), "num_frames"), None)
@@ -260,15 +229,15 @@ def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
 
 def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
     """Deviations in epochs, in how the epoch was chosen, in clips and batch."""
-    deviations = []
+    deviations = check_linear_rate(protocol, benchmark)
     epochs = protocol.get("epochs")
-    usual = EPOCHS.get((benchmark["protocol"], benchmark["dataset"]))
+    usual, usual_batch = _schedule(benchmark)
     chosen = selection_of(protocol)
     if chosen is not None:
         deviations.append(chosen)
     elif epochs is not None and usual is not None and epochs != usual:
         deviations.append(f"{epochs} epochs instead of {usual}")
-    if benchmark["protocol"] != "retrieval":
+    if benchmark["protocol"] not in ("retrieval", *TRANSFER):
         record = nested(protocol, "checkpoint", "training")
         pipeline, planned = nested(record, "pipeline"), count_of(nested(record, "max_epochs"))
         for key, wanted, what in (
@@ -280,18 +249,32 @@ def _check_training(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
             if found != wanted:
                 deviations.append(f"trained on {found} {what}")
         batch = nested(record, "batch_size")
-        usual = BATCHES.get((benchmark["protocol"], benchmark["dataset"]))
-        if None not in (batch, usual) and batch != usual:
-            deviations.append(f"trained with a batch of {batch} instead of {usual}")
+        if None not in (batch, usual_batch) and batch != usual_batch:
+            deviations.append(f"trained with a batch of {batch} instead of {usual_batch}")
         if planned is not None and chosen is None and epochs != planned:
             deviations.append(f"epoch {epochs} of a schedule of {planned}")
         record = nested(protocol, "pretrained", "training")
     else:
         record = nested(protocol, "checkpoint", "training")
-    batch = nested(record, "batch_size")
-    if batch not in (None, _PRETRAINING_BATCH) and str(benchmark["pretraining"]).startswith("sce"):
-        deviations.append(f"pretrained with a batch of {batch} instead of {_PRETRAINING_BATCH}")
+    batch, usual = nested(record, "batch_size"), _pretraining_batch(benchmark)
+    if None not in (batch, usual) and batch != usual:
+        deviations.append(f"pretrained with a batch of {batch} instead of {usual}")
     return deviations
+
+
+def _schedule(benchmark: dict[str, Any]) -> tuple[int | None, int | None]:
+    """Epochs and batch of the training of an evaluation."""
+    protocol, dataset = benchmark["protocol"], benchmark["dataset"]
+    if protocol == "linear" and benchmark["pretraining"] in IMAGE_METHODS:
+        return linear_schedule(benchmark["pretraining"], dataset)
+    return EPOCHS.get((protocol, dataset)), BATCHES.get((protocol, dataset))
+
+
+def _pretraining_batch(benchmark: dict[str, Any]) -> int | None:
+    method = benchmark["pretraining"]
+    if method in IMAGE_METHODS:
+        return image_batch(method, benchmark["pretrained_on"])
+    return _PRETRAINING_BATCH if str(method).startswith("sce") else None
 
 
 def selection_of(protocol: dict[str, Any]) -> str | None:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby
 from typing import Any
 
+from sce_video.reporting.cells import MissingTable
 from sce_video.reporting.comparability import views_of
+from sce_video.reporting.names import name_of
 from sce_video.reporting.paper_results import PaperResult
 from sce_video.reporting.result_files import Result, count_of
+from sce_video.reporting.tested_sets import unit_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 TITLE = "Results compared with those of the paper"
@@ -23,52 +26,14 @@ ABLATIONS = (
     "Kinetics-200, finetuned on split 1 of UCF101 and HMDB51, top-1. An empty cell is measured, or "
     "listed with another table."
 )
+IMAGES = (
+    "Linear evaluation of a frozen network on the data set of its pretraining, one view of each "
+    "test image; transfer of the network of tab:sota-multi-crop. The linear numbers of the paper "
+    "are those of the epoch that is best on the test split; a result here is the last epoch, "
+    "unless it says otherwise."
+)
+_METHOD = "SCE, "  # left out where all rows have it
 COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
-
-_NAMES = {
-    "kinetics400": "Kinetics-400",
-    "kinetics200": "Kinetics-200",
-    "ucf101": "UCF101",
-    "hmdb51": "HMDB51",
-    "ssv2": "SSv2",
-    "ava": "AVA",
-    "r3d18": "ResNet3D-18",
-    "r3d50": "ResNet3D-50",
-    "r3d101": "ResNet3D-101",
-    "r2plus1d18": "R(2+1)D-18",
-    "s3dg": "S3D-G",
-    "linear": "linear",
-    "finetune": "finetuned",
-    "retrieval": "retrieval",
-    "supervised": "supervised",
-    "detection": "detection",
-    "top1": "top-1",
-    "top5": "top-5",
-    "sce": "SCE",
-    "sce_baseline": "SCE baseline",
-    "byol": "BYOL",
-    "lejepa": "LeJEPA",
-    "mocov3": "MoCo v3",
-    "simclr": "SimCLR",
-    "moco": "MoCo v2",
-    "ressl": "ReSSL",
-    "swav": "SwAV",
-    "moco_rho": "rho-MoCo",
-    "byol_rho": "rho-BYOL",
-    "simclr_rho": "rho-SimCLR",
-    "swav_rho": "rho-SwAV",
-    "mean_class_accuracy": "mean class accuracy",
-    "linear_top1": "linear probe top-1",
-    "linear_top5": "linear probe top-5",
-    "linear_mean_class": "linear probe mean class",
-    "knn_top1": "kNN top-1",
-    "knn_top5": "kNN top-5",
-    "one_view_top1": "1 view top-1",
-    "one_view_top5": "1 view top-5",
-    "one_view_mean_class_accuracy": "1 view mean class",
-    "feature_std": "feature std",
-    "effective_rank": "effective rank",
-}
 
 
 def describe_evaluation(result: Result) -> str:
@@ -96,7 +61,8 @@ def _evaluation_words(result: Result) -> list[str]:
         if isinstance(protocol.get(name), int):
             words.append(f"crop {protocol[name]}")
             break
-    counted = (("videos", "videos"), ("bank_videos", "gallery videos"), ("failures", "failed"))
+    unit = unit_of(protocol)
+    counted = (("videos", unit), ("bank_videos", f"gallery {unit}"), ("failures", "failed"))
     for name, what in counted:
         value = count_of(protocol.get(name))
         if value is not None:
@@ -129,7 +95,7 @@ def describe_benchmark(result: Result) -> str:
         name_of(benchmark.get("protocol")),
         describe_split(result.split),
         name_of(benchmark.get("network")),
-        f"{benchmark.get('frames')} x {benchmark.get('size')}²",
+        _clip(benchmark.get("frames"), benchmark.get("size")),
     ]
     source = benchmark.get("pretrained_on")
     method = benchmark.get("pretraining")
@@ -164,12 +130,41 @@ def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
         ranks = [p.metric.removeprefix("retrieval_r") for p in papers]
         metric = f"R@{'/'.join(ranks)}"
     words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
-    benchmark = ", ".join(word for word in words if word)
-    network = f"{name_of(paper.network)}, {paper.frames} x {paper.size}²"
+    benchmark = ", ".join(dict.fromkeys(word for word in words if word))
+    network = f"{name_of(paper.network)}, {_clip(paper.frames, paper.size)}"
     source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
     if paper.pretraining is not None:
         source += f", {name_of(paper.pretraining)}"
-    return benchmark, network, source, format_values(p.value for p in papers)
+    if paper.pretraining_epochs is not None:
+        source += f", {paper.pretraining_epochs} epochs"
+    return benchmark, network, source, format_values((p.value for p in papers), papers)
+
+
+def describe_missing(tables: Iterable[MissingTable]) -> Iterator[tuple[str, str, str]]:
+    """Table, data set and the numbers that have not been measured: ``MoCo v2: 87.6; ...``."""
+    for table in tables:
+        for dataset, cells in groupby(table.cells, lambda cell: cell.papers[0].dataset):
+            papers = [cell.papers[0] for cell in cells]
+            names = [_short_name(paper) for paper in papers]
+            if all(name.startswith(_METHOD) for name in names):
+                names = [name.removeprefix(_METHOD) for name in names]
+            values = [format_values([paper.value], [paper]) for paper in papers]
+            numbers = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
+            yield table.table, name_of(dataset), "; ".join(numbers)
+
+
+def _short_name(paper: PaperResult) -> str:
+    """What tells a number of a table on images from the others on its data set."""
+    if paper.protocol != "linear":
+        return name_of(paper.metric)
+    if paper.pretraining_epochs is not None:
+        return f"{paper.pretraining_epochs} epochs"
+    return name_of(paper.pretraining)
+
+
+def _clip(frames: Any, size: Any) -> str:
+    """``8 x 224²``; of an image, a clip of one frame, ``224²``."""
+    return f"{size}²" if frames == 1 else f"{frames} x {size}²"
 
 
 def format_metric(name: str, value: float | None) -> str:
@@ -179,21 +174,25 @@ def format_metric(name: str, value: float | None) -> str:
     return f"{value:.2f}" if name in NOT_FRACTIONS else _percent(value)
 
 
-def format_values(values: Iterable[float]) -> str:
-    """``74.4 / 85.6 / 90.0``."""
-    return " / ".join(f"{value:.1f}" for value in values)
+def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str:
+    """``74.4 / 85.6 / 90.0``, with the decimals of the paper."""
+    pairs = zip(values, papers, strict=True)
+    return " / ".join(f"{value:.{paper.decimals}f}" for value, paper in pairs)
 
 
 def format_differences(values: Sequence[float], papers: Sequence[PaperResult]) -> str:
     """Signed differences of the rounded numbers, so that they agree with what is shown."""
     pairs = zip(values, papers, strict=True)
-    return " / ".join(format_signed(round(value, 1) - paper.value) for value, paper in pairs)
+    return " / ".join(
+        format_signed(round(value, paper.decimals) - paper.value, paper.decimals)
+        for value, paper in pairs
+    )
 
 
-def format_signed(points: float) -> str:
+def format_signed(points: float, decimals: int = 1) -> str:
     """``+0.4``, ``-0.3``, ``0.0``."""
-    text = f"{points:+.1f}"
-    return "0.0" if text in ("+0.0", "-0.0") else text
+    text = f"{points:+.{decimals}f}"
+    return text if float(text) else text[1:]
 
 
 def _percent(fraction: float) -> str:
@@ -202,17 +201,3 @@ def _percent(fraction: float) -> str:
 
 def _basename(path: Any) -> str:
     return str(path).replace("\\", "/").rsplit("/", 1)[-1]
-
-
-def name_of(value: Any) -> str:
-    """A name of a config or a metric, for readers."""
-    if not isinstance(value, str):
-        return str(value)
-    varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
-    if varied is not None:  # a row of an ablation, named by what differs
-        settings = re.findall(r"_([a-z_]+)_(\d+\.\d+)", varied[2])
-        return ", ".join([_NAMES[varied[1]], *(f"{name} {number}" for name, number in settings)])
-    recall = re.fullmatch(r"retrieval_(plain_)?r(\d+)", value)
-    if recall is not None:
-        return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
-    return _NAMES.get(value, value)

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 import html
 from collections.abc import Sequence
+from itertools import groupby
 
+from sce_video.reporting.cells import (
+    ABLATION_SETS,
+    MEASURED,
+    NOT_RUN,
+    AblationRow,
+    Cell,
+    MissingTable,
+)
 from sce_video.reporting.descriptions import (
     ABLATIONS,
     COLUMNS,
+    IMAGES,
     LEGEND,
     TITLE,
     describe_benchmark,
     describe_evaluation,
+    describe_missing,
     describe_papers,
     format_differences,
     format_metric,
     format_signed,
     format_values,
-    name_of,
 )
+from sce_video.reporting.names import name_of, table_title
 from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import ABLATION_SETS, MEASURED, NOT_RUN, AblationRow, Cell, Report
+from sce_video.reporting.report import Report
 
 
 def render_markdown(report: Report) -> str:
@@ -30,13 +41,35 @@ def render_markdown(report: Report) -> str:
     if measured:
         head = (*COLUMNS, "table and row of the paper", "results and protocol")
         lines += ["## Beside the paper", "", *_table(head, [r for c in measured for r in _rows(c)])]
+    if any(cell.measurements for cell in report.images):
+        lines += ["## Beside the paper: images", "", IMAGES, "", *_measured_images(report)]
     if report.others:
         lines += ["## Own results", ""]
         for group in report.own():
             lines += _group_lines(group)
-    missing, ablations = report.missing()
-    if missing or ablations:
-        lines += ["## Not run", ""]
+    lines += _not_run(report)
+    if report.skipped:
+        lines += ["## Files without results", ""]
+        lines.extend(f"- {_code(name)}: {_escaped(why)}" for name, why in report.skipped)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _measured_images(report: Report) -> list[str]:
+    """A table for each table of the paper that has a result."""
+    lines = []
+    cells = [cell for cell in report.images if cell.measurements]
+    for table, members in groupby(cells, lambda cell: cell.papers[0].table):
+        head = (*COLUMNS, "table and row of the paper", "results and protocol")
+        rows = [row for cell in members for row in _rows(cell)]
+        lines += [f"### {_escaped(table_title(table))}", "", *_table(head, rows)]
+    return lines
+
+
+def _not_run(report: Report) -> list[str]:
+    """Numbers without a result; a half of the paper without any result is one line."""
+    missing, ablations = report.missing() if report.with_videos else ([], [])
+    images = report.missing_images() if report.with_images else []
+    lines = ["## Not run", ""] if missing or ablations or images else []
     if missing:
         columns = (*COLUMNS[:4], "status", "table and row of the paper")
         lines += _table(columns, [_missing_row(cell) for cell in missing])
@@ -44,21 +77,50 @@ def render_markdown(report: Report) -> str:
         sets = (name_of(name) for name in ABLATION_SETS)
         heads = ("pretraining", *sets, "table and row of the paper")
         lines += [ABLATIONS, "", *_table(heads, [_ablation_row(row) for row in ablations])]
-    if report.skipped:
-        lines += ["## Files without results", ""]
-        lines.extend(f"- {_code(name)}: {_escaped(why)}" for name, why in report.skipped)
-    return "\n".join(lines).rstrip() + "\n"
+    if images:
+        lines += _missing_images(images)
+    for what, cells, listed in (
+        ("videos", report.cells, report.with_videos),
+        ("images", report.images, report.with_images),
+    ):
+        if cells and not listed:
+            lines += [f"Of {len(cells)} numbers on {what} none was measured.", ""]
+    return lines
+
+
+def _missing_images(tables: Sequence[MissingTable]) -> list[str]:
+    """A row for each data set with a result in a table; all other numbers are counted."""
+    lines = ["### Images", ""]
+    rows = [
+        [_escaped(f"{table_title(table)} ({table})"), _escaped(dataset), _escaped(numbers)]
+        for table, dataset, numbers in describe_missing(tables)
+    ]
+    lines += _table(("table", "data set", "numbers of the paper"), rows) if rows else []
+    folded = [table for table in tables if table.counts]
+    if folded:
+        lines += ["Numbers of other data sets and tables:", ""]
+    for table in folded:
+        sets = ", ".join(
+            f"{name_of(name)} ({count})" if count > 1 else name_of(name)
+            for name, count in table.counts.items()
+        )
+        title, total = table_title(table.table), sum(table.counts.values())
+        numbers = f"{total} numbers" if total > 1 else "1 number"
+        lines.append(f"- {_escaped(f'{title} ({table.table}): {numbers}: {sets}')}")
+    return [*lines, *([""] if folded else ())]
 
 
 def _rows(cell: Cell) -> list[list[str]]:
     rows = []
     for m in cell.measurements:
-        value = f"**{format_values(m.values)}**"
+        value = f"**{format_values(m.values, cell.papers)}**"
         if m.plain:
-            value += f"<br>plain {format_values(m.plain)}"
+            value += f"<br>plain {format_values(m.plain, cell.papers)}"
         status = m.status
         if status != MEASURED:
             status += f": {_escaped('; '.join(m.deviations))}"
+        if m.notes:
+            status += f" ({_escaped('; '.join(m.notes))})"
         file = f"{_code(m.name)}<br>{_escaped(m.how)}" if m.how else _code(m.name)
         difference = format_differences(m.values, cell.papers)
         rows.append([*_paper(cell), value, difference, status, _source(cell), file])
@@ -70,7 +132,7 @@ def _missing_row(cell: Cell) -> list[str]:
 
 
 def _ablation_row(row: AblationRow) -> list[str]:
-    values = [format_values([row.values[s]]) if s in row.values else "" for s in ABLATION_SETS]
+    values = [f"{row.values[s]:.1f}" if s in row.values else "" for s in ABLATION_SETS]
     source = f"{row.table}, row: {row.row}"
     return [_escaped(name_of(row.pretraining)), *values, _escaped(source)]
 
@@ -81,7 +143,7 @@ def _paper(cell: Cell) -> list[str]:
 
 def _source(cell: Cell) -> str:
     paper = cell.papers[0]
-    note = f" ({paper.note})" if paper.note else ""
+    note = f" ({paper.remark})" if paper.remark else ""
     return _escaped(f"{paper.table}, row: {paper.row}{note}")
 
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sce_video.reporting.comparability import is_published_set, selection_of
+from sce_video.reporting.comparability import selection_of
 from sce_video.reporting.descriptions import describe_test
 from sce_video.reporting.result_files import Result, count_of, nested
+from sce_video.reporting.tested_sets import is_published_set, unit_of
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 
 #: Metrics in the order in which they are shown; others follow, those with a prefix last.
@@ -141,7 +142,7 @@ def describe_test_set(result: Result) -> str:
         return f"{shown} and {more} more classes" if more > 0 else shown
     place = nested(test, "ann_file") or nested(test, "data_root")
     classes = count_of(nested(test, "num_classes"))
-    words = f"{classes} classes" if classes else "own videos"
+    words = f"{classes} classes" if classes else f"own {unit_of(result.protocol)}"
     return f"{words} of {place}" if place else words
 
 
@@ -150,7 +151,7 @@ def _details(result: Result) -> str:
     words = []
     videos, gallery = count_of(protocol.get("videos")), count_of(protocol.get("bank_videos"))
     if videos is not None:
-        words.append(f"{videos:,} videos")
+        words.append(f"{videos:,} {unit_of(protocol)}")
     classes = count_of(nested(test, "num_classes"))
     if classes:
         words.append(f"{classes} classes")
@@ -158,7 +159,7 @@ def _details(result: Result) -> str:
     if place:
         words.append(str(place))
     if gallery is not None:
-        words.append(f"against {gallery:,} gallery videos")
+        words.append(f"against {gallery:,} gallery {unit_of(protocol)}")
     groups = protocol.get("groups")
     if isinstance(groups, list):
         words.append(f"leaving out one of {len(groups)} groups")

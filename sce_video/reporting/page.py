@@ -8,21 +8,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sce_video.reporting.descriptions import (
-    ABLATIONS,
-    LEGEND,
-    TITLE,
-    describe_benchmark,
-    describe_evaluation,
-    describe_papers,
-    format_differences,
-    format_metric,
-    format_signed,
-    format_values,
-    name_of,
-)
-from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import (
+from sce_video.reporting.cells import (
     ABLATION_SETS,
     DEVIATING,
     MEASURED,
@@ -30,30 +16,36 @@ from sce_video.reporting.report import (
     AblationRow,
     Cell,
     Measurement,
-    Report,
 )
+from sce_video.reporting.descriptions import (
+    ABLATIONS,
+    IMAGES,
+    LEGEND,
+    TITLE,
+    describe_benchmark,
+    describe_evaluation,
+    describe_missing,
+    describe_papers,
+    format_differences,
+    format_metric,
+    format_signed,
+    format_values,
+)
+from sce_video.reporting.names import name_of, table_title
+from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.report import Report
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
 
-_TABLES = {
-    "tab:video-sota-action": "Action recognition",
-    "tab:video-sota-retrieval": "Video retrieval",
-    "tab:video-sota-generalization": "Generalization",
-    "tab:video-baseline": "Ablation on Kinetics-200: baseline and supervised",
-    "tab:video-lambda-vary": "Ablation on Kinetics-200: lambda",
-    "tab:video-temp": "Ablation on Kinetics-200: tau_m",
-    "tab:video-color": "Ablation on Kinetics-200: colour strength",
-    "tab:video-time": "Ablation on Kinetics-200: jitter, reverse, diff",
-    "tab:video-best": "Ablation on Kinetics-200: best setting",
-}
 #: CSS class of a row by its status.
 _CLASSES = {MEASURED: "measured", DEVIATING: "deviates", NOT_RUN: "not-run"}
 
 
 def render_html(report: Report) -> str:
     """The report as one HTML page that loads nothing and runs nothing."""
-    counts = report.status_counts()
-    measured = [cell for cell in report.cells if cell.measurements]
+    videos, images = report.with_videos, report.with_images
+    shown = (*(report.cells if videos else ()), *(report.images if images else ()))
+    counts = report.status_counts(shown)
     missing, ablations = report.missing()
     values = {
         "title": TITLE,
@@ -65,9 +57,13 @@ def render_html(report: Report) -> str:
         ),
         "notes": report.notes(),
         "legend": LEGEND,
-        "measured": [
-            {"title": title, "rows": [row for cell in cells for row in _rows(cell)]}
-            for title, cells in _sections(measured)
+        "halves": [
+            {"title": title, "legend": legend, "sections": _measured(cells)}
+            for title, legend, cells in (
+                ("Beside the paper", "", report.cells),
+                ("Beside the paper: images", IMAGES, report.images),
+            )
+            if any(cell.measurements for cell in cells)
         ],
         "groups": [_group(group) for group in report.own()],
         "missing": [
@@ -78,6 +74,9 @@ def render_html(report: Report) -> str:
         "ablation_count": sum(len(row.values) for row in ablations),
         "ablation_sets": [name_of(name) for name in ABLATION_SETS],
         "ablation_legend": ABLATIONS,
+        "with_videos": report.with_videos,
+        "video_count": len(report.cells),
+        **_missing_images(report),
         "skipped": report.skipped,
     }
     return render_template("sce_video.reporting", "report.html", values)
@@ -103,22 +102,51 @@ def _sections(cells: Sequence[Cell]) -> list[tuple[str, list[Cell]]]:
     """Cells by table and row of the paper, with a title for each."""
     groups = groupby(cells, lambda cell: (cell.papers[0].table, cell.papers[0].row))
     return [
-        (f"{_TABLES.get(table, table)} · {table}, row: {row}", list(members))
+        (f"{table_title(table)} · {table}, row: {row}", list(members))
         for (table, row), members in groups
     ]
+
+
+def _measured(cells: Sequence[Cell]) -> list[dict[str, Any]]:
+    """Template values of the cells with a result, by table and row of the paper."""
+    return [
+        {"title": title, "rows": [row for cell in members for row in _rows(cell)]}
+        for title, members in _sections([cell for cell in cells if cell.measurements])
+    ]
+
+
+def _missing_images(report: Report) -> dict[str, Any]:
+    """Template values of the numbers on images that were not measured; the listed ones first."""
+    tables = report.missing_images()
+    missing = [cell for cell in report.images if not cell.measurements]
+    folded = {table.table: set(table.counts) for table in tables}
+    others = [c for c in missing if c.papers[0].dataset in folded[c.papers[0].table]]
+    return {
+        "listed_images": [
+            {"title": table_title(table), "table": table, "dataset": dataset, "numbers": numbers}
+            for table, dataset, numbers in describe_missing(tables)
+        ],
+        "folded_images": [_missing_row(cell) for cell in others],
+        "image_count": len(report.images),
+        "with_images": report.with_images,
+    }
+
+
+def _missing_row(cell: Cell) -> dict[str, str]:
+    return {**_paper(cell), "table": cell.papers[0].table}
 
 
 def _ablations(rows: Sequence[AblationRow]) -> list[dict[str, Any]]:
     """Template values of the rows of the ablations, by table."""
     return [
         {
-            "title": f"{_TABLES.get(table, table)} · {table}",
+            "title": f"{table_title(table)} · {table}",
             "rows": [
                 {
                     "pretraining": name_of(row.pretraining),
                     "row": row.row,
                     "values": [
-                        format_values([row.values[name]]) if name in row.values else ""
+                        f"{row.values[name]:.1f}" if name in row.values else ""
                         for name in ABLATION_SETS
                     ],
                 }
@@ -131,7 +159,7 @@ def _ablations(rows: Sequence[AblationRow]) -> list[dict[str, Any]]:
 
 def _paper(cell: Cell) -> dict[str, str]:
     benchmark, network, source, paper = describe_papers(cell.papers)
-    note = cell.papers[0].note
+    note = cell.papers[0].remark
     return {
         "benchmark": benchmark,
         "note": note,
@@ -148,11 +176,12 @@ def _rows(cell: Cell) -> list[dict[str, Any]]:
             **_paper(cell),
             "kind": _CLASSES[m.status],
             "status": m.status,
-            "measured": format_values(m.values),
-            "plain": format_values(m.plain),
+            "measured": format_values(m.values, cell.papers),
+            "plain": format_values(m.plain, cell.papers) if m.plain else "",
             "difference": format_differences(m.values, cell.papers),
             "bars": _bars(cell, m),
             "deviations": m.deviations,
+            "notes": m.notes,
             "file": m.name,
             "how": m.how,
         }

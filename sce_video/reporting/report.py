@@ -6,74 +6,39 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from statistics import fmean
 from typing import Any
 
+from sce_video.reporting.cells import (
+    DEVIATING,
+    MEASURED,
+    NOT_RUN,
+    AblationRow,
+    Cell,
+    Measurement,
+    MissingTable,
+)
 from sce_video.reporting.comparability import (
     compare,
+    is_setting_of,
     percentage_problem,
     setting_of,
-    setting_of_result,
 )
 from sce_video.reporting.descriptions import describe_benchmark, describe_evaluation, describe_split
 from sce_video.reporting.own_results import TestSetResults, group_results
-from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, PaperResult
-from sce_video.reporting.result_files import Collection, Result
+from sce_video.reporting.paper_results import (
+    IMAGE_RESULTS,
+    MEAN_OF_SETS,
+    MEAN_OF_SPLITS,
+    PAPER_RESULTS,
+    PaperResult,
+)
+from sce_video.reporting.result_files import Collection, Result, nested
+from sce_video.reporting.tested_sets import unit_of
 
-#: Test sets of the video ablations, all after a pretraining on Kinetics-200.
-ABLATION_SETS = ("kinetics200", "ucf101", "hmdb51")
 _ABLATIONS = frozenset(
     f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")
 )
-MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """One result in a cell.
-
-    Attributes:
-        name: File of the result.
-        values: Percent, one for each number of the cell.
-        plain: Retrieval without centring, percent; empty if not measured.
-        deviations: Where the evaluation differs from the paper's.
-        how: The evaluation in words.
-    """
-
-    name: str
-    values: tuple[float, ...]
-    plain: tuple[float, ...]
-    deviations: tuple[str, ...]
-    how: str
-
-    @property
-    def status(self) -> str:
-        """``MEASURED`` or ``DEVIATING``."""
-        return DEVIATING if self.deviations else MEASURED
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One number of the paper (R@1, R@5 and R@10 together) and its measurements."""
-
-    papers: tuple[PaperResult, ...]
-    measurements: tuple[Measurement, ...]
-
-
-@dataclass(frozen=True)
-class AblationRow:
-    """A row of the ablations with the numbers that have not been measured.
-
-    Attributes:
-        table: Label of the table in the paper.
-        row: Its row.
-        pretraining: Name of the pretraining.
-        values: The paper's numbers by data set, percent.
-    """
-
-    table: str
-    row: str
-    pretraining: str
-    values: dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -89,17 +54,43 @@ class Report:
     """Everything that the pages show.
 
     Attributes:
-        cells: In the order of the paper's results.
+        cells: Of the tables on videos, in the order of the paper's results.
         others: Results that are comparable with no number of the paper.
         skipped: (file, reason) of JSON files without results.
+        images: Cells of the tables on images.
     """
 
     cells: tuple[Cell, ...]
     others: tuple[OtherResult, ...]
     skipped: tuple[tuple[str, str], ...]
+    images: tuple[Cell, ...] = ()
+
+    @property
+    def with_images(self) -> bool:
+        """Whether a result is on images of the paper; if not, one line is enough for its tables."""
+        return bool(self._named_images) or any(cell.measurements for cell in self.images)
+
+    @property
+    def with_videos(self) -> bool:
+        """Whether to list the numbers on videos: unless all results are on images."""
+        on_videos = any(
+            other.result.benchmark and unit_of(other.result.protocol) == "videos"
+            for other in self.others
+        )
+        measured = any(cell.measurements for cell in self.cells)
+        return not self.with_images or on_videos or measured
+
+    @property
+    def _named_images(self) -> set[tuple[Any, Any]]:
+        """Protocols and data sets on images that the other results name as their benchmark."""
+        return {
+            (benchmark.get("protocol"), benchmark.get("dataset"))
+            for other in self.others
+            if (benchmark := other.result.benchmark) and benchmark.get("frames") == 1
+        }
 
     def missing(self) -> tuple[list[Cell], list[AblationRow]]:
-        """Cells without a result: those of the ablations by row, before them all others."""
+        """Cells on videos without a result: those of the ablations by row, before them others."""
         missing = [cell for cell in self.cells if not cell.measurements]
         others = [cell for cell in missing if not _is_ablation(cell)]
         rows: dict[tuple[str, str], AblationRow] = {}
@@ -111,46 +102,93 @@ class Report:
                 values[paper.dataset] = paper.value
         return others, list(rows.values())
 
+    def missing_images(self) -> list[MissingTable]:
+        """Cells on images without a result, by table.
+
+        Those on a data set with a result are listed: in the same table, or one that names another
+        setting.
+        """
+        measured = {
+            (table, cell.papers[0].dataset)
+            for cell in self.images
+            if cell.measurements
+            for table in (cell.papers[0].table, *(name for name, _ in cell.papers[0].also))
+        }
+        named = self._named_images
+        tables = []
+        for table, cells in groupby(self.images, lambda cell: cell.papers[0].table):
+            listed, counts = [], Counter[str]()
+            for cell in (cell for cell in cells if not cell.measurements):
+                paper = cell.papers[0]
+                near = (table, paper.dataset) in measured
+                if near or (paper.protocol, paper.dataset) in named:
+                    listed.append(cell)
+                else:
+                    counts[paper.dataset] += 1
+            listed.sort(key=lambda cell: cell.papers[0].dataset)
+            if listed or counts:
+                tables.append(MissingTable(table, tuple(listed), dict(counts)))
+        return tables
+
     def own(self) -> tuple[TestSetResults, ...]:
         """The other results by test set."""
         return group_results([(other.result, other.reasons) for other in self.others])
 
-    def status_counts(self) -> Counter[str]:
-        """Number of cells by status; a cell counts with its best measurement."""
+    def status_counts(self, cells: Sequence[Cell] | None = None) -> Counter[str]:
+        """Number of cells by status; a cell counts with its best measurement.
+
+        Args:
+            cells: Some of the cells; None for those of the tables on videos.
+        """
         counts: Counter[str] = Counter()
-        for cell in self.cells:
+        for cell in self.cells if cells is None else cells:
             found = {m.status for m in cell.measurements}
             counts[next((s for s in (MEASURED, DEVIATING) if s in found), NOT_RUN)] += 1
         return counts
 
     def summary(self) -> list[str]:
         """Sentences on what the report holds."""
-        counts = self.status_counts()
-        first = (
-            f"{len(self.cells)} cells of the paper: {counts[MEASURED]} measured, "
-            f"{counts[DEVIATING]} measured with deviations from the paper's protocol, "
-            f"{counts[NOT_RUN]} not run."
-        )
+        lines = []
+        for what, cells, listed in (
+            ("videos", self.cells, self.with_videos),
+            ("images", self.images, self.with_images),
+        ):
+            counts = self.status_counts(cells)
+            if listed:
+                lines.append(
+                    f"{len(cells)} cells of the paper on {what}: {counts[MEASURED]} measured, "
+                    f"{counts[DEVIATING]} measured with deviations from the paper's protocol, "
+                    f"{counts[NOT_RUN]} not run."
+                )
+            elif cells:
+                lines.append(f"{len(cells)} cells of the paper on {what}: none measured.")
         own = [f"Own results, not comparable with the paper: {len(self.others)}."]
-        return [first, *(own if self.others else ()), *self.notes()]
+        return [*lines, *(own if self.others else ()), *self.notes()]
 
     def notes(self) -> list[str]:
         """Sentences on results that are missing."""
         lines = []
-        if not any(cell.measurements for cell in self.cells) and not self.others:
+        cells = (*self.cells, *self.images)
+        if not any(cell.measurements for cell in cells) and not self.others:
             lines.append("No results were found.")
         if self.skipped:
             lines.append(f"JSON files without results, listed at the end: {len(self.skipped)}.")
         return lines
 
 
-def build_report(collection: Collection, papers: Sequence[PaperResult] = PAPER_RESULTS) -> Report:
+def build_report(
+    collection: Collection,
+    videos: Sequence[PaperResult] = PAPER_RESULTS,
+    images: Sequence[PaperResult] = IMAGE_RESULTS,
+) -> Report:
     """Assign every result to the cells it belongs to, or to the other results.
 
     A mean of three splits also fills the cells of its single splits. A single split that is not
-    part of a mean fills the cell of the mean, as a deviation. A cell shows all its results.
+    part of a mean fills the cell of the mean, as a deviation. A cell shows all its results. The
+    mean of tab:many-shot is that of the other cells of the table.
     """
-    groups = [tuple(group) for _, group in groupby(papers, key=_cell_key)]
+    halves = [[tuple(group) for _, group in groupby(p, key=_cell_key)] for p in (videos, images)]
+    groups = [*halves[0], *halves[1]]
     filled: dict[int, list[Measurement]] = {index: [] for index in range(len(groups))}
     others = []
     for result in collection.results:
@@ -169,7 +207,29 @@ def build_report(collection: Collection, papers: Sequence[PaperResult] = PAPER_R
             why = obstacles or tuple(dict.fromkeys(reasons)) or (_no_number(result),)
             others.append(OtherResult(result, why))
     cells = [Cell(group, tuple(filled[index])) for index, group in enumerate(groups)]
-    return Report(tuple(cells), tuple(others), tuple(collection.skipped))
+    cells = [_with_mean(cell, cells) for cell in cells]
+    first = len(halves[0])
+    skipped = tuple(collection.skipped)
+    return Report(tuple(cells[:first]), tuple(others), skipped, tuple(cells[first:]))
+
+
+def _with_mean(cell: Cell, cells: Sequence[Cell]) -> Cell:
+    """The cell of the mean over sets with the means of all weights that were tested on all sets."""
+    if cell.papers[0].metric != MEAN_OF_SETS:
+        return cell
+    table = cell.papers[0].table
+    parts = [c for c in cells if c.papers[0].table == table and c is not cell]
+    by_weights = [{m.weights: m for m in reversed(part.measurements)} for part in parts]
+    common = [w for w in by_weights[0] if w and all(w in found for found in by_weights)]
+    means = []
+    for weights in common:
+        chosen = [found[weights] for found in by_weights]
+        deviations = dict.fromkeys(d for m in chosen for d in m.deviations)
+        name = f"{chosen[0].name} and {len(chosen) - 1} others"
+        how = f"mean of the {len(chosen)} results of this checkpoint ({weights[:12]})"
+        value = fmean(m.values[0] for m in chosen)
+        means.append(Measurement(name, (value,), (), tuple(deviations), how, weights=weights))
+    return Cell(cell.papers, tuple(means))
 
 
 def _is_ablation(cell: Cell) -> bool:
@@ -178,7 +238,8 @@ def _is_ablation(cell: Cell) -> bool:
 
 
 def _cell_key(paper: PaperResult) -> tuple[Any, ...]:
-    return (*setting_of(paper), paper.split, paper.table)
+    metric = "" if paper.protocol == "retrieval" else paper.metric  # R@1, R@5, R@10: one cell
+    return (*setting_of(paper), paper.pretraining_epochs, paper.split, paper.table, metric)
 
 
 def _measure(
@@ -191,7 +252,7 @@ def _measure(
         papers: The numbers of the cell.
         standalone: The result is not one split of a mean.
     """
-    if setting_of_result(result) != setting_of(papers[0]):
+    if not is_setting_of(papers[0], result):
         return None
     wanted = papers[0].split
     deviations: tuple[str, ...] = ()
@@ -216,6 +277,8 @@ def _measure(
         plain=_plain_recall(result, papers),
         deviations=(*deviations, *comparability.deviations),
         how=describe_evaluation(result),
+        notes=comparability.notes,
+        weights=str(nested(result.protocol, "checkpoint", "sha256") or ""),
     )
 
 

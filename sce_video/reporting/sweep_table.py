@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from statistics import fmean, stdev
 from typing import Any
 
-from sce_video.reporting.comparability import compare, setting_of, setting_of_result
-from sce_video.reporting.descriptions import describe_benchmark, describe_split, name_of
-from sce_video.reporting.paper_results import PAPER_RESULTS
+from sce_video.reporting.comparability import compare, is_setting_of
+from sce_video.reporting.descriptions import describe_benchmark, describe_split
+from sce_video.reporting.names import name_of
+from sce_video.reporting.paper_results import IMAGE_RESULTS, PAPER_RESULTS
 from sce_video.reporting.result_files import SWEEP, Result
 from sce_video.utils.metric_names import NOT_FRACTIONS
 
@@ -98,12 +99,14 @@ def deviations_of(result: Result, metric: str, published: float | None) -> list[
     texts = [*found.obstacles, *found.deviations]
     if published is None:
         return [text for text in texts if not text.startswith(_OWN)]
-    return texts if found.obstacles else [*texts, *_other_number(result, metric, published)]
+    if found.obstacles:
+        return texts
+    return [*texts, *_other_number(result, metric, published)]
 
 
 def _other_number(result: Result, metric: str, published: float) -> Iterator[str]:
     """Why a known result stands beside another number than that of its setting."""
-    same = [p for p in PAPER_RESULTS if setting_of(p) == setting_of_result(result)]
+    same = [p for p in (*PAPER_RESULTS, *IMAGE_RESULTS) if is_setting_of(p, result)]
     named = [p for p in same if p.metric == metric]
     split = [p for p in named if p.split == result.split]
     if not same:
@@ -113,7 +116,7 @@ def _other_number(result: Result, metric: str, published: float) -> Iterator[str
     elif not split:
         mine, theirs = describe_split(result.split), describe_split(named[0].split)
         yield f"of {mine}, the published number is of {theirs}"
-    elif split[0].value != published:
+    elif published not in split[0].printed_values:
         yield f"the paper's number for this setting is {split[0].value}, not {published}"
 
 

@@ -13,6 +13,8 @@ from helpers.transfer_trees import TREES
 from sce_video.evaluation import load_features
 from sce_video.models.image_conversion import to_layout
 from sce_video.registry import MODELS
+from sce_video.reporting.report import build_report
+from sce_video.reporting.result_files import collect_results
 
 pytestmark = pytest.mark.slow
 
@@ -64,3 +66,12 @@ def test_from_archive_and_checkpoint_to_number(name, recipe, protocol, metric, t
     # Classes differ in colour, which random weights keep: far above chance.
     assert content["metrics"][metric] > {"dtd": 0.6, "voc2007": 0.3}[name]
     assert content["protocol"]["images"]["test"] == len(listed)
+    benchmark = content["protocol"]["benchmark"]
+    assert (benchmark["dataset"], benchmark["protocol"]) == (
+        name,
+        content["protocol"]["protocol_name"],
+    )
+    (other,) = build_report(collect_results([out])).others
+    reasons = "; ".join(other.reasons)
+    assert "sce.pth has no record of its training" in reasons
+    assert f"{len(listed)} images, published" in reasons and "training images" in reasons

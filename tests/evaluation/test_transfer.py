@@ -19,6 +19,7 @@ from sce_video.data_tools.preparation.prepare import Options
 from sce_video.data_tools.transfer import prepare_transfer_set
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import Rows, save_features
+from sce_video.evaluation.feature_pairs import load_feature_pair
 from sce_video.evaluation.functional.low_shot_svm import low_shot_svm
 from sce_video.evaluation.functional.many_shot import Labelled, many_shot, random_holdout
 from sce_video.evaluation.transfer import MANY_SHOT_SETS, load_parts
@@ -183,3 +184,15 @@ def test_features_of_different_checkpoints_are_noted(tmp_path):
     test = write_features(root, "test", tmp_path)
     parts = load_parts({"train": str(train), "val": None, "test": str(test)})
     assert "made by different checkpoints" in parts.notes[0] and len(parts.notes) == 1
+
+
+def test_other_metrics_on_the_features_are_no_result_of_the_transfer(tmp_path):
+    stated = {"protocol": "many_shot", "network": "r50_2d"}
+    files = {}
+    for part in ("train", "test"):
+        files[part] = str(tmp_path / f"{part}.npz")
+        found = rows([f"{part}/{i}.jpg" for i in range(4)], [0, 1, 0, 1])
+        save_features(files[part], found, {"benchmark": stated})
+    assert load_parts({**files, "val": None}).provenance["benchmark"] == stated
+    pair = load_feature_pair(files["test"], files["train"], "kNN")
+    assert pair.provenance["benchmark"] is None

@@ -19,6 +19,7 @@ import cv2
 import numpy as np
 import pytest
 import torch
+from helpers import image_results
 from helpers.fuzzing import Target, run_fuzz
 from helpers.results_files import K400, recalls, results
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
@@ -246,7 +247,10 @@ def result_targets(folder: Path) -> list[Target]:
     entries = {str(i): {"metrics": {"top1": 0.5}, "results": "x", "videos": 9} for i in (1, 2, 3)}
     benchmark = results({}, "finetune", "ucf101")["protocol"]
     splits = {"kind": "splits", "splits": entries, "protocol": benchmark}
-    samples = [json.dumps(content).encode() for content in (linear, retrieval, splits)]
+    image = image_results.linear("cifar10")
+    transfer = image_results.transferred("many_shot", "dtd", {"many_shot_top1": 0.5})
+    contents = (linear, retrieval, splits, image, transfer)
+    samples = [json.dumps(content).encode() for content in contents]
     known = [samples[0].replace(b"0.5", b"9" * 400), samples[0].replace(b"av 18", b"\\ud800")]
     words = [b"9" * 4200, b"[[]]", b'{"a": 1}', b'"\\u001b[31m"', b'"<script>"']
     return [

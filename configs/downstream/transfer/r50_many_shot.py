@@ -14,6 +14,10 @@ _base_ = [
     "../../_base_/models/encoder_r50.py",
 ]
 
+benchmark = dict(
+    protocol="many_shot", network="r50_2d", frames=1, size=224, pretrained_on="imagenet"
+)  # tools/transfer.py adds the data set
+
 test_dataloader = dict(
     dataset=dict(
         pipeline=[

@@ -1,7 +1,5 @@
-"""The numbers of the paper that the recipes of this repository reproduce, as plain data.
+"""The paper's numbers on videos that the recipes of this repository reproduce.
 
-Every number was copied from a table of the paper (SCE for image and video representation
-learning, journal version); ``table`` is the table's label in the LaTeX source, ``row`` its row.
 Where text and table disagree, the table counts: R@5 on UCF101 of ResNet3D-18, 16 x 112, is 85.9 in
 the table and 85.6 in the text.
 """
@@ -9,48 +7,8 @@ the table and 85.6 in the text.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
-#: ``PaperResult.split`` for a mean over the three splits of UCF101 or HMDB51.
-MEAN_OF_SPLITS = "mean of 3"
-
-
-@dataclass(frozen=True)
-class PaperResult:
-    """One number of the paper and the setting it was measured in.
-
-    Attributes:
-        protocol: ``linear``, ``finetune``, ``retrieval``, ``supervised`` or ``detection``.
-        dataset: Test data: ``kinetics400``, ``ucf101``, ...
-        split: 1, ``mean of 3`` or ``val``.
-        metric: Name in results.json: ``top1``, ``retrieval_r1``, ``mAP``, ...
-        value: In percent, as printed.
-        network: ``r3d18`` or ``r3d50``.
-        frames: Frames of a clip.
-        size: Height and width of a training crop, pixels.
-        pretrained_on: Data set of the pretraining; None if not pretrained.
-        pretraining: Name in :data:`~sce_video.published.METHODS`: ``sce`` (the best setting of
-            tab:video-best), ``sce_baseline`` (the baseline of the ablations), ``supervised``, a row
-            of an ablation; None if not pretrained.
-        table: Label of the table in the paper.
-        row: Row of the table.
-        note: Remark for the reader of the report.
-    """
-
-    protocol: str
-    dataset: str
-    split: int | str
-    metric: str
-    value: float
-    network: str
-    frames: int
-    size: int
-    pretrained_on: str | None
-    pretraining: str | None
-    table: str
-    row: str
-    note: str = ""
-
+from sce_video.reporting.paper_results.paper_result import MEAN_OF_SPLITS, PaperResult
 
 #: (clips, crops) of a test: 10 x 3 (appendix D.3); SSv2 as in the SlowFast repository.
 VIEWS: dict[str, tuple[int, int]] = {"ssv2": (1, 1)}
@@ -226,7 +184,7 @@ def _ablation() -> Iterator[PaperResult]:
     )
 
 
-#: All numbers, in the order of the report.
+#: All numbers on videos, in the order of the report.
 PAPER_RESULTS: tuple[PaperResult, ...] = (
     *_action(),
     *_retrieval(),

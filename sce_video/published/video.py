@@ -1,45 +1,13 @@
-"""Published facts that a result is checked against: data set sizes, networks, methods, epochs.
+"""Published facts on the video data sets, networks, methods and protocols.
 
 Sizes are those of the official lists, see ``tools/data``; settings are those of the paper's tables.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
-
-@dataclass(frozen=True)
-class PublishedSize:
-    """Number of videos of a set.
-
-    Attributes:
-        low: The published number; with ``high`` a range, since copies of some sets differ.
-        high: See ``low``.
-        least: A result on fewer videos does not count as one on this set.
-        most: A result on more videos does not count either.
-        classes: Number of classes; None where videos have no single class.
-    """
-
-    low: int
-    high: int
-    least: int
-    most: int
-    classes: int | None = None
-
-    @classmethod
-    def exactly(cls, videos: int, classes: int | None = None) -> PublishedSize:
-        """A set whose copies are all the same; up to 1 % of the videos may be missing."""
-        return cls(videos, videos, videos - videos // 100, videos, classes)
-
-    def published(self) -> str:
-        """The published number, or range, as text."""
-        return f"{self.low:,}" if self.low == self.high else f"{self.low:,} to {self.high:,}"
-
-    def contains(self, videos: int) -> bool:
-        """Whether so many videos may be a copy of the set."""
-        return self.least <= videos <= self.most
-
+from sce_video.published.sizes import PublishedSize
 
 #: Sizes of the test sets, by data set and split.
 TEST_SETS: dict[tuple[str, int | str], PublishedSize] = {
@@ -79,7 +47,7 @@ WITH_SPLITS = frozenset({"ucf101", "hmdb51"})
 
 #: Type, depth and number of parameters, which tells the width, of the backbones of tab:r3d and of
 #: others in tab:video-sota-action.
-NETWORKS: dict[str, tuple[str, int | None, int]] = {
+VIDEO_NETWORKS: dict[str, tuple[str, int | None, int]] = {
     "r3d18": ("ResNet3dSlowPath", 18, 20_023_872),
     "r3d50": ("ResNet3dSlowPath", 50, 31_634_496),
     "r3d101": ("ResNet3dSlowPath", 101, 59_539_520),  # by the same rule
