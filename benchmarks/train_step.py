@@ -448,6 +448,8 @@ class SettingProcess:
 def flops_per_video(job: Job) -> float:
     """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
     cfg = job_config(job)
+    if "shuffle_bn_splits" in cfg.model:
+        cfg.model.shuffle_bn_splits = None  # costs nothing, and needs more than two samples
     model = MODELS.build(cfg.model)
     model.collapse_metrics = lambda h, z: {}  # needs values, which fake tensors do not have
     fake = FakeTensorMode(allow_non_fake_inputs=True)
