@@ -21,7 +21,12 @@ _evaluation = {
 }
 
 title = "Images: frames of weizmann4, leaving one person out"
-pretrain = dict(options={"train_dataloader.dataset.data_root": "data/weizmann4"})
+pretrain = dict(
+    options={
+        "train_dataloader.dataset.data_root": "data/weizmann4",
+        "train_cfg.max_epochs": 30,
+    }
+)
 points = [
     dict(name="random weights", config="configs/sce/sce_r18_frames_small.py", checkpoint="random"),
     *(

@@ -4,14 +4,14 @@
 _titles = dict(sce="SCE", moco="MoCo v2", ressl="ReSSL")
 _rate = "optim_wrapper.optimizer.lr"
 _momentum = "custom_hooks.ScheduleHook.model.momentum.start"
-_trials = {"recipe": {}, "rate 1e-3": {_rate: 1e-3}, "momentum from 0.9": {_momentum: 0.9}}
+_trials = {"recipe": {}, "momentum from 0.9": {_momentum: 0.9}, "rate 1e-3": {_rate: 1e-3}}
 _chosen = dict(
     digits=dict(sce="recipe", moco="recipe", ressl="recipe"),
     toy=dict(sce="recipe", moco="recipe", ressl="recipe"),
 )
 _toy_frames = {
     "train_dataloader.dataset.data_root": "data/toy_actions/train",
-    "train_cfg.max_epochs": 40,
+    "train_cfg.max_epochs": 25,
 }
 _toy_evaluation = {
     "test_dataloader.dataset.data_root": "data/toy_actions",
