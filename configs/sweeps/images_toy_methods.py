@@ -8,7 +8,7 @@
 # Hardware: 1 CPU core, a quarter of an hour.
 # Expected: docs/results.md.
 #
-# Settings are the better of two trials by the linear probe on the validation part
+# Settings are the best of three trials by the linear probe on the validation part
 # (images_toy_tuning.py, seed 0). Seed 0 is the one they were chosen with.
 
 _base_ = "_base_/image_methods.py"

@@ -1,4 +1,4 @@
-# Two trials of SCE, MoCo v2 and ReSSL on frames of the toy actions' validation part, at equal
+# Three trials of SCE, MoCo v2 and ReSSL on frames of the toy actions' validation part, at equal
 # compute. A frame shows the pattern of the disc, not how it moves: the classes are the 3 patterns.
 # Paper:    none; the trials behind images_toy_methods.py and images_weizmann4_methods.py.
 # Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 \
@@ -10,8 +10,7 @@
 
 _base_ = "_base_/image_methods.py"
 
-_titles, _metrics = _base_._titles, _base_._metrics
-_trials = {_name: _base_._trials[_name] for _name in ("recipe", "momentum from 0.9")}
+_titles, _trials, _metrics = _base_._titles, _base_._trials, _base_._metrics
 _evaluation = {"test_dataloader.dataset.ann_file": "val_patterns.txt", **_base_._toy_evaluation}
 
 title = "Trials on frames of toy actions, validation part"
