@@ -7,7 +7,7 @@ _momentum = "custom_hooks.ScheduleHook.model.momentum.start"
 _trials = {"recipe": {}, "momentum from 0.9": {_momentum: 0.9}, "rate 1e-3": {_rate: 1e-3}}
 _chosen = dict(
     digits=dict(sce="recipe", moco="recipe", ressl="recipe"),
-    toy=dict(sce="recipe", moco="recipe", ressl="recipe"),
+    toy=dict(sce="momentum from 0.9", moco="recipe", ressl="momentum from 0.9"),
 )
 _toy_frames = {
     "train_dataloader.dataset.data_root": "data/toy_actions/train",
