@@ -28,4 +28,4 @@ points = [
 ]
 columns = [dict(name=_name, metric=_metric) for _name, _metric in _metrics.items()]
 seeds = [0, 1, 2]
-notes = ["364 images: the standard error of a run is about 1 point."]
+notes = ["364 images: the standard error of a run is 1 to 2 points."]

@@ -26,4 +26,4 @@ columns = [
     )
     for _name, _metric in _metrics.items()
 ]
-notes = ["One seed; 359 images: the standard error of a cell is about 1 point."]
+notes = ["One seed; 359 images: the standard error of a cell is 1 to 2 points."]
