@@ -64,6 +64,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
 from sce_video.engine.config import load_config
+from sce_video.models.algorithms import sce
 from sce_video.registry import MODELS
 from sce_video.utils.atomic_file import write_json
 
@@ -271,7 +272,7 @@ class Step:
                     module.compile()
         model = self.model
         model.target.forward = watch.timed("target forward", model.target.forward)
-        model._terms = watch.timed("loss", model._terms)
+        sce.objective.terms = watch.timed("loss", sce.objective.terms)  # of this process
         model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)
         model.queue.commit = watch.timed("queue", model.queue.commit)
