@@ -1,9 +1,12 @@
 """Time of the SCE training step of the recipes: eager fp32 against faster settings, in one run.
 
-    python benchmarks/train_step.py [--network r3d18 r3d50] [--frames 8] [--size 224] [--batch N]
-        [--settings eager best ...] [--steps N] [--rounds N] [--device cpu|cuda] [--threads 1]
-        [--videos DIR [--workers N]] [--peak-tflops X] [--profile] [--json OUT]
-        [--cfg-options KEY=VALUE ...]
+    python benchmarks/train_step.py [--network r3d18 r3d50 | --recipe CONFIG.py] [--frames 8]
+        [--size 224] [--batch N] [--settings eager best ...] [--steps N] [--rounds N]
+        [--device cpu|cuda] [--threads 1] [--videos DIR [--workers N]] [--peak-tflops X] [--profile]
+        [--json OUT] [--cfg-options KEY=VALUE ...]
+
+--recipe measures a recipe of SCE with two views, of videos or images, as it is: its frames, size
+and batch, unless given. --videos may then be a folder of images, or of an archive (CIFAR).
 
 A setting is ``eager`` (the recipe in fp32), ``best`` (what this device is fastest with), or parts
 joined by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, as the config's ``compile``
@@ -15,7 +18,8 @@ Every setting runs in its own process (so that its peak memory can be measured) 
 settings are interleaved, one process at a time; results are medians over the steps. A step is:
 augmentation of uint8 views, online and target forward, loss, backward, LARS, target update, queue.
 The views are random bytes in memory; with --videos they come from the recipe's loader over that
-folder, and the time spent waiting for the loader is a part of the step.
+folder, and the time spent waiting for the loader is a part of the step; ``training_hours`` are then
+those of all epochs of the recipe at the measured speed.
 
 The JSON's ``ratios`` are those of the first network; ``networks`` has those of each network:
 ``best_over_eager``, and ``lars_and_target_share``, the share of LARS and the target update in a
@@ -55,10 +59,12 @@ from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils.data import DataLoader
 from torch.utils.flop_counter import FlopCounterMode
 
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
 from sce_video.engine.config import load_config
+from sce_video.models.algorithms import sce
 from sce_video.registry import MODELS
 from sce_video.utils.atomic_file import write_json
 
@@ -109,9 +115,9 @@ class Job:
 
     recipe: str
     flags: frozenset[str]
-    frames: int
-    size: int
-    batch: int
+    frames: int | None
+    size: int | None
+    batch: int | None
     device: str
     threads: int
     videos: str | None
@@ -123,11 +129,12 @@ def job_config(job: Job) -> Config:
     """The recipe with the sizes and flags of the job."""
     cfg = load_config(CONFIGS / job.recipe, list(job.cfg_options))
     for step in cfg.train_dataloader.dataset.pipeline:
-        if step.type == "RandomClips":
+        if step.type == "RandomClips" and job.frames is not None:
             step.num_frames = job.frames
-        elif step.type == "RandomResizedCropClips":
+        elif step.type == "RandomResizedCropClips" and job.size is not None:
             step.size = job.size
-    cfg.train_dataloader.batch_size = job.batch
+    if job.batch is not None:
+        cfg.train_dataloader.batch_size = job.batch
     cfg.train_dataloader.num_workers = job.workers
     cfg.train_dataloader.persistent_workers = job.workers > 0
     if job.videos is not None:
@@ -135,10 +142,27 @@ def job_config(job: Job) -> Config:
         cfg.train_dataloader.dataset.pop("ann_file", None)  # all videos below the folder
     cfg.model.backbone.channels_last = "channels_last" in job.flags
     cfg.data_preprocessor.channels_last = "channels_last" in job.flags
+    cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
     cfg.optim_wrapper.dtype = "bfloat16" if "bf16" in job.flags else "float32"
     # As at the start of the warm-up: the full rate gives NaN on random bytes, slow on CPUs.
     cfg.optim_wrapper.optimizer.lr = 1e-3
     return cfg
+
+
+def with_sizes(job: Job) -> Job:
+    """The job with the frames, size and batch of its recipe where it has none.
+
+    Raises:
+        ValueError: the recipe is not of SCE with two views of one size.
+    """
+    cfg = job_config(job)
+    views = cfg.data_preprocessor.views
+    if cfg.model.type != "SCE" or len(views) != 2:
+        raise ValueError(f"{job.recipe}: {cfg.model.type} with {len(views)} views, not SCE with 2")
+    pipeline = cfg.train_dataloader.dataset.pipeline
+    frames = next((step.num_frames for step in pipeline if step.type == "RandomClips"), 1)
+    size = next(step.size for step in pipeline if step.type == "RandomResizedCropClips")
+    return replace(job, frames=frames, size=size, batch=cfg.train_dataloader.batch_size)
 
 
 class Stopwatch:
@@ -183,8 +207,12 @@ class Stopwatch:
         return seconds
 
 
-def endless_loader(cfg: Config) -> Iterator[dict]:
-    """Yield batches of the recipe's loader, epoch after epoch."""
+def build_loader(cfg: Config) -> DataLoader:
+    """The recipe's loader.
+
+    Raises:
+        ValueError: it has no whole batch.
+    """
     from sce_video.engine.runner import VideoRunner
 
     loader = VideoRunner.build_dataloader(cfg.train_dataloader, seed=0)
@@ -193,6 +221,11 @@ def endless_loader(cfg: Config) -> Iterator[dict]:
             f"--videos {cfg.train_dataloader.dataset.data_root} has fewer videos than --batch "
             f"{cfg.train_dataloader.batch_size}: lower --batch"
         )
+    return loader
+
+
+def endless(loader: DataLoader) -> Iterator[dict]:
+    """Yield batches, epoch after epoch."""
     epoch = 0
     while True:
         loader.sampler.set_epoch(epoch)
@@ -239,12 +272,18 @@ class Step:
                     module.compile()
         model = self.model
         model.target.forward = watch.timed("target forward", model.target.forward)
-        model._terms = watch.timed("loss", model._terms)
+        sce.objective.terms = watch.timed("loss", sce.objective.terms)  # of this process
         model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)
         model.queue.commit = watch.timed("queue", model.queue.commit)
         model.target.update = watch.timed("target update", model.target.update)
-        self.batches = endless_loader(cfg) if job.videos else synthetic_batches(job)
+        self.total_steps: int | None = None  # of the recipe's epochs
+        if job.videos:
+            loader = build_loader(cfg)
+            self.total_steps = cfg.train_cfg.max_epochs * len(loader)
+            self.batches = endless(loader)
+        else:
+            self.batches = synthetic_batches(job)
 
     def __call__(self) -> dict[str, Any]:
         """Run one step; returns its seconds and those of its parts."""
@@ -341,6 +380,7 @@ def serve(pipe: Connection, job: Job) -> None:
             "run": step.run,
             "memory": lambda _: step.memory(),
             "measured": lambda _: measured_tflops(job),
+            "total_steps": lambda _: step.total_steps,
             "profile": lambda _: step.profile(),
         }
         pipe.send(("ready", None))
@@ -409,6 +449,8 @@ class SettingProcess:
 def flops_per_video(job: Job) -> float:
     """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
     cfg = job_config(job)
+    if "shuffle_bn_splits" in cfg.model:
+        cfg.model.shuffle_bn_splits = None  # costs nothing, and needs more than two samples
     model = MODELS.build(cfg.model)
     model.collapse_metrics = lambda h, z: {}  # needs values, which fake tensors do not have
     fake = FakeTensorMode(allow_non_fake_inputs=True)
@@ -466,6 +508,7 @@ def peak_tflops(name: str) -> float | None:
 def summary(process: SettingProcess, flops: float, args: argparse.Namespace) -> dict[str, Any]:
     """The results of one setting; empty if it did not run."""
     memory, measured = process.ask("memory"), process.ask("measured")
+    total_steps = process.ask("total_steps")
     if process.error is not None:
         return {}
     steps = process.steps
@@ -484,6 +527,7 @@ def summary(process: SettingProcess, flops: float, args: argparse.Namespace) -> 
         clips_per_s=2 * medians["videos"] / medians["wall"],
         parts=shares_of_parts(steps, args.clock),
         data_wait_share=statistics.median(step["waited"] / step["wall"] for step in steps),
+        training_hours=None if total_steps is None else total_steps * medians["wall"] / 3600,
         peak_memory_bytes=memory,
         tflops=speed,
         measured_tflops=measured,
@@ -504,10 +548,10 @@ def shares_of_parts(steps: list[dict[str, Any]], clock: str) -> dict[str, float]
     return {part: seconds / total for part, seconds in medians.items()}
 
 
-def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
-    """Measure all settings of a network, interleaved."""
+def measure(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
+    """Measure all settings of a recipe, interleaved."""
     job = Job(
-        recipe=RECIPES[network],
+        recipe=recipe,
         flags=frozenset(),
         frames=args.frames,
         size=args.size,
@@ -518,6 +562,7 @@ def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
         workers=args.workers,
         cfg_options=tuple(args.cfg_options),
     )
+    job = with_sizes(job)
     flops = flops_per_video(job)
     processes: list[SettingProcess] = []
     left_out: dict[str, str] = {}
@@ -543,6 +588,9 @@ def measure(network: str, args: argparse.Namespace) -> dict[str, Any]:
         for process in processes:
             process.close()
     return dict(
+        frames=job.frames,
+        size=job.size,
+        batch=job.batch,
         gflops_per_video=flops / 1e9,
         settings=settings,
         left_out=left_out,
@@ -577,9 +625,9 @@ def ratios(settings: dict[str, dict], clock: str) -> dict[str, float]:
     return {**speeds, **({"lars_and_target_share": max(shares)} if shares else {})}
 
 
-def show(network: str, result: dict[str, Any], args: argparse.Namespace) -> None:
+def show(network: str, result: dict[str, Any]) -> None:
     print(
-        f"\n{network}, batch {args.batch}, two views of {args.frames}x{args.size}: "
+        f"\n{network}, batch {result['batch']}, two views of {result['frames']}x{result['size']}: "
         f"{result['gflops_per_video']:.1f} GFLOP per video and step"
     )
     for name, why in result["left_out"].items():
@@ -598,6 +646,8 @@ def show(network: str, result: dict[str, Any], args: argparse.Namespace) -> None
             f"{values['peak_tflops']:.3f}; peak memory {values['peak_memory_bytes'] / 2**30:.2f} "
             f"GiB; waits for data {100 * values['data_wait_share']:.1f} % of the time"
         )
+        if values["training_hours"] is not None:
+            print(f"    all epochs of the recipe at this speed: {values['training_hours']:.1f} h")
         shares = (f"{part} {100 * share:.1f}" for part, share in values["parts"].items())
         print(f"    parts, %: {', '.join(shares)}")
     if "lars_and_target_share" in result["ratios"]:
@@ -607,17 +657,21 @@ def show(network: str, result: dict[str, Any], args: argparse.Namespace) -> None
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--network", nargs="+", choices=sorted(RECIPES), default=["r3d18"])
-    parser.add_argument("--frames", type=int, default=8)
-    parser.add_argument("--size", type=int, default=224)
-    parser.add_argument("--batch", type=int, help="videos; 64 on a GPU (the recipe's), 16 on a CPU")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--network", nargs="+", choices=sorted(RECIPES), default=["r3d18"])
+    what.add_argument("--recipe", metavar="CONFIG.py", help="of SCE, of videos or images")
+    parser.add_argument("--frames", type=int, help="of a clip; 8, or the recipe's")
+    parser.add_argument("--size", type=int, help="pixels; 224, or the recipe's")
+    parser.add_argument(
+        "--batch", type=int, help="videos; the recipe's; for --network on a CPU 16, else 64"
+    )
     parser.add_argument("--settings", nargs="+", default=["eager", "best"])
     parser.add_argument("--steps", type=int, help="steps per round: 10 on a GPU, 1 on a CPU")
     parser.add_argument("--rounds", type=int, default=5, help="rounds of every setting")
     parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--threads", type=int, default=1, help="threads of torch on a CPU")
     parser.add_argument(
-        "--videos", metavar="DIR", help="folder of videos to load instead of random bytes"
+        "--videos", metavar="DIR", help="videos or images to load instead of random bytes"
     )
     parser.add_argument("--workers", type=int, default=1, help="loader workers for --videos")
     parser.add_argument("--peak-tflops", type=float, help="dense bf16 peak of the device")
@@ -642,8 +696,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         parser.error(f"--settings: {error}")
     if args.videos is not None and not Path(args.videos).is_dir():
         parser.error(f"--videos {args.videos}: no such folder")
+    if args.recipe is not None and not Path(args.recipe).is_file():
+        parser.error(f"--recipe {args.recipe}: no such file")
     on_gpu = args.device == "cuda"
-    args.batch = args.batch or (64 if on_gpu else 16)
+    if args.recipe is None:
+        args.frames, args.size = args.frames or 8, args.size or 224
+        args.batch = args.batch or (64 if on_gpu else 16)
     args.steps = args.steps or (10 if on_gpu else 1)
     args.clock = "cpu" if not on_gpu and args.threads == 1 else "wall"
     return args
@@ -656,11 +714,14 @@ def main(argv: list[str] | None = None) -> int:
     init_default_scope("sce_video")
     device = torch.cuda.get_device_name() if args.device == "cuda" else platform.machine() + " CPU"
     print(f"{device}, torch {torch.__version__}, {args.threads} threads, load {os.getloadavg()}")
+    recipes = {network: RECIPES[network] for network in args.network}
+    if args.recipe is not None:
+        recipes = {Path(args.recipe).stem: str(Path(args.recipe).resolve())}
     networks = {}
     try:
-        for network in args.network:
-            networks[network] = measure(network, args)
-            show(network, networks[network], args)
+        for network, recipe in recipes.items():
+            networks[network] = measure(recipe, args)
+            show(network, networks[network])
     except ValueError as error:
         print(f"train_step: {error}", file=sys.stderr)
         return 2
@@ -670,13 +731,10 @@ def main(argv: list[str] | None = None) -> int:
         threads=args.threads,
         clock=args.clock,
         load=os.getloadavg(),
-        frames=args.frames,
-        size=args.size,
-        batch=args.batch,
         steps=args.steps * args.rounds,
         videos=args.videos is not None,
         networks=networks,
-        ratios=networks[args.network[0]]["ratios"],
+        ratios=next(iter(networks.values()))["ratios"],
     )
     if args.json:
         write_json(args.json, report)

@@ -113,6 +113,30 @@ def generate_toy_actions(
     return root
 
 
+def write_pattern_lists(root: str | Path) -> list[Path]:
+    """Write ``root/PART_patterns.txt``: the videos of each part, labelled by their pattern alone.
+
+    For image networks: a frame shows what moves, not how it moves. Labels are positions in
+    ``WHATS``.
+
+    Returns:
+        The lists; the paths in them are relative to ``root``.
+    """
+    root = Path(root)
+    lists = []
+    for part in PARTS:
+        videos = sorted(root.glob(f"{part}/*_*/[0-9]*.mp4"))
+        if not videos:
+            continue
+        lines = [
+            f"{path.relative_to(root)} {WHATS.index(path.parent.name.split('_')[0])}\n"
+            for path in videos
+        ]
+        lists.append(root / f"{part}_patterns.txt")
+        write_text(lists[-1], "".join(lines))
+    return lists
+
+
 def render_toy_action(
     what: str,
     how: str,

@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from helpers.image_trees import draw, write_jpeg
 from torch import nn
 
 from sce_video.models import ResNet3dSlowPath
@@ -65,6 +66,18 @@ def test_flops_equal_those_of_the_layers(tool):
     # Per view: online, target, twice the online part backward (not to pixels, nor to the queue).
     view = 4 * convolutions - stem + 4 * projector + 3 * predictor + 3 * queue
     assert tool.flops_per_video(make_job(tool)) == pytest.approx(2 * view, rel=1e-6)
+
+
+def test_the_sizes_of_a_recipe_are_used_unless_given(tool, repo):
+    recipe = str(repo / "configs/sce/sce_r18_digits_small.py")
+    settings = dict(recipe=recipe, frames=None, size=None, batch=None, cfg_options=())
+    job = tool.with_sizes(make_job(tool, **settings))
+    assert (job.frames, job.size, job.batch) == (1, 16, 32)
+    job = tool.with_sizes(make_job(tool, **{**settings, "size": 24, "batch": 4}))
+    assert (job.frames, job.size, job.batch) == (1, 24, 4)
+    with pytest.raises(ValueError, match="MoCo with 2 views"):
+        moco = str(repo / "configs/moco/moco_r18_digits_small.py")
+        tool.with_sizes(make_job(tool, **{**settings, "recipe": moco}))
 
 
 def test_nested_parts_are_counted_once(tool):
@@ -143,3 +156,24 @@ def test_a_small_run(repo, tmp_path):
         assert 0 < values["share_of_peak"] < 1
         assert values["clips_per_s"] == pytest.approx(8 / values["seconds"]["wall"])
         assert 2**27 < values["peak_memory_bytes"] < 2**34
+
+
+@pytest.mark.slow
+def test_a_small_run_of_a_recipe_of_images(repo, tmp_path):
+    for number in range(9):
+        write_jpeg(tmp_path / f"images/{number}.jpg", draw(0, number, 20, 20))
+    out = tmp_path / "step.json"
+    command = [sys.executable, str(repo / "benchmarks" / "train_step.py"), "--device", "cpu"]
+    command += ["--recipe", str(repo / "configs/sce/sce_r18_digits_small.py"), "--batch", "4"]
+    command += ["--videos", str(tmp_path / "images"), "--settings", "eager", "--steps", "2"]
+    command += ["--rounds", "1", "--json", str(out), "--cfg-options", "train_cfg.max_epochs=30"]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
+    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    assert run.returncode == 0, run.stderr
+    network = json.loads(out.read_text())["networks"]["sce_r18_digits_small"]
+    assert (network["frames"], network["size"], network["batch"]) == (1, 16, 4)
+    values = network["settings"]["eager"]
+    assert values["videos_per_s"] == pytest.approx(4 / values["seconds"]["wall"])
+    # 9 images are 2 batches of 4, 30 times.
+    assert values["training_hours"] == pytest.approx(60 * values["seconds"]["wall"] / 3600)
+    assert 0 < values["data_wait_share"] < 1

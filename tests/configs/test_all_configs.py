@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.datasets.transforms import LoadImage, RandomClips
+from sce_video.datasets.transforms import LoadImage, RandomClips, RandomFrame
 from sce_video.engine.config import check_config, load_config
 from sce_video.published import NETWORKS
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
@@ -37,7 +37,8 @@ def test_builds(path):
         cfg.model.queue_size = 16
     model = MODELS.build(cfg.model)
     pipeline = [TRANSFORMS.build(t) for t in cfg.train_dataloader.dataset.pipeline]
-    (num_views,) = [t.num_views for t in pipeline if isinstance(t, (RandomClips, LoadImage))]
+    samplers = (RandomClips, RandomFrame, LoadImage)
+    (num_views,) = [t.num_views for t in pipeline if isinstance(t, samplers)]
     assert len(model.data_preprocessor.views) == num_views
     parameters = [p for p in model.parameters() if p.requires_grad]
     OPTIMIZERS.build({**cfg.optim_wrapper.optimizer, "params": parameters})

@@ -19,6 +19,11 @@ PAIRS = [  # the recipe of a method, and SCE's
         ("{0}/{0}_r3d18_folder_small.py", "sce/sce_r3d18_folder_small.py"),
     )
 ]
+IMAGE_PAIRS = [
+    (CONFIGS / f"{method}/{method}_{name}.py", CONFIGS / f"sce/sce_{name}.py")
+    for method in ("moco", "ressl")
+    for name in ("r18_digits_small", "r18_frames_small")
+]
 
 
 @pytest.mark.parametrize(("path", "sce"), PAIRS, ids=lambda path: path.stem)
@@ -39,6 +44,25 @@ def test_only_the_objective_differs(path: Path, sce: Path):
         strong, _ = reference["data_preprocessor"].pop("views")
         assert views == [{**strong, "name": "strong"}, dict(name="weak")]
     cfg.pop("fit_queue", None), reference.pop("fit_queue", None)
+    assert cfg == reference
+
+
+@pytest.mark.parametrize(("path", "sce"), IMAGE_PAIRS, ids=lambda path: path.stem)
+def test_only_the_objective_differs_on_images(path: Path, sce: Path):
+    """Strong online and weak target view for SCE and ReSSL (paper, section 4.1), both strong for
+    MoCo v2 (arXiv 2003.04297); no predictor, one pass of each branch."""
+    cfg, reference = load_config(path).to_dict(), load_config(sce).to_dict()
+    model, sce_model = cfg.pop("model"), reference.pop("model")
+    for name in ("backbone", "projector", "queue_size"):
+        assert model[name] == sce_model[name]
+    assert sce_model["predictor"] is None and sce_model["symmetric"] is False
+    assert "symmetric" not in model  # False by default
+    views, sce_views = (c["data_preprocessor"].pop("views") for c in (cfg, reference))
+    assert [view["name"] for view in sce_views] == ["strong", "weak"]
+    strong = sce_views[0]
+    assert views == ([strong, strong] if model["type"] == "MoCo" else sce_views)
+    if "digits" in path.stem:  # a mirrored digit is none
+        assert all(view["flip_prob"] == 0 for view in (*views, *sce_views))
     assert cfg == reference
 
 

@@ -132,3 +132,36 @@ def test_all_methods_on_a_folder(sweeps, repo):
     assert {point.config.split("/")[1] for point in sweep.points[1:]} == recipes
     cells = plan([sweep], "out", None, repo)
     assert len({cell.step.folder for cell in cells}) == 1 + len(recipes)
+
+
+@pytest.mark.parametrize("data", ["digits", "toy"])
+def test_images_have_equal_trials_and_what_was_chosen_is_one_of_them(sweeps, repo, data):
+    """Equal compute is equal epochs and batches here: all three pass one view of each branch."""
+    tuning, methods = sweeps[f"images_{data}_tuning"], sweeps[f"images_{data}_methods"]
+    trials = {}
+    for point in tuning.points:
+        trials.setdefault(point.config.split("/")[1], []).append(point.options)
+    assert set(trials) == {"sce", "moco", "ressl"} and len(trials["sce"]) == 3
+    assert trials["sce"] == trials["moco"] == trials["ressl"]
+    assert tuning.options == methods.options
+    assert methods.points[0].checkpoint == "random" and methods.seeds == (0, 1, 2)
+    for point in methods.points[1:]:
+        assert point.options in trials[point.config.split("/")[1]]
+    assert tuning.seeds == (0,)
+    where = [str(column.options) for sweep in (tuning, methods) for column in sweep.columns]
+    assert ["val" in options for options in where] == [True, True, False, False]
+    steps = {
+        cell.step.before.folder
+        for cell in plan([tuning, methods], "out", None, repo)
+        if cell.step.before
+    }
+    assert len(steps) == 9 + 2 * 3  # the chosen trial is seed 0
+
+
+def test_weizmann4_has_the_settings_chosen_on_toy_frames(sweeps):
+    chosen = [(point.config, point.options) for point in sweeps["images_toy_methods"].points]
+    sweep = sweeps["images_weizmann4_methods"]
+    assert [(point.config, point.options) for point in sweep.points] == chosen
+    for column in sweep.columns:
+        assert column.options["test_cfg.gallery_dataloader"] is None
+        assert re.search(column.options["test_cfg.group_pattern"], "person7_bend.mp4")[1] == "7"

@@ -176,3 +176,14 @@ def test_motions_agree_with_their_names(seed: int) -> None:
     assert pulse.radius.max() / pulse.radius.min() > 1.6
     for motion in (bounce, circle, shake):
         assert np.ptp(motion.radius) == 0
+
+
+def test_lists_of_patterns_label_what_a_frame_shows(made: Path) -> None:
+    lists = toy_actions.write_pattern_lists(made)
+    assert [path.name for path in lists] == [f"{p}_patterns.txt" for p in ("train", "val", "test")]
+    for path, count in zip(lists, (14, 12, 3), strict=True):
+        lines = [line.split() for line in path.read_text().splitlines()]
+        assert len(lines) == count
+        for video, label in lines:
+            assert (made / video).is_file() and video.startswith(path.name.split("_")[0])
+            assert video.split("/")[1].startswith(WHATS[int(label)])

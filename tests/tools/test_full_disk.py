@@ -153,6 +153,7 @@ TOOLS = [
         lambda d, o, v: [o / "toy", "--train", 2, "--test", 0, "--val", 0, "--num-frames", 4],
         ["00001.mp4", "manifest.json"],
     ),
+    ("data/digits", lambda d, o, v: [o / "digits"], ["0001.png"]),
     ("extract_features", extract, ["f.npz"]),
     ("test", evaluate, ["results.json", "s.npz"]),
     ("train", train, ["epoch_1.pth", FINETUNE.name]),

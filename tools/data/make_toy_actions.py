@@ -4,8 +4,9 @@
     python tools/data/make_toy_actions.py data/toy_small --train 48 --val 24 --test 24 --seed 1
 
 writes data/toy_actions/{train,val,test}/CLASS/NUMBER.mp4, one folder per class. Repeating the
-command does nothing after a complete run and resumes an interrupted one. See
-sce_video/data_tools/toy_actions.py.
+command does nothing after a complete run and resumes an interrupted one. --patterns also writes
+data/toy_actions/{train,val,test}_patterns.txt, lists with the pattern as the label, which a single
+frame shows. See sce_video/data_tools/toy_actions.py.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.utils.command import command
-from sce_video.data_tools.toy_actions import CLASSES, generate_toy_actions
+from sce_video.data_tools.toy_actions import (
+    CLASSES,
+    generate_toy_actions,
+    write_pattern_lists,
+)
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -31,6 +36,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--num-frames", type=int, default=60)
     parser.add_argument("--fps", type=int, default=15)
     parser.add_argument("--workers", type=int, default=2, help="threads that render and encode")
+    parser.add_argument(
+        "--patterns", action="store_true", help="also write lists labelled by the pattern alone"
+    )
     parser.add_argument(
         "--overwrite", action="store_true", help="replace videos made with other parameters"
     )
@@ -53,6 +61,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         workers=args.workers,
         overwrite=args.overwrite,
     )
+    if args.patterns:
+        write_pattern_lists(args.root)
     print(
         f"{args.root}: {sum(parts.values())} videos of {len(CLASSES)} classes "
         f"({time.monotonic() - start:.0f} s)"

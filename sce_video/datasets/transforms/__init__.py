@@ -21,6 +21,7 @@ from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
     RandomClips,
+    RandomFrame,
     RandomSegmentClip,
     UniformClips,
 )
@@ -53,6 +54,7 @@ __all__ = [
     "RandomClips",
     "RandomCropClips",
     "RandomCropWithBoxes",
+    "RandomFrame",
     "RandomResizedCropClips",
     "RandomSegmentClip",
     "ResizeShortSide",

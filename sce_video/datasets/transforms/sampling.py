@@ -133,6 +133,33 @@ class RandomClips:
 
 
 @TRANSFORMS.register_module()
+class RandomFrame:
+    """One uniformly random frame of the video, as V views of it: a video as a set of images.
+
+    For image networks on videos: all views are of the same frame, as those that
+    :class:`~sce_video.datasets.transforms.LoadImage` makes of an image.
+    :class:`RandomClips` with ``num_frames=1`` takes another frame for every view.
+
+    Args:
+        num_views: V, with the local views.
+        num_local_views: L, the last views, see :class:`RandomClips`.
+    """
+
+    def __init__(self, num_views: int = 2, num_local_views: int = 0) -> None:
+        check_view_counts(num_views, num_local_views)
+        self.num_views = num_views
+        self.num_local_views = num_local_views
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Read ``reader`` and ``rng``, write ``clips`` (V ``ClipIndices``), ``num_local_views``."""
+        reader = results["reader"]
+        clip = segment_clip(reader.timestamps, reader.duration, 1, results["rng"].random())
+        results["clips"] = [clip] * self.num_views
+        results["num_local_views"] = self.num_local_views
+        return results
+
+
+@TRANSFORMS.register_module()
 class UniformClips:
     """K clips with starts spaced equally from 0 to (duration - clip), for testing.
 

@@ -77,6 +77,22 @@ def test_ordered_clips_are_the_same_clips_by_start(reader):
         ]
 
 
+def test_the_views_of_a_random_frame_are_one_uniform_frame(reader):
+    transform = build("RandomFrame", num_views=3, num_local_views=1)
+    drawn = []
+    for seed in range(2000):
+        results = transform({"reader": reader, "rng": np.random.default_rng(seed)})
+        frames = [clip.frames.tolist() for clip in results["clips"]]
+        assert len(frames) == 3 and frames[0] == frames[1] == frames[2]
+        assert results["num_local_views"] == 1
+        (frame,) = frames[0]
+        drawn.append(frame)
+    counts = np.bincount(drawn, minlength=40)
+    assert len(counts) == 40 and counts.min() > 20 and counts.max() < 90  # 50 expected
+    with pytest.raises(ValueError, match="num_views must be at least 1, got 0"):
+        build("RandomFrame", num_views=0)
+
+
 def test_uniform_clips(reader):
     clips = build("UniformClips", clip_duration=1.0, num_frames=2, num_clips=4)({"reader": reader})
     assert [c.start for c in clips["clips"]] == [0.0, 1.0, 2.0, 3.0]

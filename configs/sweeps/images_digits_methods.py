@@ -1,0 +1,31 @@
+# SCE, MoCo v2 and ReSSL on the digits' test part, three seeds, at equal compute.
+# Paper:    none.
+# Run:      python tools/data/digits.py data/digits
+#           OMP_NUM_THREADS=1 python tools/sweep.py configs/sweeps/images_digits_methods.py \
+#               --out work_dirs/images
+# Hardware: 1 CPU core, a quarter of an hour.
+# Expected: docs/results.md.
+#
+# Settings are the best of three trials by the linear probe on the validation part
+# (images_digits_tuning.py, seed 0). Seed 0 is the one they were chosen with.
+
+_base_ = "_base_/image_methods.py"
+
+_titles, _trials, _metrics = _base_._titles, _base_._trials, _base_._metrics
+_chosen = _base_._chosen["digits"]
+
+title = "Images: digits, test part"
+points = [
+    dict(name="random weights", config="configs/sce/sce_r18_digits_small.py", checkpoint="random"),
+    *(
+        dict(
+            name=f"{_title}, {_chosen[_method]}",
+            config=f"configs/{_method}/{_method}_r18_digits_small.py",
+            options=_trials[_chosen[_method]],
+        )
+        for _method, _title in _titles.items()
+    ),
+]
+columns = [dict(name=_name, metric=_metric) for _name, _metric in _metrics.items()]
+seeds = [0, 1, 2]
+notes = ["364 images: the standard error of a run is 1 to 2 points."]

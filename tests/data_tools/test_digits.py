@@ -1,0 +1,89 @@
+"""The digits inside scikit-learn: files, parts, counts."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.run_tool import load
+from PIL import Image
+
+from sce_video.data_tools import digits
+from sce_video.datasets import ImageDataset
+
+sklearn_datasets = pytest.importorskip("sklearn.datasets")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("digits") / "digits"
+    assert load("data/digits").main([str(root)]) == 0
+    return root
+
+
+def test_every_image_is_in_one_part_with_its_pixels_and_its_class(written: Path) -> None:
+    """Against scikit-learn's own arrays, read back by PIL."""
+    found = sklearn_datasets.load_digits()
+    files = {int(path.stem): path for path in written.rglob("*.png")}
+    assert len(list(written.rglob("*.*"))) == len(files) == 1797
+    for number, path in files.items():
+        assert path.parent.name == str(found.target[number])
+        image = np.asarray(Image.open(path))
+        assert image.dtype == np.uint8 and image.shape == (8, 8)
+        assert np.abs(image / 255 * 16 - found.images[number]).max() <= 16 / 255 / 2
+    assert found.images.min() == 0 and found.images.max() == 16
+
+
+def test_parts_are_three_one_and_one_fifths_of_every_class_in_order(written: Path) -> None:
+    for label in range(10):
+        numbers = [
+            sorted(int(path.stem) for path in (written / part / str(label)).glob("*.png"))
+            for part in ("train", "val", "test")
+        ]
+        assert sum(numbers, []) == sorted(sum(numbers, []))
+        total = sum(map(len, numbers))
+        assert total in range(174, 184)  # of UCI's description of the set
+        for found, fifths in zip(numbers, (3, 1, 1), strict=True):
+            assert abs(len(found) - fifths * total / 5) < 1
+
+
+def test_the_folder_is_a_data_set(written: Path) -> None:
+    pipeline = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
+    dataset = ImageDataset(str(written / "val"), pipeline=pipeline)
+    assert len(dataset) == len(list((written / "val").rglob("*.png")))
+    assert dataset.metainfo["classes"] == tuple("0123456789")
+    assert tuple(dataset[0]["inputs"][0].shape) == (1, 8, 8, 3)
+
+
+def test_again_is_the_same_and_other_images_are_refused(written: Path, tmp_path: Path) -> None:
+    before = {path: path.read_bytes() for path in written.rglob("*.png")}
+    counts = digits.write_digits(written)
+    assert sum(counts.values()) == 1797
+    assert {path: path.read_bytes() for path in written.rglob("*.png")} == before
+    other = tmp_path / "train" / "cat" / "0000.png"
+    other.parent.mkdir(parents=True)
+    other.write_bytes(b"")
+    with pytest.raises(ValueError, match="cat/0000.png is not of the digits"):
+        digits.write_digits(tmp_path)
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == [other]
+
+
+def test_other_digits_are_refused() -> None:
+    shades, labels = np.zeros((1797, 8, 8)), np.arange(1797) % 10
+    digits.check_digits(shades, labels)
+    with pytest.raises(ValueError, match=r"\(1796, 8, 8\)"):
+        digits.check_digits(shades[1:], labels[1:])
+    with pytest.raises(ValueError, match="not 0 to 9"):
+        digits.check_digits(shades, labels % 9)
+    shades[5, 0, 0] = 17
+    with pytest.raises(ValueError, match=r"0\.0 to 17\.0"):
+        digits.check_digits(shades, labels)
+
+
+def test_without_scikit_learn_the_extra_is_named(monkeypatch, tmp_path, capsys) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn", None)
+    assert load("data/digits").main([str(tmp_path)]) == 2
+    err = capsys.readouterr().err
+    assert err.startswith("digits.py: error: ") and "[transfer]" in err
