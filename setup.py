@@ -12,16 +12,17 @@ VERSION = re.search(r'__version__ = "(.+)"', (HERE / "sce_video/version.py").rea
 
 
 class BuildWithRecipes(build_py):
-    """Also copies the recipes into the package, to the place of OpenMMLab's packages."""
+    """Also copies recipes and tools into the package, to the place of OpenMMLab's packages."""
 
     def run(self) -> None:
         super().run()
         if self.editable_mode:
             return
-        target = Path(self.build_lib, "sce_video", ".mim", "configs")
-        shutil.rmtree(target, ignore_errors=True)
         ignored = shutil.ignore_patterns("__pycache__", "*.pyc")
-        shutil.copytree(HERE / "configs", target, ignore=ignored)
+        for name in ("configs", "tools"):
+            target = Path(self.build_lib, "sce_video", ".mim", name)
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(HERE / name, target, ignore=ignored)
 
 
 setup(

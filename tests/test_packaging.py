@@ -28,13 +28,13 @@ def test_every_data_file_is_declared_in_setup(repo):
     assert data_files == packaged
 
 
-def test_the_built_package_carries_the_recipes(repo, tmp_path):
+def test_the_built_package_carries_recipes_and_tools(repo, tmp_path):
     """Where ``sce_video.engine.recipes`` looks for them, and where OpenMMLab's packages do."""
     command = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
     subprocess.run(command, cwd=repo, check=True, capture_output=True)
-    files = [p for kind in ("*.py", "*.yaml") for p in (repo / "configs").rglob(kind)]
-    sources = {p.relative_to(repo / "configs"): p for p in files}
-    carried = tmp_path / "sce_video/.mim/configs"
+    kinds = ("configs/**/*.py", "configs/**/*.yaml", "tools/**/*.py", "tools/**/*.sh")
+    sources = {p.relative_to(repo): p for kind in kinds for p in repo.glob(kind)}
+    carried = tmp_path / "sce_video/.mim"
     assert {p.relative_to(carried) for p in carried.rglob("*") if p.is_file()} == set(sources)
     assert all((carried / name).read_bytes() == p.read_bytes() for name, p in sources.items())
     assert not (repo / "sce_video/.mim").exists()

@@ -19,6 +19,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "search": ("search.query_main", "find the videos of an index that resemble one"),
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "verify": ("verify.main", "decode every file completely, list those with problems"),
+    "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
     "report": ("report.main", "all results below a folder beside the paper's numbers"),
     "train": ("train.main", "train with a recipe or a config file"),
     "test": ("test.main", "test a checkpoint with a recipe or a config file"),

@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
 _PACKAGE = Path(__file__).resolve().parents[1]
-#: Where OpenMMLab's packages carry their configs; setup.py copies them there for a wheel.
-_IN_WHEEL = _PACKAGE / ".mim" / "configs"
+#: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
+_IN_WHEEL = ".mim"
 _SHOWN = 3
 
 
-def recipes_folder() -> Path:
-    """``configs`` beside the package in a checkout, else the copy inside the installed package.
+def shipped_folder() -> Path:
+    """The folder with ``configs`` and ``tools``: the checkout, or inside the installed package.
 
     Raises:
         FileNotFoundError: There is neither.
     """
-    checkout = _PACKAGE.parent / "configs"
-    for folder in (checkout, _IN_WHEEL):
-        if (folder / "_base_").is_dir():
+    for folder in (_PACKAGE.parent, _PACKAGE / _IN_WHEEL):
+        if (folder / "configs/_base_").is_dir():
             return folder
     raise FileNotFoundError(f"the package in {_PACKAGE} carries no recipes: install it again")
+
+
+def recipes_folder() -> Path:
+    """``configs`` of :func:`shipped_folder`."""
+    return shipped_folder() / "configs"
 
 
 @cache
@@ -57,6 +62,27 @@ def find_recipe(config: str | Path) -> Path:
     named = recipe_names()
     if len(path.parts) == 1 and path.name.removesuffix(".py") in named:
         return named[path.name.removesuffix(".py")]
-    near = difflib.get_close_matches(path.stem, named, _SHOWN)
-    advice = f"; recipes with similar names: {', '.join(near)}" if near else ""
-    raise FileNotFoundError(f"no config file at {config}, and no recipe of this name{advice}")
+    raise FileNotFoundError(
+        f"no config file at {config}, and no recipe of this name{_similar(path.stem, named)}"
+    )
+
+
+def find_sweep(sweep: str | Path) -> Path:
+    """The file of a sweep: a path, or the name of one in ``configs/sweeps``.
+
+    Raises:
+        FileNotFoundError: There is none; the message names sweeps with similar names.
+    """
+    path = Path(sweep)
+    if path.is_file():
+        return path
+    shipped = recipes_folder() / "sweeps" / f"{path.stem}.py"
+    if path.parts[:-1] in ((), ("configs", "sweeps")) and shipped.is_file():
+        return shipped
+    known = [other.stem for other in (recipes_folder() / "sweeps").glob("*.py")]
+    raise FileNotFoundError(f"no sweep {sweep}{_similar(path.stem, known)}")
+
+
+def _similar(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, known, _SHOWN)
+    return f"; similar names: {', '.join(near)}" if near else ""

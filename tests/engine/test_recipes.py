@@ -8,7 +8,13 @@ import pytest
 
 from sce_video.engine import recipes
 from sce_video.engine.config import load_config
-from sce_video.engine.recipes import find_recipe, recipe_names, recipes_folder
+from sce_video.engine.recipes import (
+    find_recipe,
+    find_sweep,
+    recipe_names,
+    recipes_folder,
+    shipped_folder,
+)
 
 
 def test_every_recipe_has_a_name_of_its_own(repo):
@@ -39,10 +45,22 @@ def test_unknown_names_are_refused_with_similar_ones(name):
         find_recipe(name)
 
 
+def test_sweeps_are_found_by_path_and_name(repo, tmp_path, monkeypatch):
+    expected = repo / "configs/sweeps/video_lambda.py"
+    monkeypatch.chdir(tmp_path)
+    for name in (expected, "configs/sweeps/video_lambda.py", "video_lambda", "video_lambda.py"):
+        assert find_sweep(name) == expected
+    with pytest.raises(FileNotFoundError, match=r"no sweep video_lamda; similar.*video_lambda"):
+        find_sweep("video_lamda")
+    with pytest.raises(FileNotFoundError, match="no sweep elsewhere/video_lambda.py"):
+        find_sweep("elsewhere/video_lambda.py")
+
+
 def test_an_installed_package_has_its_own_copy(tmp_path, monkeypatch):
-    monkeypatch.setattr(recipes, "_PACKAGE", tmp_path / "site-packages/sce_video")
-    monkeypatch.setattr(recipes, "_IN_WHEEL", tmp_path / "site-packages/sce_video/.mim/configs")
+    package = tmp_path / "site-packages/sce_video"
+    monkeypatch.setattr(recipes, "_PACKAGE", package)
     with pytest.raises(FileNotFoundError, match="carries no recipes"):
         recipes_folder()
-    (tmp_path / "site-packages/sce_video/.mim/configs/_base_").mkdir(parents=True)
-    assert recipes_folder() == tmp_path / "site-packages/sce_video/.mim/configs"
+    (package / ".mim/configs/_base_").mkdir(parents=True)
+    assert shipped_folder() == package / ".mim"
+    assert recipes_folder() == package / ".mim/configs"

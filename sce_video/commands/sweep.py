@@ -1,0 +1,149 @@
+"""Make a table: pretrain and evaluate every point of a sweep, with the paper's numbers beside.
+
+    python tools/sweep.py configs/sweeps/video_lambda.py --out work_dirs/ablations [--nproc 8]
+    python tools/sweep.py configs/sweeps/video_*.py --out work_dirs/ablations --list
+    sbatch --array=1-24 --gres=gpu:8 tools/slurm_sweep.sh configs/sweeps/video_*.py \
+        --out work_dirs/ablations --nproc 8
+
+The same command continues an interrupted sweep: finished steps are kept, trainings resume, failed
+steps are repeated. Points with equal settings, of one sweep or several, are trained once. Writes
+OUT/<sweep>.md, .json and .png; --report writes them from what is finished so far.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sce_video.apis.sweep import Sweep, check_seeds, read_sweep
+from sce_video.apis.sweep_plan import Cell, Extra, Step, chains, plan
+from sce_video.apis.sweep_report import write_tables
+from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
+from sce_video.engine.recipes import find_sweep, shipped_folder
+from sce_video.utils.command import command
+from sce_video.utils.shard import Shard
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Pretrain and evaluate every point of a sweep.")
+    parser.add_argument(
+        "sweeps", nargs="+", metavar="SWEEP", help="a file, or a name in configs/sweeps"
+    )
+    parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
+    parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of the sweeps")
+    parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
+    parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns")
+    for name in ("--pretrain-options", "--evaluate-options"):
+        parser.add_argument(
+            name,
+            nargs="+",
+            default=[],
+            metavar="KEY=VALUE",
+            help=f"change the config of every step that {name[2:].split('-')[0]}s",
+        )
+    parser.add_argument("--jobs", type=int, default=1, help="pretrainings side by side (1)")
+    parser.add_argument(
+        "--nproc", type=int, default=1, help="processes of each step, one for each GPU (1)"
+    )
+    parser.add_argument(
+        "--shard", default="1/1", metavar="I/N", help="part I of N of the pretrainings"
+    )
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--list", action="store_true", help="show the steps and their state only")
+    what.add_argument("--report", action="store_true", help="write the tables only")
+    return parser.parse_args(argv)
+
+
+def selected(args: argparse.Namespace) -> list[Sweep]:
+    """The sweeps with the seeds, points and columns that were asked for.
+
+    Raises:
+        ValueError: two files of one name, or a point or column that no sweep has.
+    """
+    sweeps = [read_sweep(find_sweep(path)) for path in args.sweeps]
+    names = [sweep.name for sweep in sweeps]
+    if len(set(names)) < len(names):
+        raise ValueError(f"two sweeps have the same name: {', '.join(sorted(names))}")
+    if args.seeds:
+        check_seeds(args.seeds, "--seeds")
+        sweeps = [replace(sweep, seeds=tuple(args.seeds)) for sweep in sweeps]
+    if args.points:
+        _check_known("point", args.points, [p.name for sweep in sweeps for p in sweep.points])
+        sweeps = [
+            replace(s, points=tuple(p for p in s.points if p.name in args.points)) for s in sweeps
+        ]
+    if args.columns:
+        _check_known("column", args.columns, [c.name for sweep in sweeps for c in sweep.columns])
+        sweeps = [_with_columns(sweep, args.columns) for sweep in sweeps]
+    return [sweep for sweep in sweeps if sweep.points]
+
+
+def _check_known(kind: str, names: Sequence[str], known: Sequence[str]) -> None:
+    unknown = set(names) - set(known)
+    if unknown:
+        there_are = ", ".join(dict.fromkeys(known))
+        raise ValueError(f"no {kind} {sorted(unknown)[0]!r}; there are {there_are}")
+
+
+def _with_columns(sweep: Sweep, names: Sequence[str]) -> Sweep:
+    """The sweep with these columns, and the points that have one of them."""
+    columns = tuple(column for column in sweep.columns if column.name in names)
+    points = tuple(point for point in sweep.points if any(map(point.has, columns)))
+    return replace(sweep, columns=columns, points=points)
+
+
+def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
+    """Write and print the table of every sweep."""
+    for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
+        print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
+
+
+def summary(steps: Sequence[Step], out: Path) -> str:
+    """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
+    trained = sum(step.folder.startswith("pretrain/") for step in steps)
+    done = sum(state_of(out, step) == "done" for step in steps)
+    return (
+        f"{trained} pretrainings and {len(steps) - trained} evaluations, {done} of these "
+        f"{len(steps)} steps are done"
+    )
+
+
+def show_plan(steps: Sequence[Step], out: Path) -> None:
+    """Print every step with its state and commands."""
+    for step in steps:
+        print(f"{state_of(out, step):<12} {step.folder}")
+        for one in step.commands:
+            print("    " + shlex.join(("python", *one)))
+    print(summary(steps, out))
+
+
+@command(interrupted="interrupted; the same command resumes from here")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the sweeps; returns the exit status, 1 if a step failed."""
+    args = parse_args(argv)
+    resources = Resources(args.jobs, args.nproc)
+    shard = Shard.parse(args.shard)
+    sweeps = selected(args)
+    extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
+    root = shipped_folder()
+    cells = plan(sweeps, args.out, extra, root)
+    work = shard.part(chains(cells))
+    steps = [step for chain in work for step in chain]
+    if args.list:
+        show_plan(steps, args.out)
+        return 0
+    if args.report:
+        show_tables(sweeps, cells, args.out)
+        return 0
+    print(summary(steps, args.out), flush=True)
+    runner = SweepRunner(root, args.out, resources, lambda line: print(line, flush=True))
+    left = runner.run(work)
+    show_tables(sweeps, cells, args.out)
+    if left:
+        print(f"{len(left)} of {len(steps)} steps failed or were left out", file=sys.stderr)
+    return 1 if left else 0
