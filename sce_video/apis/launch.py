@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import time
 from collections.abc import Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -12,7 +13,7 @@ from types import SimpleNamespace
 import torch
 from mmengine.config import Config
 from mmengine.dist import init_dist, is_distributed
-from mmengine.logging import print_log
+from mmengine.logging import MMLogger, print_log
 
 from sce_video.apis.adoption import adopted_config
 from sce_video.apis.classifier import complete_classifier
@@ -298,6 +299,7 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     with ExitStack() as stack:
         run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite))
         fitted = fit_queue(cfg)
+        _avoid_shared_log(cfg)
         runner = VideoRunner.from_cfg(cfg)
         _log_adopted(runner)
         if fitted:
@@ -307,6 +309,14 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
             runner.register_hook(OverwriteHook())
         runner.train()
     return runner
+
+
+def _avoid_shared_log(cfg: Config) -> None:
+    """Give a run its own name: mmengine shares logs of one name, and its names count seconds."""
+    stem = Path(cfg.filename or "run").stem
+    name = f"{stem}_{time.strftime('%Y%m%d_%H%M%S')}"
+    if cfg.get("experiment_name") is None and MMLogger.check_instance_created(name):
+        cfg.experiment_name = f"{stem}_{time.time_ns()}"
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, overwrite: bool) -> None:
@@ -345,6 +355,7 @@ def test(cfg: Config) -> dict[str, float]:
     Raises:
         ValueError: the checkpoint lacks weights of the tested network.
     """
+    _avoid_shared_log(cfg)
     runner = VideoRunner.from_cfg(cfg)
     _log_adopted(runner)
     if cfg.load_from is not None:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import os
-from pathlib import Path
 
 from sce_video.apis import launch
 from sce_video.apis.last_and_best import checkpoints_to_test
@@ -76,10 +75,7 @@ def main(argv: list[str] | None = None) -> int:
             f"{' and '.join(checkpoints)} are tested, --out and --dump name one file: give one of "
             "the checkpoints"
         )
-    for number, checkpoint in enumerate(checkpoints):
-        cfg = launch.testing_config(checkpoint=checkpoint, **options)
-        if number:  # mmengine shares the log of runs that start in the same second
-            cfg.experiment_name = f"{Path(args.config).stem}_{Path(checkpoint).stem}"
-        launch.test(cfg)
+    for checkpoint in checkpoints:
+        launch.test(launch.testing_config(checkpoint=checkpoint, **options))
     leave_process_group()
     return 0

@@ -17,6 +17,7 @@ from typing import Any
 
 from mmengine.config import Config
 
+from sce_video.engine.config_keys import known_keys
 from sce_video.engine.config_steps import child, numbered_path
 
 
@@ -30,11 +31,15 @@ def available_settings(cfg: Config) -> dict[str, tuple[str, ...]]:
 
 
 def _has(cfg: Config, place: str) -> bool:
+    """Whether a place is in the config, or is an argument of the class that is named there."""
     node: Any = cfg
     *parents, last = numbered_path(cfg, place.split("."))
     for part in parents:
         node = child(node, part)
-    return isinstance(node, Mapping) and last in node
+    if not isinstance(node, dict):
+        return False
+    known = known_keys(node, tuple(parents))
+    return last in node or (known is not None and last in known.keys)
 
 
 def options_of_settings(

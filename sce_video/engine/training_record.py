@@ -131,12 +131,12 @@ def describe_samples(dataset: Any) -> dict[str, Any]:
     """Where the samples of a data set come from and how many there are, as plain data.
 
     Returns:
-        ``type``, ``samples`` and, where the data set has them, ``name``, ``split``, ``data_root``,
-        ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names) and ``films``
-        (of AVA).
+        ``type``, ``samples`` and, where the data set has them, ``kind``, ``name``, ``split``,
+        ``data_root``, ``ann_file``, ``num_classes`` (different labels), ``classes`` (their names)
+        and ``films`` (of AVA).
     """
     found: dict[str, Any] = {"type": type(dataset).__name__, "samples": len(dataset)}
-    for name in ("name", "split", "data_root", "ann_file"):
+    for name in ("kind", "name", "split", "data_root", "ann_file"):
         if getattr(dataset, name, None) is not None:
             found[name] = str(getattr(dataset, name))
     labels = np.asarray(getattr(dataset, "labels", ()))

@@ -41,6 +41,8 @@ _RECORD = {
 _LATER = ("model_parts", "model_defaults", "schedules", "optimizer")
 #: Entries that a method's settings are read from.
 _OF_METHOD = {"model", "views", "pipeline", "network", *_LATER}
+#: What a data set's ``kind`` counts.
+_UNITS = {"image": "images"}
 #: Stages that a protocol freezes: all, or none.
 _FROZEN = {"linear": 4, "finetune": -1, "supervised": -1, "detection": -1}
 #: Arguments of a backbone that make no other network, or that its number of parameters tells.
@@ -206,11 +208,9 @@ def _published(
 
 def describe_data(data: dict[str, Any]) -> str:
     """``36 videos in 4 classes of /path`` from the description of a data set's samples."""
-    count, unit = data.get("samples"), "videos"
+    count, unit = data.get("samples"), _UNITS.get(str(data.get("kind")), "videos")
     if isinstance(data.get("films"), int):
         count, unit = data["films"], "films"
-    elif "Image" in str(data.get("type")):
-        unit = "images"
     words = f"{count:,} {unit}" if isinstance(count, int) else f"an unknown number of {unit}"
     if data.get("num_classes"):
         words += f" in {data['num_classes']} classes"

@@ -1,6 +1,6 @@
 """Archive layout, pretraining, linear evaluation, test, results, report; kNN as well.
 
-The recipes of MoCo v2 and ReSSL on every set; SCE's are run by test_images_page.py. And a recipe of
+Recipes of MoCo v2 and ReSSL; SCE's on every set are run by test_images_page.py. And a recipe of
 one's own: that of image folders, on CIFAR10.
 """
 
@@ -30,11 +30,12 @@ SETS = {
     "r50_8xb64-224-200e_imagenet100": ("r50_8xb64-224-100e_imagenet100", 100),
     "r50_8xb64-224-200e_imagenet": ("r50_8xb64-224-100e_imagenet", 102),
 }
+#: Each stem with both methods; test_image_recipes.py trains both on CIFAR10.
 RECIPES = [
-    (method, name)
-    for method in ("moco", "ressl")
-    for name in SETS
-    if (REPO / f"configs/{method}/{method}_{name}.py").is_file()
+    ("moco", "r18_1xb256-32-200e_cifar100"),
+    ("ressl", "r18_1xb256-96-200e_stl10"),
+    ("moco", "r50_8xb64-224-200e_imagenet"),
+    ("ressl", "r50_8xb64-224-200e_imagenet100"),
 ]
 LINEAR = REPO / "configs/downstream/linear"
 OWN = """

@@ -242,7 +242,7 @@ def test_films_count_in_ava_not_key_frames():
         record = pretraining_record(data={"samples": 180000, "films": films})
         checkpoint = finetuned(pretrained(), training=record)
         assert list(confirmed_benchmark(ava, None, checkpoint, R18)[1]) == wrong
-    assert describe_data({"type": "ImageDataset", "samples": 5}) == "5 images"
+    assert describe_data({"type": "ImageDataset", "kind": "image", "samples": 5}) == "5 images"
     assert describe_data({}) == "an unknown number of videos"
 
 

@@ -17,24 +17,78 @@ WNIDS = list(IMAGENET100_CLASSES)
 #: Pretraining, training and test data, as data sets describe themselves.
 DATA = {
     "cifar10": (
-        {"type": "ImageArrayDataset", "samples": 50_000, "num_classes": 10, "name": "cifar10"},
-        {"type": "ImageArrayDataset", "samples": 50_000, "num_classes": 10, "name": "cifar10"},
-        {"type": "ImageArrayDataset", "samples": 10_000, "num_classes": 10, "name": "cifar10"},
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 50_000,
+            "num_classes": 10,
+            "name": "cifar10",
+        },
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 50_000,
+            "num_classes": 10,
+            "name": "cifar10",
+        },
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 10_000,
+            "num_classes": 10,
+            "name": "cifar10",
+        },
     ),
     "stl10": (
-        {"type": "ImageArrayDataset", "samples": 100_000, "name": "stl10", "split": "unlabeled"},
-        {"type": "ImageArrayDataset", "samples": 5_000, "num_classes": 10, "name": "stl10"},
-        {"type": "ImageArrayDataset", "samples": 8_000, "num_classes": 10, "name": "stl10"},
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 100_000,
+            "name": "stl10",
+            "split": "unlabeled",
+        },
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 5_000,
+            "num_classes": 10,
+            "name": "stl10",
+        },
+        {
+            "type": "ImageArrayDataset",
+            "kind": "image",
+            "samples": 8_000,
+            "num_classes": 10,
+            "name": "stl10",
+        },
     ),
     "imagenet100": (
-        {"type": "ImageDataset", "samples": 126_689, "num_classes": 100, "classes": WNIDS},
-        {"type": "ImageDataset", "samples": 126_689, "num_classes": 100, "classes": WNIDS},
-        {"type": "ImageDataset", "samples": 5_000, "num_classes": 100, "classes": WNIDS},
+        {
+            "type": "ImageDataset",
+            "kind": "image",
+            "samples": 126_689,
+            "num_classes": 100,
+            "classes": WNIDS,
+        },
+        {
+            "type": "ImageDataset",
+            "kind": "image",
+            "samples": 126_689,
+            "num_classes": 100,
+            "classes": WNIDS,
+        },
+        {
+            "type": "ImageDataset",
+            "kind": "image",
+            "samples": 5_000,
+            "num_classes": 100,
+            "classes": WNIDS,
+        },
     ),
     "imagenet": (
-        {"type": "ImageDataset", "samples": 1_281_167, "num_classes": 1000},
-        {"type": "ImageDataset", "samples": 1_281_167, "num_classes": 1000},
-        {"type": "ImageDataset", "samples": 50_000, "num_classes": 1000},
+        {"type": "ImageDataset", "kind": "image", "samples": 1_281_167, "num_classes": 1000},
+        {"type": "ImageDataset", "kind": "image", "samples": 1_281_167, "num_classes": 1000},
+        {"type": "ImageDataset", "kind": "image", "samples": 50_000, "num_classes": 1000},
     ),
 }
 #: Network, size, queue, first momentum and batch of a pretraining.
@@ -237,7 +291,7 @@ def transferred(protocol, dataset, metrics, origin=None, **changes):
         "failures": 0,
         "images": {"train": train, "test": test},
         "files": {name: {"protocol": {"checkpoint": origin}} for name in ("train", "test")},
-        "test": {"type": "ImageDataset", "samples": test, "pipeline": [resize]},
+        "test": {"type": "ImageDataset", "kind": "image", "samples": test, "pipeline": [resize]},
         **({"c": 1.0, "validation": {str(i): 0.5 for i in range(45)}} if many else {"draws": 5}),
         **changes,
     }
