@@ -8,8 +8,11 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 
+from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.registry import HOOKS
 from sce_video.utils.errors import UserError
+
+_SHOWN_FILES = 8
 
 
 class NonFiniteLossError(UserError, FloatingPointError):
@@ -37,7 +40,10 @@ class LogReductionHook(Hook):
         self._nonfinite = 0
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Raise NonFiniteLossError after too many losses that are not finite."""
+        """Raise NonFiniteLossError after too many losses that are not finite.
+
+        The message names the last checkpoint and the files of the batch.
+        """
         if not outputs:
             return
         names = [name for name, value in outputs.items() if isinstance(value, torch.Tensor)]
@@ -51,8 +57,27 @@ class LogReductionHook(Hook):
         if self._nonfinite > self.max_nonfinite:
             raise NonFiniteLossError(
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
-                f"{runner.iter + 1}: lower the learning rate or train without float16"
+                f"{runner.iter + 1}: lower the learning rate or train without float16; "
+                f"{_last_checkpoint(runner)}{_files_of_batch(runner, data_batch)}"
             )
+
+
+def _last_checkpoint(runner) -> str:
+    found = find_checkpoints(runner.work_dir)
+    if not found:
+        return "there is no earlier checkpoint"
+    return f"the last checkpoint is {found[0]} (its weights may have grown already)"
+
+
+def _files_of_batch(runner, data_batch: dict | None) -> str:
+    """``; this batch: a.mp4, b.mp4``, of this rank; empty if the data set names no files."""
+    path_of = getattr(runner.train_dataloader.dataset, "path", None)
+    indices = (data_batch or {}).get("index")
+    if path_of is None or indices is None:
+        return ""
+    paths = [path_of(int(index)) for index in indices]
+    more = f" and {len(paths) - _SHOWN_FILES} more" if len(paths) > _SHOWN_FILES else ""
+    return f"; files of this batch: {', '.join(paths[:_SHOWN_FILES])}{more}"
 
 
 @HOOKS.register_module()

@@ -238,14 +238,23 @@ def test_values_of_one_step_are_checked_together():
     assert (model.tau, model.tau_m) == (0.1, 0.05)  # as built, until the first iteration
 
 
-def test_training_stops_on_nan_but_tolerates_a_few():
+def test_training_stops_on_nan_but_tolerates_a_few(tmp_path):
     hook = LogReductionHook(max_nonfinite=2)
-    runner = SimpleNamespace(iter=6)
+    loader = SimpleNamespace(dataset=SimpleNamespace(path="v{}.mp4".format))
+    runner = SimpleNamespace(iter=6, work_dir=str(tmp_path), train_dataloader=loader)
     bad, good = {"loss": torch.tensor(float("nan"))}, {"loss": torch.tensor(1.5)}
     for outputs in (bad, bad, good, bad, bad):
         hook.after_train_iter(runner, 0, outputs=dict(outputs))
-    with pytest.raises(FloatingPointError, match="3 iterations up to iteration 7"):
-        hook.after_train_iter(runner, 0, outputs=dict(bad))
+    batch = {"index": torch.tensor([3, 1])}
+    expected = r"3 iterations up to iteration 7.*no earlier checkpoint; .*: v3\.mp4, v1\.mp4$"
+    with pytest.raises(FloatingPointError, match=expected):
+        hook.after_train_iter(runner, 0, batch, dict(bad))
+    (tmp_path / "epoch_2.pth").touch()
+    with pytest.raises(FloatingPointError, match=r"is .*epoch_2\.pth .*v7\.mp4 and 12 more"):
+        hook.after_train_iter(runner, 0, {"index": torch.arange(20)}, dict(bad))
+    runner.train_dataloader = SimpleNamespace(dataset=[])  # names no files
+    with pytest.raises(FloatingPointError, match=r"grown already\)$"):
+        hook.after_train_iter(runner, 0, batch, dict(bad))
 
 
 @pytest.fixture
