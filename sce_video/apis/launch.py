@@ -311,12 +311,27 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     return runner
 
 
+def exit_status(runner: VideoRunner) -> int:
+    """0 after a training that has ended, 128 + n if signal n stopped it, as shells report it."""
+    stopped_by = getattr(runner.train_loop, "stopped_by", None)
+    return 0 if stopped_by is None else 128 + stopped_by
+
+
 def _avoid_shared_log(cfg: Config) -> None:
-    """Give a run its own name: mmengine shares logs of one name, and its names count seconds."""
+    """Give a run its own name, the same on all ranks.
+
+    mmengine shares logs and counters between runs of one name, and its names count seconds.
+    """
     stem = Path(cfg.filename or "run").stem
-    name = f"{stem}_{time.strftime('%Y%m%d_%H%M%S')}"
-    if cfg.get("experiment_name") is None and MMLogger.check_instance_created(name):
-        cfg.experiment_name = f"{stem}_{time.time_ns()}"
+
+    def own_name() -> str | None:
+        name = f"{stem}_{time.strftime('%Y%m%d_%H%M%S')}"
+        return f"{stem}_{time.time_ns()}" if MMLogger.check_instance_created(name) else None
+
+    if cfg.get("experiment_name") is None:
+        name = run_on_main_rank(own_name)
+        if name is not None:
+            cfg.experiment_name = name
 
 
 def _claim_folder(stack: ExitStack, cfg: Config, overwrite: bool) -> None:

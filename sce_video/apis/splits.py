@@ -7,7 +7,6 @@ import hashlib
 import json
 import re
 import signal
-import time
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -149,7 +148,6 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     cfg = copy.deepcopy(cfg)
     cfg.work_dir = str(folder)
     cfg.resume, cfg.load_from = True, None
-    cfg.experiment_name = _unique_name(cfg, folder)
     stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
     if stopped_by is not None:
         raise StoppedError(stopped_by)
@@ -160,17 +158,8 @@ def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path
     for out, checkpoint in tests.items():
         test = for_split(testing(str(checkpoint), folder), cfg.split)
         test.test_cfg.out = out
-        test.experiment_name = _unique_name(test, folder)
         launch.test(test)
         barrier()
-
-
-def _unique_name(cfg: Config, folder: Path) -> str:
-    """A name that no other run of this process has; the same on all ranks.
-
-    mmengine shares logs and counters between runs of one name, and its own names count seconds.
-    """
-    return run_on_main_rank(lambda: f"{Path(cfg.filename).stem}_{folder.name}_{time.time_ns()}")
 
 
 def _check_lists(cfg: Config) -> None:

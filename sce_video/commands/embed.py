@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.apis import launch
-from sce_video.commands.evaluate import config_of_run
 from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.engine.work_dir import config_of_run
 from sce_video.utils.command import command
 
 

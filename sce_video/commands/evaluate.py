@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.apis import launch
-from sce_video.apis.automatic.pretrain import CONFIG
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.runner import RANDOM
+from sce_video.engine.work_dir import config_of_run
 from sce_video.utils.command import command
 
 
@@ -35,22 +35,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--random", action="store_true", help="the same with random weights")
     parser.add_argument("--out", type=Path, help="JSON file (default: RUN/results.json)")
     return parser.parse_args(argv)
-
-
-def config_of_run(run: Path) -> Path:
-    """The config that a training has left in its folder.
-
-    Raises:
-        FileNotFoundError: there is none, or several and none is called config.py.
-    """
-    folder = run if run.is_dir() else run.parent
-    found = sorted(folder.glob("*.py"))
-    if folder / CONFIG in found:
-        return folder / CONFIG
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "no .py file"
-        raise FileNotFoundError(f"the config of the run in {folder} is not clear: {names}")
-    return found[0]
 
 
 def options(args: argparse.Namespace) -> list[str]:

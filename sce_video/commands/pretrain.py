@@ -15,15 +15,15 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.apis.automatic.pretrain import (
-    CONFIG,
     PRECISIONS,
     methods,
     planned_pretraining,
     write_config,
 )
-from sce_video.apis.launch import train, training_config
+from sce_video.apis.launch import exit_status, train, training_config
 from sce_video.engine.config import load_config, parse_options
 from sce_video.engine.config_settings import available_settings
+from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
 from sce_video.utils.printable import printable
@@ -87,8 +87,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.plan:
             return 0
         cfg = training_config(config, work_dir=args.out)
-    runner = train(cfg, args.overwrite)
-    stopped_by = getattr(runner.train_loop, "stopped_by", None)
-    status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
+    status = exit_status(train(cfg, args.overwrite))
     leave_process_group(status)
     return status

@@ -95,7 +95,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:  # before the training started, or the second one
         print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
         return 130
-    stopped_by = getattr(runner.train_loop, "stopped_by", None)
-    status = 0 if stopped_by is None else 128 + stopped_by  # as shells report a signal
+    status = launch.exit_status(runner)
     leave_process_group(status)
     return status

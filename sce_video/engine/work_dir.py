@@ -18,6 +18,8 @@ from mmengine.hooks import Hook
 from sce_video.engine.checkpoint import find_checkpoints
 
 LOCK = "training.lock"
+#: The config of a run that was planned in its own folder.
+CONFIG = "config.py"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
 _SCALARS = "vis_data/scalars.json"
@@ -77,6 +79,22 @@ def _holder(text: bytes) -> str:
         return f" (host {holder['host']}, process {holder['pid']}, since {holder['since']})"
     except (ValueError, KeyError, TypeError):
         return ""
+
+
+def config_of_run(run: Path) -> Path:
+    """The config that a training has left in its folder.
+
+    Raises:
+        FileNotFoundError: there is none, or several and none is called config.py.
+    """
+    folder = run if run.is_dir() else run.parent
+    found = sorted(folder.glob("*.py"))
+    if folder / CONFIG in found:
+        return folder / CONFIG
+    if len(found) != 1:
+        names = ", ".join(path.name for path in found) or "no .py file"
+        raise FileNotFoundError(f"the config of the run in {folder} is not clear: {names}")
+    return found[0]
 
 
 def check_unused(folder: str | Path) -> None:

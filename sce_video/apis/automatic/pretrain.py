@@ -20,12 +20,12 @@ from sce_video.engine.config_keys import top_level_keys
 from sce_video.engine.config_settings import available_settings, options_of_settings
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.atomic_file import write_text
 
 _RECIPE = "_r3d18_folder_small"
 #: The recipe with the paper's views, for networks and clips of the paper's size.
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
-CONFIG = "config.py"
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 
