@@ -55,9 +55,13 @@ VIDEO_NETWORKS: dict[str, tuple[str, int | None, int]] = {
     "s3dg": ("S3D", None, 9_135_056),
 }
 #: Settings of the baseline of the video ablations (tab:video-baseline). ``strength`` is that of the
-#: colour jitter of both views.
+#: colour jitter of both views. The loss is symmetrised, and there is a predictor, in all
+#: pretrainings on videos (appendix D.3); the momentum of the target starts at 0.99.
 _BASELINE: dict[str, Any] = {
     "type": "SCE",
+    "symmetric": True,
+    "predictor": True,
+    "momentum": 0.99,
     "lambda_": 0.5,
     "tau": 0.1,
     "tau_m": 0.07,

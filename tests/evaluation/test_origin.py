@@ -20,6 +20,9 @@ def pretraining_record(**changes):
     record = {
         "network": R18,
         "model": {"type": "SCE", "lambda_": 0.5, "tau": 0.1, "tau_m": 0.05},
+        "model_parts": {"predictor": {"type": "MLP"}},
+        "model_defaults": {"symmetric": True},
+        "schedules": {"model": {"momentum": {"name": "cosine", "start": 0.99, "end": 1.0}}},
         "views": [{"name": "strong-alpha", "strength": 1.0}, {"strength": 1.0}],
         "pipeline": [
             {"type": "OpenVideo"},
@@ -139,6 +142,16 @@ WIDE = {**R18, "parameters": 1_254_480, "base_channels": 16}
             pretrained(pretraining_record(model={"type": "BYOL"})),
             "pretraining",
             "trained with type=BYOL, lambda_=unknown",
+        ),
+        (
+            pretrained(pretraining_record(model_parts={"predictor": None})),
+            "pretraining",
+            "trained with predictor=False, sce has predictor=True",
+        ),
+        (
+            pretrained(pretraining_record(model_defaults={"symmetric": False}, schedules={})),
+            "pretraining",
+            "trained with symmetric=False, momentum=unknown, sce has symmetric=True, momentum=0.99",
         ),
         (
             pretrained(benchmark={"dataset": "kinetics400", "pretraining": "moco"}),
