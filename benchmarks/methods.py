@@ -28,8 +28,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import step_process as ts
 import torch
-import train_step as ts
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope

@@ -4,12 +4,20 @@
 """
 
 import importlib
+import sys
+from pathlib import Path
 from typing import Any
 
 from sce_video.dependencies import check_dependencies
 from sce_video.version import __version__
 
-check_dependencies()
+try:
+    check_dependencies()
+except ImportError as error:
+    # The command sce-video imports this package first: its user wants the sentences alone.
+    if Path(sys.argv[0]).name == "sce-video":
+        sys.exit(f"sce-video: error: {error}")
+    raise
 
 __all__ = ["__version__", "pretrain"]
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 from packaging.version import Version
 
@@ -75,3 +80,22 @@ def test_problems_become_one_import_error(monkeypatch):
     monkeypatch.setattr("sce_video.dependencies.dependency_problems", lambda: ["a: fix", "b: fix"])
     with pytest.raises(ImportError, match=r"- a: fix\n- b: fix"):
         check_dependencies()
+
+
+@pytest.mark.parametrize("name", ["sce-video", "other"])
+def test_the_command_prints_the_problems_without_a_traceback(name, tmp_path):
+    old = tmp_path / "mmaction2-1.0.0.dist-info"  # found before the installed one
+    old.mkdir()
+    (old / "METADATA").write_text("Metadata-Version: 2.1\nName: mmaction2\nVersion: 1.0.0\n")
+    script = tmp_path / name
+    script.write_text("import sys\nfrom sce_video.commands.main import main\nsys.exit(main())\n")
+    paths = os.pathsep.join([str(tmp_path), str(Path(sce_video.__file__).parents[1])])
+    done = subprocess.run(
+        [sys.executable, str(script), "doctor"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": paths},
+    )
+    assert done.returncode == 1
+    assert "- mmaction2 1.0.0 is older than 1.1: pip install" in done.stderr
+    assert ("Traceback" in done.stderr) == (name == "other")

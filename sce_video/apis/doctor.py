@@ -6,7 +6,9 @@ reads the values of this machine.
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
+import re
 import resource
 import shutil
 import sys
@@ -94,6 +96,32 @@ def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
     return Finding(OK, what)
 
 
+def check_nccl(gpus: int, available: bool, version: tuple[int, ...] | None) -> Finding | None:
+    """NCCL, through which several GPUs exchange gradients.
+
+    Args:
+        gpus: Number of GPUs; without any there is nothing to check.
+        available: Whether this torch was built with NCCL.
+        version: Of NCCL, as ``torch.cuda.nccl.version()``.
+    """
+    if gpus == 0:
+        return None
+    if available:
+        return Finding(OK, f"NCCL {'.'.join(map(str, version or ()))}")
+    advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
+    level = FAILURE if gpus > 1 else WARNING
+    return Finding(level, f"this torch has no NCCL, and there are {gpus} GPUs", advice)
+
+
+def _libavcodec(distribution: str) -> str:
+    """``, libavcodec 58`` of the FFmpeg inside a wheel; empty if the wheel holds none."""
+    for file in importlib.metadata.files(distribution) or ():
+        found = re.match(r"libavcodec\S*\.so\.(\d+)", file.name)
+        if found:
+            return f", libavcodec {found[1]}"
+    return ""
+
+
 def _video_decoders() -> list[str]:
     """Registered readers but those that need no library: they read folders of frames."""
     return [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
@@ -103,10 +131,13 @@ def check_decoders() -> Iterator[Finding]:
     """Every registered decoder; PyAV must be there, the others are faster for some files."""
     for name in _video_decoders():
         if name == "av":
-            libraries = "FFmpeg " + ".".join(map(str, av.library_versions["libavcodec"]))
-            yield Finding(OK, f"decoder av: PyAV {av.__version__}, libavcodec of {libraries}")
+            codec = ".".join(map(str, av.library_versions["libavcodec"]))
+            ffmpeg = f"FFmpeg {av.ffmpeg_version_info}"
+            yield Finding(OK, f"decoder av: PyAV {av.__version__}, {ffmpeg}, libavcodec {codec}")
         elif backend_importable(name):
-            yield Finding(OK, f"decoder {name}")
+            library = READERS.module_dict[name].library
+            version = f"{library} {installed_version(library)}{_libavcodec(library)}"
+            yield Finding(OK, f"decoder {name}: {version}")
         else:
             hint = READERS.module_dict[name].import_hint
             yield Finding(
@@ -243,9 +274,10 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
     devices = range(torch.cuda.device_count())
     names = [torch.cuda.get_device_name(device) for device in devices]
     yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
+    has_nccl = torch.distributed.is_nccl_available()
+    nccl = check_nccl(len(names), has_nccl, torch.cuda.nccl.version() if has_nccl else None)
     cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
-    if cudnn is not None:
-        yield cudnn
+    yield from filter(None, (nccl, cudnn))
     yield check_shared_memory(shutil.disk_usage("/dev/shm").free)
     yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -16,6 +17,7 @@ from sce_video.utils.printable import printable_lines, printable_stdout
 #: work was done and has found problems in the data, 128 + n that signal n has ended it.
 ERROR = 2
 INTERRUPTED = 130
+BROKEN_PIPE = 141
 
 Main = Callable[..., int]
 
@@ -52,6 +54,9 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
             try:
                 with printable_stdout():  # names of files and classes are those of strangers
                     return function(argv)
+            except BrokenPipeError:  # the reader has enough: sce-video ... | head
+                os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+                return BROKEN_PIPE
             except KeyboardInterrupt:
                 print(f"\n{tool}: {interrupted}", file=sys.stderr)
                 return INTERRUPTED

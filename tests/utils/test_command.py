@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -79,3 +81,24 @@ def test_an_error_in_a_loader_worker_is_one_line():
 def test_a_full_gpu_is_explained():
     message = explain(torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB\nmore"))
     assert "CUDA out of memory. Tried to allocate 2 GiB" in message and "batch" in message
+
+
+def test_a_reader_that_has_enough_is_no_error(tmp_path):
+    script = tmp_path / "tool.py"
+    script.write_text(
+        "import sys\n"
+        "from sce_video.utils.command import command\n"
+        "@command\n"
+        "def main(argv=None):\n"
+        "    for number in range(100000):\n"
+        "        print(number, flush=True)\n"
+        "    return 0\n"
+        "sys.exit(main())\n"
+    )
+    tool = subprocess.Popen(
+        [sys.executable, str(script)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+    assert tool.stdout.readline() == "0\n"
+    tool.stdout.close()
+    assert tool.wait(60) == 141
+    assert tool.stderr.read() == ""
