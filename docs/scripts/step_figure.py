@@ -5,6 +5,7 @@
 The bars are the paper's equations 3, 7 and 8 on the cosines below (eight keys, lambda 0.5,
 tau 0.1, tau_m 0.05), not a measurement.
 """
+# ruff: noqa: RUF001 (the signs of formulas)
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The documentation site: builds strictly, has all of the interface, loads nothing from elsewhere."""
+"""The site of the docs: builds strictly, has all of the interface, loads nothing from elsewhere."""
 
 from __future__ import annotations
 
