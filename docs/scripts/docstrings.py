@@ -25,7 +25,7 @@ def as_markdown(text: str, package: str, names: dict[str, str]) -> str:
     """
 
     def link(found: re.Match[str]) -> str:
-        short, target = found[1] == "~", found[2].strip()
+        short, target = found[1] == "~", found[2].strip(" .")
         shown = target.rpartition(".")[2] if short else target
         path = target if "." in target else names.get(target, f"{package}.{target}")
         return (
