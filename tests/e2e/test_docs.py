@@ -6,6 +6,8 @@ page, with the programs replaced, and its options are checked against the config
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import sys
@@ -129,6 +131,16 @@ def test_options_of_the_front_door_are_known(page, capsys, monkeypatch):
         known = capsys.readouterr().out
         for flag in (word for word in words if word.startswith("--")):
             assert f"{flag} " in known or f"{flag}]" in known, f"{page.name}: {words} has {flag}"
+
+
+@pages
+def test_python_blocks_import_what_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sce_video"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
 
 
 def test_commands_are_found():
