@@ -143,6 +143,18 @@ def test_python_blocks_import_what_exists(page):
                     assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
 
 
+def test_the_first_screen_of_the_readme():
+    """One sentence, the one line, the two commands of a clone, one picture."""
+    screen = "\n".join((REPO / "README.md").read_text().splitlines()[:20])
+    for part in (
+        "sce-video pretrain VIDEOS --out RUN",
+        "bash tools/quickstart.sh",
+        "bash tools/run_tests.sh",
+        "<img src=",
+    ):
+        assert part in screen, part
+
+
 def test_commands_are_found():
     """The checks above see the commands, with variables and braces expanded."""
     for page, number, with_options in (("README.md", 12, 2), ("docs/videos.md", 10, 8)):
