@@ -6,6 +6,8 @@ page, with the programs replaced, and its options are checked against the config
 
 from __future__ import annotations
 
+import ast
+import importlib
 import json
 import re
 import sys
@@ -27,11 +29,11 @@ from sce_video.registry import DATASETS, METRICS, MODELS, READERS
 REPO = Path(__file__).resolve().parents[2]
 PAGES = [
     *(REPO / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *sorted((REPO / "docs").glob("*.md")),
+    *sorted((REPO / "docs").rglob("*.md")),
 ]
 OWN = ("sce_video", "tools", "configs", "tests", "benchmarks", "docs", "requirements")
 
-pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+pages = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPO)))
 
 
 def anchors(page: Path) -> set[str]:
@@ -131,10 +133,34 @@ def test_options_of_the_front_door_are_known(page, capsys, monkeypatch):
             assert f"{flag} " in known or f"{flag}]" in known, f"{page.name}: {words} has {flag}"
 
 
+@pages
+def test_python_blocks_import_what_exists(page):
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            if isinstance(node, ast.ImportFrom) and str(node.module).startswith("sce_video"):
+                module = importlib.import_module(str(node.module))
+                for alias in node.names:
+                    assert hasattr(module, alias.name), f"{node.module} has no {alias.name}"
+
+
+def test_the_first_screen_of_the_readme():
+    """One sentence, the one line, the two commands of a clone, one picture."""
+    screen = "\n".join((REPO / "README.md").read_text().splitlines()[:20])
+    for part in (
+        "sce-video pretrain VIDEOS --out RUN",
+        "bash tools/quickstart.sh",
+        "bash tools/run_tests.sh",
+        "<img src=",
+    ):
+        assert part in screen, part
+
+
 def test_commands_are_found():
     """The checks above see the commands, with variables and braces expanded."""
-    found = list(commands(REPO / "README.md"))
-    assert len(found) > 15 and sum("--cfg-options" in words for words in found) > 5
+    for page, number, with_options in (("README.md", 12, 2), ("docs/videos.md", 10, 8)):
+        found = list(commands(REPO / page))
+        assert len(found) >= number, page
+        assert sum("--cfg-options" in words for words in found) >= with_options, page
     (splits,) = {
         tuple(word for word in words if word.endswith("crop_size=56"))
         for words in commands(REPO / "docs/results.md")

@@ -1,0 +1,82 @@
+"""Every message that docs/troubleshooting.md quotes is in the code."""
+
+from __future__ import annotations
+
+import ast
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+PAGE = REPO / "docs/troubleshooting.md"
+#: Who else writes messages, in brackets after them.
+OTHERS = ("Linux", "NCCL", "mmcv", "torch")
+
+
+def headings() -> list[str]:
+    return re.findall(r"^### (`.*)$", PAGE.read_text(), re.M)
+
+
+def own_messages() -> list[str]:
+    """The quoted messages of this package: headings that are one piece of code."""
+    return [line[1:-1] for line in headings() if re.fullmatch(r"`[^`]+`", line)]
+
+
+@cache
+def texts_of_the_code() -> tuple[str, ...]:
+    """All texts of the package but docstrings; what an f-string fills in is a line break."""
+    found = []
+    for path in sorted((REPO / "sce_video").rglob("*.py")):
+        tree = ast.parse(path.read_text())
+        alone = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.JoinedStr):
+                parts = (v.value if isinstance(v, ast.Constant) else "\n" for v in node.values)
+                found.append("".join(map(str, parts)))
+            elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+                if id(node) not in alone:
+                    found.append(node.value)
+    return tuple(found)
+
+
+def is_in_the_code(message: str) -> bool:
+    """Whether one text of the code has the words of a message in order, ``...`` for the rest."""
+    words = [part.strip() for part in message.split("...") if part.strip()]
+
+    def fits(text: str) -> bool:
+        at = 0
+        for word in words:
+            at = text.find(word, at)
+            if at < 0:
+                return False
+            at += len(word)
+        return True
+
+    return any(map(fits, texts_of_the_code()))
+
+
+@pytest.mark.parametrize("message", own_messages())
+def test_quoted_messages_are_in_the_code(message):
+    assert is_in_the_code(message), f"no message of sce_video reads {message!r}"
+
+
+def test_a_message_that_nobody_writes_is_found():
+    assert not is_in_the_code("the queue holds ... keys and that is fine")
+    assert len(own_messages()) > 50
+
+
+def test_messages_of_others_name_their_source():
+    """A heading with more than a quoted message names its source, or is of a logged number."""
+    logged = ("h_rank", "data_wait")
+    for line in headings():
+        if not re.fullmatch(r"`[^`]+`", line) and not line.strip("`").startswith(logged):
+            assert re.fullmatch(rf"`[^`]+` \(({'|'.join(OTHERS)})\)", line), line
+
+
+def test_every_entry_has_a_cause_or_a_cure():
+    entries = re.split(r"^### ", PAGE.read_text(), flags=re.M)[1:]
+    for entry in entries:
+        body = entry.partition("\n")[2].partition("\n## ")[0].strip()
+        assert len(body) > 60 or "**Cure.**" in body, entry
