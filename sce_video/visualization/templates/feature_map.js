@@ -22,7 +22,7 @@ function featureMap(element, data) {
   const state = { plane: Object.keys(planes)[0], key: keys[0] || null, hidden: new Set(),
     shown: null, current: null, marked: null };
   const reduced = matchMedia("(prefers-reduced-motion: reduce)");
-  const touch = matchMedia("(hover: none)");
+  const touch = matchMedia("(hover: none), (pointer: coarse)");
 
   const make = (tag, className, parent, text) => {
     const made = document.createElement(tag);
@@ -107,8 +107,10 @@ function featureMap(element, data) {
       modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft", "#6b6b66"), activecolor: ink },
       xaxis: axis, yaxis: { ...axis, scaleanchor: "x" },
       uirevision: state.plane };
-    const config = { responsive: true, displaylogo: false, displayModeBar: touch.matches ? false : "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"] };
+    // Named one by one: Plotly's default has a button that uploads the chart.
+    const config = { responsive: true, displaylogo: false, doubleClick: touch.matches ? false : "reset",
+      displayModeBar: touch.matches ? false : "hover",
+      modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
     return Plotly.react(plot, traces, layout, config);
   }
 
@@ -296,12 +298,19 @@ function featureMap(element, data) {
   draw().then(() => {
     plot.on("plotly_hover", (event) => showCard(event.points[0].customdata));
     plot.on("plotly_unhover", hideCard);
+    let last = { i: null, time: 0 };
     plot.on("plotly_click", (event) => {
-      showCard(event.points[0].customdata);
-      if (data.onclick) data.onclick(event.points[0].customdata);
+      const i = event.points[0].customdata;
+      const again = last.i === i && event.event.timeStamp - last.time < 500;
+      showCard(i);
+      if (again) return;  // a tap is reported twice
+      last = { i, time: event.event.timeStamp };
+      if (data.onclick) data.onclick(i);
     });
-    plot.on("plotly_afterplot", placeRing);
-    plot.on("plotly_relayout", hideCard);
+    plot.on("plotly_afterplot", () => {
+      placeRing();
+      if (state.current !== null) place(state.current);
+    });
     element.dataset.drawn = "true";
   });
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
