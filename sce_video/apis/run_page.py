@@ -21,7 +21,7 @@ from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
 from sce_video.visualization.curves import read_history
-from sce_video.visualization.embedding_map import embedding_map
+from sce_video.visualization.feature_map import feature_map_part
 from sce_video.visualization.neighbour_rows import neighbour_rows
 from sce_video.visualization.page_parts import Part
 from sce_video.visualization.run_page.page import render_run_page
@@ -117,7 +117,7 @@ def _parts(
         names = record.data.get("classes") or ()
         if options.videos:
             parts.append(neighbour_rows(rows, names, max_bytes=budget))
-        parts.append(embedding_map(rows, names, max_bytes=budget if options.videos else 0))
+        parts.append(feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0))
     return parts
 
 
