@@ -105,9 +105,7 @@ def _training_set(record: RunRecord) -> dict[str, Any]:
     return dataset if isinstance(dataset, dict) else {}
 
 
-def _parts(
-    record: RunRecord, rows: Rows | None, options: PageOptions, budget: int
-) -> list[Part]:
+def _parts(record: RunRecord, rows: Rows | None, options: PageOptions, budget: int) -> list[Part]:
     """View sheet, neighbours and map, as far as videos are wanted and features are there."""
     parts = []
     if options.videos and record.config:
@@ -117,7 +115,9 @@ def _parts(
         names = record.data.get("classes") or ()
         if options.videos:
             parts.append(neighbour_rows(rows, names, max_bytes=budget))
-        parts.append(feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0))
+        parts.append(
+            feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0)
+        )
     return parts
 
 

@@ -229,9 +229,7 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[fl
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def _chart(
-    kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list
-) -> Chart:
+def _chart(kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list) -> Chart:
     span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
     curves = [
         Curve(name, LABELS.get(name, name), reduced(*_of(rows, name), span), slot)
