@@ -52,16 +52,19 @@ def videos(tmp_path_factory) -> list[str]:
 
 def test_points_are_the_projections(videos):
     rows = make_rows(videos, [i % 2 for i in range(12)])
-    data = read_data(feature_map_part(rows, ["even", "odd"], max_clips=0))
+    part = feature_map_part(rows, ["even", "odd"], max_clips=0)
+    data = read_data(part)
     assert next(iter(data["projections"])) == "PCA"
     x = rows.features.double().numpy()
     x = x / np.linalg.norm(x, axis=1, keepdims=True)
     x = x - x.mean(axis=0)
-    _, vectors = np.linalg.eigh(x.T @ x)  # another way than that of the package
+    values, vectors = np.linalg.eigh(x.T @ x)  # another way than that of the package
     for column, axis in (("x", -1), ("y", -2)):
         want, shown = x @ vectors[:, axis], np.array(data["projections"]["PCA"][column])
         sign = np.sign(want @ shown)
         np.testing.assert_allclose(shown, sign * want, atol=1e-3)
+    share = values[-2:].sum() / values.sum()
+    assert f"PCA shows {100 * share:.0f} % of their variance" in part.html
     assert data["name"] == [f"c{i % 3}/{i}.mp4" for i in range(12)]
     assert data["label"] == ["even", "odd"] * 6
     assert data["group"] == [f"c{i % 3}" for i in range(12)]
@@ -117,7 +120,9 @@ def test_two_videos_and_features_that_are_equal(videos):
     assert len(read_data(feature_map_part(make_rows(videos[:2])))["name"]) == 2
     rows = make_rows(videos)
     rows.values[:] = 1.0
-    data = read_data(feature_map_part(rows))
+    part = feature_map_part(rows)
+    assert "variance" not in part.html
+    data = read_data(part)
     assert set(data["projections"]["PCA"]["x"]) == {0.0}
 
 

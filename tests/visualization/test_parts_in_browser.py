@@ -143,7 +143,7 @@ def test_keys_switches_and_the_legend(address):
         entries.first.click()
         page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
         assert entries.first.get_attribute("aria-pressed") == "false"
-        page.get_by_role("button", name="group").click()
+        page.get_by_role("button", name="folder").click()
         page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
         assert page.locator(".map-legend button").all_inner_texts()[0].split() == ["●", "0", "6"]
         buttons = page.evaluate(
