@@ -20,6 +20,7 @@ from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
+from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.curves import read_history
 from sce_video.visualization.feature_map import feature_map_part
 from sce_video.visualization.neighbour_rows import neighbour_rows
@@ -32,6 +33,8 @@ from sce_video.visualization.view_sheet import view_sheet
 PAGE = "run.html"
 MAX_BYTES = 8_000_000
 _VIDEOS = 64
+#: Points of the map whose clips are on the page.
+_MAP_CLIPS = 80
 #: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
 
@@ -69,9 +72,10 @@ def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Pa
     notes: list[str] = []
     rows = _features(record, options, notes)
     path = Path(folder, PAGE)
-    html = ""
+    reader, html = ClipReader(), ""
     for budget in _BUDGETS:
-        html = render_run_page(record, _parts(record, rows, options, budget), notes)
+        parts = _parts(record, rows, reader if options.videos else None, budget)
+        html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
     write_text(path, html)
@@ -106,18 +110,21 @@ def _training_set(record: RunRecord) -> dict[str, Any]:
 
 
 def _parts(
-    record: RunRecord, rows: Rows | None, options: PageOptions, budget: int
+    record: RunRecord, rows: Rows | None, reader: ClipReader | None, budget: int
 ) -> list[Part]:
-    """View sheet, neighbours and map, as far as videos are wanted and features are there."""
+    """View sheet, neighbours and map; without a reader of videos, only the map without clips."""
     parts = []
-    if options.videos and record.config:
+    if reader is not None and record.config:
         cfg = Config(record.config, filename=record.config_file)
         parts.append(view_sheet(cfg, max_bytes=budget))
     if rows is not None:
         names = record.data.get("classes") or ()
-        if options.videos:
-            parts.append(neighbour_rows(rows, names, max_bytes=budget))
-        parts.append(feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0))
+        if reader is not None:
+            parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
+        clips = _MAP_CLIPS if reader is not None else 0
+        parts.append(
+            feature_map_part(rows, names, max_clips=clips, max_bytes=budget, reader=reader)
+        )
     return parts
 
 
