@@ -17,9 +17,8 @@ from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import DATASETS
+from sce_video.utils.run_files import PAGE_FEATURES
 
-#: Cache in the run folder.
-FEATURES = "run_page_features.npz"
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
@@ -68,7 +67,7 @@ def run_features(
     if not checkpoints:
         return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
     key = {"sha256": file_sha256(checkpoints[0]), "videos": videos}
-    cache = Path(folder, FEATURES)
+    cache = Path(folder, PAGE_FEATURES)
     rows = _cached(cache, key)
     if rows is None:
         dataset = DATASETS.build({**dataset_config, "pipeline": []})

@@ -20,6 +20,7 @@ from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
+from sce_video.utils.run_files import PAGE
 from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.curves import read_history
 from sce_video.visualization.feature_map import feature_map_part
@@ -29,8 +30,6 @@ from sce_video.visualization.run_page.page import render_run_page
 from sce_video.visualization.run_page.record import FAILED, RunRecord
 from sce_video.visualization.view_sheet import view_sheet
 
-#: The page in the folder of a run.
-PAGE = "run.html"
 MAX_BYTES = 8_000_000
 _VIDEOS = 64
 #: Points of the map whose clips are on the page.
