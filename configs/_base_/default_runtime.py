@@ -13,6 +13,7 @@ default_hooks = dict(
     checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=3, save_last=True),
     log_reduction=dict(type="LogReductionHook"),
     progress=dict(type="ProgressHook"),
+    alarms=dict(type="AlarmHook"),
     chance_level=dict(type="ChanceLevelHook"),
     bad_files=dict(type="BadFileHook", max_bad_share=0.05),
 )

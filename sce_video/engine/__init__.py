@@ -1,6 +1,7 @@
 """Runner, training loop, hooks, optimisers, schedules and checkpoints."""
 
 from sce_video.engine.hooks import (
+    AlarmHook,
     BadFileHook,
     ChanceLevelHook,
     CheckpointHook,
@@ -19,6 +20,7 @@ from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
     "LARS",
+    "AlarmHook",
     "BadFileHook",
     "ChanceLevelHook",
     "CheckpointHook",

@@ -75,10 +75,20 @@ def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
 def read_alarms(work_dir: str | Path) -> list[dict[str, Any]]:
     """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
 
+    One whose condition has ended has the iteration of that as ``cleared``.
+
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
-    return _rows_of(Path(work_dir, ALARMS), "alarm")
+    alarms: list[dict[str, Any]] = []
+    for row in _rows_of(Path(work_dir, ALARMS)):
+        if "alarm" in row:
+            alarms.append(dict(row))
+        for alarm in alarms[::-1]:
+            if "alarm" not in row and alarm["alarm"] == row.get("cleared"):
+                alarm["cleared"] = row.get("iter")
+                break
+    return alarms
 
 
 def read_history(work_dir: str | Path) -> list[dict[str, Any]]:
@@ -89,13 +99,11 @@ def read_history(work_dir: str | Path) -> list[dict[str, Any]]:
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
-    return _rows_of(Path(work_dir, HISTORY), "event")
+    return [row for row in _rows_of(Path(work_dir, HISTORY)) if "event" in row]
 
 
-def _rows_of(file: Path, name: str) -> list[dict[str, Any]]:
-    if not file.is_file():
-        return []
-    return [row for _, row in read_json_lines(file) if name in row]
+def _rows_of(file: Path) -> list[dict[str, Any]]:
+    return [row for _, row in read_json_lines(file)] if file.is_file() else []
 
 
 def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:
