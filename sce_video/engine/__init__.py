@@ -10,12 +10,14 @@ from sce_video.engine.hooks import (
     OptimizerStepHook,
     ProgressHook,
     ScheduleHook,
+    ScreenProgressHook,
 )
 from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
 from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
@@ -27,6 +29,7 @@ __all__ = [
     "LocalVisBackend",
     "LogReductionHook",
     "LoggerHook",
+    "MLflowVisBackend",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
     "NoNormDecayConstructor",
@@ -34,8 +37,10 @@ __all__ = [
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",
+    "ScreenProgressHook",
     "TensorboardVisBackend",
     "TrainingStepError",
     "VideoRunner",
     "Visualizer",
+    "WandbVisBackend",
 ]

@@ -127,6 +127,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     end.update(status="interrupted", message=stop.by.name)
                     self.runner.call_hook("after_train")
         finally:
+            self.runner.call_hook("after_stop")
             # Persistent workers end at once when their iterator is dropped here; left to the
             # garbage collector each of them delays the end of the program by seconds.
             with suppress(RuntimeError):  # torch may report a crashed worker here again

@@ -29,7 +29,8 @@ class Collapse(Detector):
         below = [name for name, least in self.minima.items() if row.get(name, least) < least]
         if row["iter"] <= self.first:
             return None
-        self._since = {name: self._since.get(name, row["iter"]) for name in below}
+        since = self._since
+        self._since = {n: since[n] if n in since else row["iter"] for n in below}
         lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
         if not lasting:
             return None

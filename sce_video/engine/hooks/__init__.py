@@ -7,6 +7,7 @@ from sce_video.engine.hooks.logger import LoggerHook
 from sce_video.engine.hooks.optimizer_step import OptimizerStepHook
 from sce_video.engine.hooks.progress import LogReductionHook, ProgressHook
 from sce_video.engine.hooks.schedule import ScheduleHook
+from sce_video.engine.hooks.screen import ScreenProgressHook
 
 __all__ = [
     "AlarmHook",
@@ -18,4 +19,5 @@ __all__ = [
     "OptimizerStepHook",
     "ProgressHook",
     "ScheduleHook",
+    "ScreenProgressHook",
 ]
