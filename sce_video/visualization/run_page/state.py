@@ -69,10 +69,12 @@ class AlarmGroup(NamedTuple):
     count: int
     first_iter: Any
     last_iter: Any
+    cleared: Any = None
+    """Iteration at which the condition of the last one ended; None while it lasts."""
 
 
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
-    """Alarms by kind, errors first, else in the order in which they were raised first."""
+    """Alarms by kind: those that last first, errors before warnings, else by their first one."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in alarms:
         groups.setdefault(str(row.get("alarm", "alarm")), []).append(row)
@@ -83,5 +85,5 @@ def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
         message = str(rows[-1].get("message") or name)
         iters = [row.get("iter") for row in (rows[0], rows[-1])]
         kind = level if level in _LEVELS else "warning"
-        found.append(AlarmGroup(name, kind, message, len(rows), *iters))
-    return sorted(found, key=lambda group: _LEVELS[group.level])
+        found.append(AlarmGroup(name, kind, message, len(rows), *iters, rows[-1].get("cleared")))
+    return sorted(found, key=lambda group: (group.cleared is not None, _LEVELS[group.level]))
