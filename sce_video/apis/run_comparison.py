@@ -27,7 +27,9 @@ def write_comparison(runs: Sequence[str | Path], out: str | Path) -> None:
     folders = [Path(run).resolve() for run in runs]
     if len(folders) < 2:
         raise ValueError("give two runs or more; sce-video report RUN shows a single one")
-    double = next((run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), 0)
+    double = next(
+        (run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), 0
+    )
     if double:
         raise ValueError(f"{double} is given twice")
     records = [

@@ -91,7 +91,9 @@ def describe_failures(rows: Rows) -> list[str]:
     total = len(rows) + len(rows.failures)
     first = f"{path}: {reason}" if reason else path
     advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
-    return [f"{len(rows.failures)} of {total} videos could not be read; the first: {first}{advice}."]
+    return [
+        f"{len(rows.failures)} of {total} videos could not be read; the first: {first}{advice}."
+    ]
 
 
 def _cached(path: Path, key: dict[str, Any]) -> Rows | None:

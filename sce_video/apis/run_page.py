@@ -85,9 +85,9 @@ def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows
     """The features to draw; None without any, with the reason among the notes."""
     dataset = _training_set(record)
     if options.features is not None:
-        rows, said = given_features(options.features, record.folder)
+        given, said = given_features(options.features, record.folder)
         notes += said
-        return with_existing_paths(rows, str(dataset.get("data_root") or ""))
+        return with_existing_paths(given, str(dataset.get("data_root") or ""))
     if not options.videos:
         return None
     if not dataset:

@@ -74,7 +74,9 @@ def test_a_training_ends_with_its_page(trained):
         page.goto((trained / PAGE).as_uri())
         page.wait_for_function("document.body.dataset.charts", timeout=60_000)
         assert page.locator("section#views img, section#views [style*=webp]").count()
-        assert page.locator("section#neighbours").count() == page.locator("section#map").count() == 1
+        assert (
+            page.locator("section#neighbours").count() == page.locator("section#map").count() == 1
+        )
         page.wait_for_selector("section#map .map-plot canvas", state="attached", timeout=60_000)
         assert page.evaluate("document.documentElement.scrollWidth") == 390
 
@@ -84,7 +86,7 @@ def test_features_are_computed_once_for_a_checkpoint(run, monkeypatch):
         raise AssertionError("embedded again")
 
     monkeypatch.setattr(run_features, "_embed", never)
-    assert "section id=\"map\"" in page_of(run, videos=4)
+    assert 'section id="map"' in page_of(run, videos=4)
     (checkpoint,) = find_checkpoints(run)
     stored = torch.load(checkpoint, weights_only=True)
     torch.save({**stored, "another": 1}, checkpoint)
@@ -95,7 +97,7 @@ def test_without_videos_no_network_is_built_and_no_video_is_read(run, monkeypatc
     monkeypatch.setattr(run_page, "run_features", None)
     monkeypatch.setattr(run_page, "view_sheet", None)
     html = page_of(run, videos=0)
-    assert "plot-loss" in html and "section id=\"views\"" not in html
+    assert "plot-loss" in html and 'section id="views"' not in html
 
 
 def test_videos_that_have_gone_are_named(run, tmp_path):
@@ -104,7 +106,9 @@ def test_videos_that_have_gone_are_named(run, tmp_path):
     files = sorted(videos.rglob("*.mp4"))
     listed = tmp_path / "list.txt"
     listed.write_text("".join(f"{file} 0\n" for file in files))
-    change_config(run, f"data_root={source!r}", f"data_root={str(videos)!r}, ann_file={str(listed)!r}")
+    change_config(
+        run, f"data_root={source!r}", f"data_root={str(videos)!r}, ann_file={str(listed)!r}"
+    )
     files[1].unlink()
     html = page_of(run, videos=6)
     assert "1 of 6 videos could not be read" in html and files[1].name in html
@@ -166,7 +170,7 @@ def test_features_of_a_file(run, tmp_path):
     rows, provenance = load_features(run / PAGE_FEATURES)
     given = shutil.copy(run / PAGE_FEATURES, tmp_path / "f.npz")
     html = page_of(run, videos=0, features=given)
-    assert "section id=\"map\"" in html and "section id=\"neighbours\"" not in html
+    assert 'section id="map"' in html and 'section id="neighbours"' not in html
     (checkpoint,) = find_checkpoints(run)
     checkpoint.write_bytes(checkpoint.read_bytes() + b" ")
     with pytest.raises(ValueError, match="features of a checkpoint that is not in .*embed"):

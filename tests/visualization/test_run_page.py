@@ -76,7 +76,11 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
     ("changes", "state", "words"),
     [
         ({"locked": True}, "running", "in epoch 4 of 4"),
-        ({"history": [{"event": "start"}, {"event": "end", "status": "finished"}]}, "finished", "4"),
+        (
+            {"history": [{"event": "start"}, {"event": "end", "status": "finished"}]},
+            "finished",
+            "4",
+        ),
         (
             {"history": [{"event": "end", "status": "failed", "message": "NonFiniteLossError: x"}]},
             "failed",
@@ -100,7 +104,7 @@ def test_alarms_are_grouped_and_errors_come_first():
         {"alarm": "queue", "level": "warning", "iter": 9, "message": "c"},
     ]
     found = grouped_alarms(alarms)
-    assert [(g.name, g.count, g.message, g.last_iter) for g in found] == [
+    assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
         ("collapse", 1, "b", 5),
         ("queue", 2, "c", 9),
     ]
@@ -202,4 +206,6 @@ def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best(tmp_path):
     assert "model.tau" in html
     with browser_page() as page:
         open_page(page, html, tmp_path)
-        assert page.locator("#plot-loss_loss .legendpoints, #plot-loss_loss path.js-line").count() == 2
+        assert (
+            page.locator("#plot-loss_loss .legendpoints, #plot-loss_loss path.js-line").count() == 2
+        )

@@ -205,7 +205,7 @@ def scheduled_names(record: RunRecord) -> set[str]:
     hooks = record.config.get("custom_hooks") or []
     hooks = hooks.values() if isinstance(hooks, dict) else hooks
     named = (hook.get("model") for hook in hooks if isinstance(hook, dict))
-    return _SCHEDULES.union(*(model for model in named if isinstance(model, dict)))
+    return set(_SCHEDULES).union(*(model for model in named if isinstance(model, dict)))
 
 
 def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
@@ -235,9 +235,7 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[fl
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def _chart(
-    kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list
-) -> Chart:
+def _chart(kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list) -> Chart:
     span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
     curves = [
         Curve(name, LABELS.get(name, name), reduced(*_of(rows, name), span), slot)

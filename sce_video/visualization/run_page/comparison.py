@@ -63,7 +63,10 @@ def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
     """
     rows = []
     keys = dict.fromkeys(
-        (file, name) for record in records for file, found in record.results.items() for name in found
+        (file, name)
+        for record in records
+        for file, found in record.results.items()
+        for name in found
     )
     for file, name in keys:
         values = [record.results.get(file, {}).get(name) for record in records]

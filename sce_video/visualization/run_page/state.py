@@ -66,7 +66,7 @@ class AlarmGroup(NamedTuple):
     level: str
     message: str
     """Of the last one."""
-    count: int
+    times: int
     first_iter: Any
     last_iter: Any
     cleared: Any = None
@@ -83,7 +83,16 @@ def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
         levels = [str(row.get("level", "warning")) for row in rows]
         level = min(levels, key=lambda x: _LEVELS.get(x, 1))
         message = str(rows[-1].get("message") or name)
-        iters = [row.get("iter") for row in (rows[0], rows[-1])]
-        kind = level if level in _LEVELS else "warning"
-        found.append(AlarmGroup(name, kind, message, len(rows), *iters, rows[-1].get("cleared")))
+        first, last = rows[0], rows[-1]
+        found.append(
+            AlarmGroup(
+                name=name,
+                level=level if level in _LEVELS else "warning",
+                message=message,
+                times=len(rows),
+                first_iter=first.get("iter"),
+                last_iter=last.get("iter"),
+                cleared=last.get("cleared"),
+            )
+        )
     return sorted(found, key=lambda group: (group.cleared is not None, _LEVELS[group.level]))
