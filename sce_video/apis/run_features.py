@@ -17,9 +17,8 @@ from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import DATASETS
+from sce_video.utils.run_files import PAGE_FEATURES
 
-#: Cache in the run folder.
-FEATURES = "run_page_features.npz"
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
 #: Embedding ends after this many seconds, with the videos that are done by then.
 _SECONDS = 120.0
@@ -54,7 +53,8 @@ def run_features(
 ) -> tuple[Rows | None, list[str]]:
     """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
 
-    They are kept in the run folder with the checkpoint's hash, and computed again for another one.
+    They are kept in the run folder with the checkpoint's hash, and computed again for another one,
+    for other data, or where some could not be read.
 
     Args:
         folder: The run.
@@ -67,8 +67,9 @@ def run_features(
     checkpoints = find_checkpoints(folder)
     if not checkpoints:
         return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
-    key = {"sha256": file_sha256(checkpoints[0]), "videos": videos}
-    cache = Path(folder, FEATURES)
+    data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
+    key = {"sha256": file_sha256(checkpoints[0]), "videos": videos, "data": data}
+    cache = Path(folder, PAGE_FEATURES)
     rows = _cached(cache, key)
     if rows is None:
         dataset = DATASETS.build({**dataset_config, "pipeline": []})
@@ -100,7 +101,8 @@ def _cached(path: Path, key: dict[str, Any]) -> Rows | None:
         rows, provenance = load_features(path)
     except (OSError, ValueError):  # none, or damaged: computed again
         return None
-    return rows if provenance.get("checkpoint") == key else None
+    # Files that could not be read may be back.
+    return rows if provenance.get("checkpoint") == key and not rows.failures else None
 
 
 def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:

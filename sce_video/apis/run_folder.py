@@ -15,7 +15,7 @@ from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
+from sce_video.utils.run_files import ALARMS, HISTORY, is_run_folder
 from sce_video.visualization.curves import (
     read_alarms,
     read_history,
@@ -25,19 +25,7 @@ from sce_video.visualization.curves import (
 from sce_video.visualization.run_page.record import RunRecord
 from sce_video.visualization.run_page.tables import plan_of
 
-#: Files and folders by which a training's folder is known; its log folders are looked at too.
-_MARKS = (METRICS, HISTORY, "online_evaluation.jsonl")
-_LOGS = "*/vis_data/scalars.json"
 _BAD_FILES = "bad_files.jsonl"
-
-
-def is_run_folder(folder: str | Path) -> bool:
-    """Whether a folder holds a training: a log, a history or a checkpoint."""
-    path = Path(folder)
-    if not path.is_dir():
-        return False
-    marked = any((path / name).is_file() for name in _MARKS)
-    return marked or any(path.glob(_LOGS)) or bool(find_checkpoints(path))
 
 
 def read_run(folder: str | Path) -> RunRecord:

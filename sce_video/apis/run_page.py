@@ -20,6 +20,8 @@ from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
+from sce_video.utils.run_files import PAGE
+from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.curves import read_history
 from sce_video.visualization.feature_map import feature_map_part
 from sce_video.visualization.neighbour_rows import neighbour_rows
@@ -28,10 +30,10 @@ from sce_video.visualization.run_page.page import render_run_page
 from sce_video.visualization.run_page.record import FAILED, RunRecord
 from sce_video.visualization.view_sheet import view_sheet
 
-#: The page in the folder of a run.
-PAGE = "run.html"
 MAX_BYTES = 8_000_000
 _VIDEOS = 64
+#: Points of the map whose clips are on the page.
+_MAP_CLIPS = 80
 #: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
 _BUDGETS = (1_000_000, 400_000, 100_000)
 
@@ -69,9 +71,10 @@ def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Pa
     notes: list[str] = []
     rows = _features(record, options, notes)
     path = Path(folder, PAGE)
-    html = ""
+    reader, html = ClipReader(), ""
     for budget in _BUDGETS:
-        html = render_run_page(record, _parts(record, rows, options, budget), notes)
+        parts = _parts(record, rows, reader if options.videos else None, budget)
+        html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
     write_text(path, html)
@@ -82,9 +85,9 @@ def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows
     """The features to draw; None without any, with the reason among the notes."""
     dataset = _training_set(record)
     if options.features is not None:
-        rows, said = given_features(options.features, record.folder)
+        given, said = given_features(options.features, record.folder)
         notes += said
-        return with_existing_paths(rows, str(dataset.get("data_root") or ""))
+        return with_existing_paths(given, str(dataset.get("data_root") or ""))
     if not options.videos:
         return None
     if not dataset:
@@ -105,18 +108,21 @@ def _training_set(record: RunRecord) -> dict[str, Any]:
     return dataset if isinstance(dataset, dict) else {}
 
 
-def _parts(record: RunRecord, rows: Rows | None, options: PageOptions, budget: int) -> list[Part]:
-    """View sheet, neighbours and map, as far as videos are wanted and features are there."""
+def _parts(
+    record: RunRecord, rows: Rows | None, reader: ClipReader | None, budget: int
+) -> list[Part]:
+    """View sheet, neighbours and map; without a reader of videos, only the map without clips."""
     parts = []
-    if options.videos and record.config:
+    if reader is not None and record.config:
         cfg = Config(record.config, filename=record.config_file)
         parts.append(view_sheet(cfg, max_bytes=budget))
     if rows is not None:
         names = record.data.get("classes") or ()
-        if options.videos:
-            parts.append(neighbour_rows(rows, names, max_bytes=budget))
+        if reader is not None:
+            parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
+        clips = _MAP_CLIPS if reader is not None else 0
         parts.append(
-            feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0)
+            feature_map_part(rows, names, max_clips=clips, max_bytes=budget, reader=reader)
         )
     return parts
 

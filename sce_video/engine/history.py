@@ -70,7 +70,7 @@ def _versions() -> dict[str, str]:
     for name in ("mmengine", "mmaction2"):
         found[name] = importlib.metadata.version(name)
     if torch.cuda.is_available():
-        found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+        found |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
     return found
 
 

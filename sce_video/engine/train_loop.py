@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -54,6 +55,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
 
     stopped_by: signal.Signals | None = None
     """The signal that ended the last :meth:`run`, None if it ran to its end."""
+    warnings: Sequence[str] = ()
+    """What was warned of before the last :meth:`run`."""
 
     def __init__(
         self,
@@ -97,7 +100,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         check_training(self)
         for line in describe_training(self):
             self.runner.logger.info(line)
-        for warning in training_warnings(self):
+        self.warnings = training_warnings(self)
+        for warning in self.warnings:
             self.runner.logger.warning(warning)
         self.stopped_by = None
         finished = self._epoch >= self._max_epochs
@@ -123,6 +127,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     end.update(status="interrupted", message=stop.by.name)
                     self.runner.call_hook("after_train")
         finally:
+            self.runner.call_hook("after_stop")
             # Persistent workers end at once when their iterator is dropped here; left to the
             # garbage collector each of them delays the end of the program by seconds.
             with suppress(RuntimeError):  # torch may report a crashed worker here again

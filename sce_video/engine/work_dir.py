@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.utils.atomic_file import write_text
-from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
+from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
 
 LOCK = "training.lock"
 #: The config of a run that was planned in its own folder.
@@ -34,6 +34,8 @@ _OTHERS = (
     "bad_files.jsonl",
     METRICS,
     ALARMS,
+    PAGE,
+    PAGE_FEATURES,
 )
 _descriptors: set[int] = set()
 

@@ -89,12 +89,21 @@ def read_online_evaluations(
 def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
 
-    ``damaged`` is that of :func:`read_scalars`.
+    One whose condition has ended has the iteration of that as ``cleared``. ``damaged`` is that of
+    :func:`read_scalars`.
 
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
-    return _rows_of(Path(work_dir, ALARMS), "alarm", damaged)
+    alarms: list[dict[str, Any]] = []
+    for row in _rows_of(Path(work_dir, ALARMS), damaged):
+        if "alarm" in row:
+            alarms.append(dict(row))
+        for alarm in alarms[::-1]:
+            if "alarm" not in row and alarm["alarm"] == row.get("cleared"):
+                alarm["cleared"] = row.get("iter")
+                break
+    return alarms
 
 
 def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
@@ -106,13 +115,11 @@ def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
-    return _rows_of(Path(work_dir, HISTORY), "event", damaged)
+    return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]
 
 
-def _rows_of(file: Path, name: str, damaged: list[str] | None) -> list[dict[str, Any]]:
-    if not file.is_file():
-        return []
-    return [row for _, row in read_json_lines(file, damaged) if name in row]
+def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
+    return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
 def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:

@@ -26,7 +26,6 @@ class Kind:
         note: How to read it.
         names: Logged names; empty for a kind whose values are found otherwise.
         percent: Whether values are shares, drawn in percent.
-        logarithmic: Whether the axis may be logarithmic.
         online: Whether they are of the online evaluation.
     """
 
@@ -79,10 +78,17 @@ KINDS = (
         ("target_entropy", "code_entropy"),
     ),
     Kind(
-        "online_features",
-        "Online evaluation: features",
-        "Spread per dimension and effective rank on the evaluated videos.",
-        ("feature_std", "effective_rank"),
+        "online_rank",
+        "Online evaluation: effective rank",
+        "Of the features of the evaluated videos.",
+        ("effective_rank",),
+        online=True,
+    ),
+    Kind(
+        "online_spread",
+        "Online evaluation: spread per dimension",
+        "Of the features of the evaluated videos, about 1 when well spread.",
+        ("feature_std",),
         online=True,
     ),
     Kind("grad_norm", "Norm of the gradient", "Spikes go with a loss that jumps.", ("grad_norm",)),
@@ -199,7 +205,7 @@ def scheduled_names(record: RunRecord) -> set[str]:
     hooks = record.config.get("custom_hooks") or []
     hooks = hooks.values() if isinstance(hooks, dict) else hooks
     named = (hook.get("model") for hook in hooks if isinstance(hook, dict))
-    return _SCHEDULES.union(*(model for model in named if isinstance(model, dict)))
+    return set(_SCHEDULES).union(*(model for model in named if isinstance(model, dict)))
 
 
 def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
@@ -280,8 +286,8 @@ def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
                 curves.append(Curve(name, record.name, reduced(*_of(rows, name)), slot))
         several = len([other for other, k in kinds if k.id == kind.id]) > 1
         title = f"{kind.title}: {LABELS.get(name, name)}" if several else kind.title
-        if name == "loss":
-            title = "Loss"
+        if kind.id == "loss":
+            title = "Loss" if name == "loss" else f"Loss: {LABELS.get(name, name)}"
         if curves:
             charts.append(Chart(f"{kind.id}_{name}", title, kind.note, curves, [], kind.percent))
     return charts

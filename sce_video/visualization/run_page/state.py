@@ -66,13 +66,15 @@ class AlarmGroup(NamedTuple):
     level: str
     message: str
     """Of the last one."""
-    count: int
+    times: int
     first_iter: Any
     last_iter: Any
+    cleared: Any = None
+    """Iteration at which the condition of the last one ended; None while it lasts."""
 
 
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
-    """Alarms by kind, errors first, else in the order in which they were raised first."""
+    """Alarms by kind: those that last first, errors before warnings, else by their first one."""
     groups: dict[str, list[dict[str, Any]]] = {}
     for row in alarms:
         groups.setdefault(str(row.get("alarm", "alarm")), []).append(row)
@@ -81,7 +83,16 @@ def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
         levels = [str(row.get("level", "warning")) for row in rows]
         level = min(levels, key=lambda x: _LEVELS.get(x, 1))
         message = str(rows[-1].get("message") or name)
-        iters = [row.get("iter") for row in (rows[0], rows[-1])]
-        kind = level if level in _LEVELS else "warning"
-        found.append(AlarmGroup(name, kind, message, len(rows), *iters))
-    return sorted(found, key=lambda group: _LEVELS[group.level])
+        first, last = rows[0], rows[-1]
+        found.append(
+            AlarmGroup(
+                name=name,
+                level=level if level in _LEVELS else "warning",
+                message=message,
+                times=len(rows),
+                first_iter=first.get("iter"),
+                last_iter=last.get("iter"),
+                cleared=last.get("cleared"),
+            )
+        )
+    return sorted(found, key=lambda group: (group.cleared is not None, _LEVELS[group.level]))
