@@ -107,7 +107,7 @@ class DataWait(Detector):
         if row["iter"] <= self.steps:
             return None  # workers start, files are read for the first time
         share = self._shares.mean(row)
-        full = self._shares.span >= self.steps // 2
+        full = self._shares.span >= 3 * self.steps // 4
         if math.isnan(share) or share <= self.threshold or not full:
             return None
         advice = (
