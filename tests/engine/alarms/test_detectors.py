@@ -36,7 +36,7 @@ def detectors_of(run):
     hook, chance = AlarmHook(), ChanceLevelHook()
     steps = max(chance.min_steps, math.ceil(chance.share * run["iterations"]))
     return [
-        Collapse(hook.minima, hook.collapse_steps, hook.first_steps),
+        Collapse(hook.minima, hook.collapse_share, hook.collapse_steps, hook.first_steps),
         ChanceLevel(lambda: run["chance_level"], steps, chance.margin, chance.window),
         DataWait(0.7, hook.data_wait_steps, on_gpu=False),
     ]
@@ -63,21 +63,22 @@ def test_the_collapsed_training_is_called_collapsed():
 
 def test_collapse_must_last_and_not_be_the_start():
     def collapse(first=0):
-        return Collapse({"z_std": 0.15, "h_rank": 1.5}, steps=30, first=first)
+        return Collapse({"z_std": 0.15, "h_rank": 1.5}, share=0.5, steps=30, first=first)
 
-    low = rows_of([0.1] * 6, "z_std")
-    assert raised(collapse(), low) == [40]
+    low = rows_of([0.9] + [0.1] * 5, "z_std")
+    assert raised(collapse(), low) == [50]
     assert raised(collapse(first=20), low) == [60]
-    assert raised(collapse(), rows_of([0.1, 0.1, 0.1, 0.9] * 3, "z_std")) == []
-    assert raised(collapse(), rows_of([1.2] * 6, "h_rank")) == [40]
-    assert raised(collapse(), rows_of([math.nan] * 6, "z_std")) == []
-    assert raised(collapse(), rows_of([0.1] * 6, "loss")) == []
+    assert raised(collapse(), rows_of([0.9, 0.1, 0.1, 0.1] * 3, "z_std")) == []
+    assert raised(collapse(), rows_of([9.0] + [1.2] * 5, "h_rank")) == [50]
+    assert raised(collapse(), rows_of([0.1] * 6, "z_std")) == []  # untrained, no fall
+    assert raised(collapse(), rows_of([0.9] + [math.nan] * 6, "z_std")) == []
+    assert raised(collapse(), rows_of([0.9] + [0.1] * 6, "loss")) == []
 
 
 def test_an_alarm_comes_again_only_after_it_has_ended():
-    detector = Collapse({"z_std": 0.15}, steps=10, first=0)
-    values = [0.1] * 5 + [0.9] * 5 + [0.1] * 5 + [0.9] * 10 + [0.1] * 5
-    assert raised(detector, rows_of(values, "z_std")) == [20, 270]
+    detector = Collapse({"z_std": 0.15}, share=0.5, steps=10, first=0)
+    values = [0.9, *[0.1] * 5, *[0.9] * 5, *[0.1] * 5, *[0.9] * 10, *[0.1] * 5]
+    assert raised(detector, rows_of(values, "z_std")) == [30, 280]
     assert detector.active
 
 

@@ -41,6 +41,7 @@ def test_collapse_and_waiting_and_queue(alarms_of):
     hook = dict(
         type="AlarmHook",
         min_h_rank=1e9,
+        collapse_share=2.0,
         collapse_steps=2,
         first_steps=0,
         max_data_wait=0.0,
@@ -99,7 +100,8 @@ def test_a_loss_that_is_not_finite(videos, tmp_path):
 
 
 def test_a_resumed_training_does_not_repeat_an_alarm(videos, tmp_path):
-    hook = dict(type="AlarmHook", min_h_rank=1e9, collapse_steps=1, first_steps=0)
+    hook = dict(type="AlarmHook", min_h_rank=1e9, collapse_share=2.0, collapse_steps=1)
+    hook["first_steps"] = 0
     cfg = small_config(videos, tmp_path, default_hooks__alarms=hook, model__queue_size=20)
     train(cfg, stop_after=5)
     before = read_alarms(tmp_path)
