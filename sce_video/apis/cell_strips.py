@@ -42,8 +42,8 @@ def activation_strips(
         activation.clips, activation.maps, activation.scores, strict=True
     ):
         note = (
-            f"class {name}, probability {probability:.3f}{rest}; score {score:.2f} = mean of the "
-            f"cells {values.mean():.2f} + bias {activation.bias:.2f}"
+            f"class {name}, probability {probability:.3f}{rest}; score {score:z.2f} = mean of the "
+            f"cells {values.mean():z.2f} + bias {activation.bias:z.2f}"
         )
         strips.append(_strip(clip, values, note, most))
     return _joined(strips, most)
@@ -85,9 +85,13 @@ def describe_grid(clip: SeenClip, shape: Sequence[int]) -> str:
     """What a cell of features (t, h, w) stands for, in frames and pixels."""
     (frames, height, width), (t, h, w) = clip.frames.shape[:3], shape
     return (
-        f"clips of {frames} frames of {height}x{width} pixels, {t} x {h} x {w} cells (time, rows, "
-        f"columns): one per {frames / t:g} frames and {height / h:g}x{width / w:g} pixels"
+        f"clips of {_count(frames, 'frame')} of {height}x{width} pixels; {t} x {h} x {w} cells (time, rows, "
+        f"columns), one every {_count(frames / t, 'frame')} and {height / h:g} x {width / w:g} pixels"
     )
+
+
+def _count(number: float, name: str) -> str:
+    return f"{number:g} {name}{'s' * (number != 1)}"
 
 
 def _query_note(similarity: Similarity) -> str:

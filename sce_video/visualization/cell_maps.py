@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import os
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -26,6 +27,7 @@ _MARK = (0, 230, 220)  # colour of a marked frame or cell, in no frame's way on 
 _SIDE = 224  # pixels of a frame on the page
 _JPEG_QUALITY = 85
 
+_LETTERS_PER_INCH = 14.0
 # Layout of the figure, inches.
 _FRAME, _GAP, _MARGIN, _NAME, _TIME, _BAR = 1.35, 0.05, 0.25, 0.42, 0.2, 1.0
 
@@ -187,7 +189,8 @@ def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -
 
     columns = max(len(strip.frames) for strip in strips)
     width = max(7.0, 2 * _MARGIN + columns * (_FRAME + _GAP) + _BAR)
-    head = 0.72
+    lines = textwrap.wrap(note, int((width - 2 * _MARGIN) * _LETTERS_PER_INCH))
+    head = 0.56 + 0.16 * len(lines)
     heights = [
         _NAME + _TIME + (_FRAME + _GAP) * (1 if strip.maps is None else 2) for strip in strips
     ]
@@ -195,7 +198,8 @@ def draw_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str) -
     figure = Figure(figsize=(width, height), dpi=110, facecolor="#f7f7f5")
     page = _Page(figure, width, height)
     page.text(_MARGIN, _MARGIN, title, dict(fontsize=13, weight="bold", color="#111111"))
-    page.text(_MARGIN, _MARGIN + 0.3, note, dict(fontsize=8.5, color="#666666"))
+    for i, line in enumerate(lines):
+        page.text(_MARGIN, _MARGIN + 0.3 + 0.16 * i, line, dict(fontsize=8.5, color="#666666"))
     top = _MARGIN + head
     first_map = None
     for strip, tall in zip(strips, heights, strict=True):
