@@ -167,7 +167,9 @@ def class_activation(
     recognizer: Any = classifier.recognizer
     features = [
         features_of(
-            recognizer.backbone, network_view(recognizer.data_preprocessor, c), classifier.checkpoint
+            recognizer.backbone,
+            network_view(recognizer.data_preprocessor, c),
+            classifier.checkpoint,
         )
         for c in clips
     ]
@@ -202,7 +204,11 @@ def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
     """Weights (classes, C) and biases (classes,) of the layer on the mean of the features."""
     head: Any = getattr(classifier.recognizer, "cls_head", None)
     layer = getattr(head, "fc_cls", None)
-    if type(head).__name__ != "I3DHead" or head.spatial_type != "avg" or type(layer) is not nn.Linear:
+    if (
+        type(head).__name__ != "I3DHead"
+        or head.spatial_type != "avg"
+        or type(layer) is not nn.Linear
+    ):
         raise ValueError(
             f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: class-activation "
             "maps are those of a linear layer on the mean of the features (I3DHead)"

@@ -138,5 +138,3 @@ def _joined(strips: list[MapStrip], most: int) -> list[MapStrip]:
             maps=np.concatenate(maps)[chosen],
         )
     ]
-
-

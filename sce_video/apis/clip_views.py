@@ -97,9 +97,7 @@ def read_clips(
     if sample.get("frames") is None:
         raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
     if at is not None and not 0 <= at <= noted.duration:
-        raise ValueError(
-            f"{path} lasts {noted.duration:.2f} s: there is no clip at second {at:g}"
-        )
+        raise ValueError(f"{path} lasts {noted.duration:.2f} s: there is no clip at second {at:g}")
     views = cut_views(sample).numpy()
     return [SeenClip(path, frames, times) for frames, times in zip(views, noted.times, strict=True)]
 

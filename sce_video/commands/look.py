@@ -53,7 +53,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--clips", type=int, help="clips of each video or of the key (default: the centre one)"
     )
     parser.add_argument("--at", type=float, metavar="S", help="second of the clip (of the query)")
-    parser.add_argument("--size", type=int, help="pixels of the frames (default: those of the test)")
+    parser.add_argument(
+        "--size", type=int, help="pixels of the frames (default: those of the test)"
+    )
     parser.add_argument("--frames", type=int, default=8, help="frames shown of a clip (default: 8)")
     parser.add_argument(
         "--scale", metavar="LOW,HIGH", help="values of the darkest and the brightest colour"
@@ -128,9 +130,7 @@ def _look_for_class(
         grid = describe_grid(found.clips[0], found.maps[0].shape)
         names.append(classifier.classes[found.label])
     if not strips:
-        raise ValueError(
-            "none of the files can be decoded: " + "; ".join(map(": ".join, failures))
-        )
+        raise ValueError("none of the files can be decoded: " + "; ".join(map(": ".join, failures)))
     shown = ", ".join(dict.fromkeys(names))
     return strips, "added to the score", grid, f"What speaks for {shown}"
 
@@ -178,7 +178,9 @@ def parse_cell(text: str) -> str | tuple[int, int]:
         return text
     matched = re.fullmatch(r"(\d{1,4}),(\d{1,4})", text)
     if matched is None:
-        raise ValueError(f"--cell must be {MEAN}, {BEST} or a row and a column as 2,3: got {text!r}")
+        raise ValueError(
+            f"--cell must be {MEAN}, {BEST} or a row and a column as 2,3: got {text!r}"
+        )
     return int(matched[1]), int(matched[2])
 
 

@@ -56,9 +56,15 @@ def test_a_run_finds_the_marked_frame(files, tmp_path, capsys):
         (["RUN", "--out", "x.png"], "give videos to explain"),
         (["RUN", "A", "--out", "x.jpg"], "must end in .png or .html, got 'x.jpg'"),
         (["RUN", "--query", "A", "--out", "x.png"], "belong together"),
-        (["RUN", "--query", "A", "--key", "A", "--class", "x", "--out", "x.png"], "--class explain"),
+        (
+            ["RUN", "--query", "A", "--key", "A", "--class", "x", "--out", "x.png"],
+            "--class explain",
+        ),
         (["RUN", "--query", "A", "--key", "A", "--cell", "1;2", "--out", "x.png"], "got '1;2'"),
-        (["RUN", "--query", "A", "--key", "A", "--frame", "7", "--out", "x.png"], "frames are 0 to"),
+        (
+            ["RUN", "--query", "A", "--key", "A", "--frame", "7", "--out", "x.png"],
+            "frames are 0 to",
+        ),
         (["RUN", "--query", "A", "--key", "gone", "--out", "x.png"], "no video or image at gone"),
         (["RUN", "--query", "A", "--key", "BAD", "--out", "x.png"], "broken.mp4: cannot be opened"),
         (["RUN", "--query", "A", "--key", "A", "--scale", "1", "--out", "x.png"], "LOW,HIGH"),
