@@ -73,6 +73,20 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
             os.close(descriptor)
 
 
+def is_locked(folder: str | Path) -> bool:
+    """Whether a training holds a work folder now; False on a file system without locks."""
+    try:
+        descriptor = os.open(Path(folder, LOCK), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not lock_descriptor(descriptor, blocking=False)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+
+
 def _holder(text: bytes) -> str:
     try:
         holder = json.loads(text)

@@ -21,11 +21,15 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
-def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
+def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Rows that a training logged, ordered by iteration, over all its resumptions.
 
     A start replaces what earlier starts have logged from its first row on: steps that a crash has
     lost, or all of them if there was no checkpoint to resume from.
+
+    Args:
+        work_dir: Folder of the run.
+        damaged: Gets the message of every damaged line, which is then left out and not raised.
 
     Raises:
         FileNotFoundError: the folder holds no training log.
@@ -38,7 +42,7 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
     for file in files:  # folders are named by start time
         logged = dict(
             _logged_step(where, row)
-            for where, row in read_json_lines(file)
+            for where, row in read_json_lines(file, damaged)
             if "loss" in row and "iter" in row
         )
         first = min(logged, default=math.inf)
@@ -46,12 +50,17 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
     return [rows[i] for i in sorted(rows)]
 
 
-def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
-    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none."""
+def read_online_evaluations(
+    work_dir: str | Path, damaged: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
+
+    ``damaged`` is that of :func:`read_scalars`.
+    """
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    rows = [_numbers(row) for _, row in read_json_lines(file)]
+    rows = [_numbers(row) for _, row in read_json_lines(file, damaged)]
     return [row for row in rows if "iter" in row]
 
 
