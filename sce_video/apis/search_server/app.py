@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import tempfile
+import threading
 from contextlib import asynccontextmanager
 from functools import cache
 from importlib.resources import files
@@ -31,7 +32,7 @@ UPLOAD_LIMIT = 2 * 2**30
 _MAX_RESULTS = 500
 _MAX_ROWS = 100_000  # of one change of labels
 _PACKAGE = "sce_video.visualization"
-#: Files of ``templates`` that the page loads, and their types.
+#: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
 _SCRIPTS = ("plotly.js", "feature_map.js")
 _MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
 _STYLES = ("theme.css", "parts.css", "search_page.css")
@@ -76,7 +77,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
-        state.start()
+        threading.Thread(target=state.start).start()  # imports take some seconds
         yield
         state.close()
 
@@ -133,9 +134,9 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             "nonce": nonce,
             "root": os.path.basename(state.index.root).encode("utf-8", "replace").decode("utf-8"),
             "styles": _STYLES,
-            "scripts": _SCRIPTS,
             "settings": {
                 "session": session,
+                "scripts": _SCRIPTS,
                 "playable": sorted(PLAYABLE),
                 "extensions": VIDEO_EXTENSIONS,
                 "limit": limit,

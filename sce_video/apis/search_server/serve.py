@@ -93,6 +93,7 @@ def _listen(port: int) -> socket.socket:
     try:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind((HOST, port))
+        listening.listen()  # the link is printed before the server runs
     except OSError as error:
         listening.close()
         raise ValueError(

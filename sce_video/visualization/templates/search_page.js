@@ -288,8 +288,22 @@ async function start() {
   byId("problem").hidden = !state.problem;
   labels.update(state.labels);
   await show();
-  points = await ask("/api/map");
-  if (points) drawMap();
+  const found = await ask("/api/map");
+  if (!found) return;
+  for (const name of settings.scripts) await load(name);
+  points = found;
+  drawMap();
+}
+
+/** Load a script of the server; Plotly is large, and the page must not wait for it. */
+function load(name) {
+  const script = element("script", { src: `/static/${name}` });
+  script.nonce = byId("settings").nonce;
+  document.head.append(script);
+  return new Promise((resolve, reject) => {
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", reject);
+  });
 }
 
 start();
