@@ -227,7 +227,7 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
         """The body is the file itself."""
         kind = os.path.splitext(name)[1].lower()
         if kind not in VIDEO_EXTENSIONS:
-            raise ValueError(f"{kind or name!r} is no video: {' '.join(VIDEO_EXTENSIONS)}")
+            raise ValueError(f"{name!r} is no video, by its name: {' '.join(VIDEO_EXTENSIONS)}")
         if int(request.headers.get("content-length", 0)) > limit:
             raise _too_large(limit)
         with tempfile.NamedTemporaryFile(prefix="sce_video_query_", suffix=kind) as file:

@@ -280,7 +280,8 @@ class SearchState:
         text = search.path.casefold()
         rows = [row for row, name in enumerate(self._lowered) if text in name]
         if search.folder is not None:
-            rows = [r for r in rows if self.folders[self.folder_of[r]] == search.folder]
+            folder = self.folders.index(search.folder) if search.folder in self.folders else None
+            rows = [row for row in rows if self.folder_of[row] == folder]
         if search.label is not None:
             labels = self.labels_of_rows()
             rows = [row for row in rows if labels[row] == search.label]
