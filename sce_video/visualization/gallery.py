@@ -108,7 +108,7 @@ def read_frames(
     for _ in range(2):
         with open_reader(path, correction=correction, deadline=deadline) as reader:
             positions = segment_positions(len(reader.timestamps), num_frames)
-            middle = _middle(reader.timestamps, reader.duration) if played else []
+            middle = _middle(reader.timestamps, reader.duration if played else 0.0)
             indices, inverse = np.unique([*positions, *middle], return_inverse=True)
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))

@@ -18,7 +18,7 @@ _UNDONE = 200  # changes that can be taken back
 
 @dataclass(frozen=True)
 class _Before:
-    """What a change replaced: the number of classes, and the label of every path (None: no label)."""
+    """What a change replaced: the number of classes, and the labels, None where there was none."""
 
     classes: int
     labels: dict[str, int | None]
@@ -28,8 +28,8 @@ class _Before:
 class LabelList:
     """Labels of videos in a list ``path label`` and a file of class names.
 
-    Every change is written at once; both files are replaced as a whole. Lines of videos that are not
-    in the index are kept. Line *i* of the class file, counted from 0, names label *i*, as
+    Every change is written at once; both files are replaced as a whole. Lines of videos that are
+    not in the index are kept. Line *i* of the class file, counted from 0, names label *i*, as
     :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
 
     Args:
@@ -103,8 +103,8 @@ class LabelList:
     def split(self, share: float = 0.25) -> tuple[Path, Path]:
         """Write two lists beside this one, to train and to test; returns their paths.
 
-        Of each class, ``share`` of its videos (at least one, if it has two) are for the test, chosen
-        by a hash of the path: a further label moves few of the others.
+        Of each class, ``share`` of its videos (at least one, if it has two) are for the test,
+        chosen by a hash of the path: a further label moves few of the others.
 
         Raises:
             ValueError: no class has two videos.

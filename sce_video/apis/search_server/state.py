@@ -144,8 +144,8 @@ class SearchState:
         if os.path.isfile(path):
             return ""
         return (
-            f"There is no checkpoint at {printable_utf8(path)}: videos of the index can be searched "
-            "for, others cannot. Start the page again with --checkpoint and its current path."
+            f"There is no checkpoint at {printable_utf8(path)}: videos of the index can be "
+            "searched for, others cannot. Start the page again with --checkpoint and its path."
         )
 
     def update_command(self) -> str:

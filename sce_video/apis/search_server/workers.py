@@ -142,7 +142,7 @@ def _reset_signals() -> None:
 
 
 def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-    """(what the function returned, "") or (None, sentence): an exception may not survive pickling."""
+    """(what it returned, "") or (None, sentence): an exception may not survive pickling."""
     try:
         return function(*arguments), ""
     except Exception as error:

@@ -235,7 +235,12 @@ function listen() {
   byId("back").addEventListener("click", () => search(null));
   byId("select-shown").addEventListener("click", () => grid.select([...grid.cards.keys()]));
   byId("select-none").addEventListener("click", () => grid.select([]));
-  byId("map-button").addEventListener("click", () => byId("map-panel").scrollIntoView({ behavior: "smooth" }));
+  for (const name of ["labels", "map"])
+    byId(`${name}-button`).addEventListener("click", () => {
+      document.body.classList.toggle(`show-${name}`);
+      dispatchEvent(new Event("resize")); // of the map, which had no size
+      scrollTo({ top: 0 });
+    });
   byId("message").addEventListener("click", () => (byId("message").hidden = true));
   byId("player-close").addEventListener("click", () => byId("player").close());
   byId("player").addEventListener("close", () => byId("player-media").replaceChildren());

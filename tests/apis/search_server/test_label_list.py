@@ -122,7 +122,9 @@ def test_the_split_has_all_classes_on_both_sides(labels, tmp_path):
     for name, count in (("one", 9), ("two", 2), ("single", 1)):
         labels.apply([f"{name}/{i}.mp4" for i in range(count)], name)
     train, test = labels.split()
-    parts = [dict(line.rsplit(" ", 1) for line in p.read_text().splitlines()) for p in (train, test)]
+    parts = [
+        dict(line.rsplit(" ", 1) for line in p.read_text().splitlines()) for p in (train, test)
+    ]
     assert not parts[0].keys() & parts[1].keys()
     assert {**parts[0], **parts[1]} == {p: str(i) for p, i in labels.labels.items()}
     assert set(parts[0].values()) == {"0", "1", "2"} and set(parts[1].values()) == {"0", "1"}

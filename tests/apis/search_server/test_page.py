@@ -80,7 +80,9 @@ def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
     large = tmp_path / "large.mp4"
     large.write_bytes(b"0" * 300_000)
     page.set_input_files("#file", large)
-    page.wait_for_function("() => document.querySelector('#message').textContent.includes('larger')")
+    page.wait_for_function(
+        "() => document.querySelector('#message').textContent.includes('larger')"
+    )
 
 
 def test_filters(page):
