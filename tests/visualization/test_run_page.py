@@ -103,7 +103,11 @@ def test_alarms_are_grouped_and_errors_come_first():
         {"alarm": "collapse", "level": "error", "iter": 5, "message": "b"},
         {"alarm": "queue", "level": "warning", "iter": 9, "message": "c"},
     ]
-    found = grouped_alarms(alarms)
+    over = {"alarm": "lr", "level": "error", "iter": 2, "message": "d", "cleared": 7}
+    found = grouped_alarms([over, *alarms])
+    last = found.pop()
+    assert last.name == "lr" and last.cleared == 7  # over: after those that last
+    assert "over since iteration 7" in render_run_page(record_of(alarms=[over]))
     assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
         ("collapse", 1, "b", 5),
         ("queue", 2, "c", 9),
