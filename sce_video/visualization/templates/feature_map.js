@@ -7,7 +7,7 @@
    data, arrays with an entry for each point:
      x, y          coordinates, or projections: {name: {x, y}}, among which buttons switch
      name          shown on hover
-     label, group  optional: what colours tell apart (null: none)
+     label, group  optional: class and folder, which colours tell apart (null: none)
      clip          data: URI or URL of an image, an animation or a video; null: the name only
      onclick       optional function of the index of a point that is clicked, or Enter
      media         optional, "video" where URLs of videos have no extension  */
@@ -16,6 +16,7 @@ function featureMap(element, data) {
   const SYMBOLS = [["circle", "●"], ["square", "■"], ["triangle-up", "▲"], ["diamond", "◆"]];
   const MAX_CATEGORIES = 28;
   const GREY = "--c6";
+  const TITLES = { label: "label", group: "folder" };
   const count = data.name.length;
   const planes = data.projections || { map: { x: data.x, y: data.y } };
   const keys = ["label", "group"].filter((key) => data[key] && data[key].some((v) => v !== null));
@@ -71,7 +72,7 @@ function featureMap(element, data) {
         colour: GREY, symbol: SYMBOLS[0] });
     }
     if (none) {
-      found.push({ name: state.key ? `no ${state.key}` : "", indices: none,
+      found.push({ name: state.key ? `no ${TITLES[state.key]}` : "", indices: none,
         colour: state.key ? GREY : COLOURS[0], symbol: SYMBOLS[0] });
     }
     return found;
@@ -93,7 +94,9 @@ function featureMap(element, data) {
     const ink = colour("--ink"), line = colour("--line");
     const { x, y } = planes[state.plane];
     const size = count > 5000 ? 4 : count > 500 ? 6 : 9;
-    const traces = categories().filter(visible).map((category) => {
+    const order = categories().filter(visible);
+    order.sort((a, b) => (b.colour === GREY) - (a.colour === GREY));  // grey below the others
+    const traces = order.map((category) => {
       const kept = state.shown ? category.indices.filter((i) => state.shown.has(i))
         : category.indices;
       return { type: kind, mode: "markers", name: category.name, hoverinfo: "none",
@@ -291,8 +294,8 @@ function featureMap(element, data) {
     hideCard();
     draw().then(placeRing);
   });
-  choice("colour", keys, state.key, (name) => {
-    state.key = name;
+  choice("colour by", keys.map((key) => TITLES[key]), TITLES[state.key], (title) => {
+    state.key = keys.find((key) => TITLES[key] === title);
     state.hidden.clear();
     drawLegend();
     draw().then(placeRing);
