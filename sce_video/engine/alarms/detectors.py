@@ -13,20 +13,24 @@ class Collapse(Detector):
     """The representations or embeddings of a batch have become alike.
 
     Args:
-        minima: Smallest healthy value by name of the metric; see :mod:`.hook` for the defaults.
-        steps: Iterations that a metric must stay below its minimum.
-        first: Iterations at the start that do not count: a random network may be there, too.
+        minima: Smallest healthy value by name of the metric.
+        share: Share of the metric's largest value so far below which it must also be: the features
+            of some networks, such as transformers, are alike before they are trained.
+        steps: Iterations that a metric must stay there.
+        first: Iterations at the start that do not count.
     """
 
     name = "collapse"
 
-    def __init__(self, minima: Mapping[str, float], steps: int, first: int) -> None:
+    def __init__(self, minima: Mapping[str, float], share: float, steps: int, first: int) -> None:
         super().__init__()
-        self.minima, self.steps, self.first = dict(minima), steps, first
+        self.minima, self.share = dict(minima), share
+        self.steps, self.first = steps, first
+        self._largest: dict[str, float] = {}
         self._since: dict[str, int] = {}
 
     def condition(self, row: Row) -> Alarm | None:
-        below = [name for name, least in self.minima.items() if row.get(name, least) < least]
+        below = [name for name, least in self.minima.items() if self._is_below(row, name, least)]
         if row["iter"] <= self.first:
             return None
         since = self._since
@@ -44,6 +48,11 @@ class Collapse(Detector):
             threshold=self.minima[lasting[0]],
             level="error",
         )
+
+    def _is_below(self, row: Row, name: str, least: float) -> bool:
+        value = row.get(name, math.nan)
+        self._largest[name] = max(self._largest.get(name, value), value)
+        return value < least and value < self.share * self._largest[name]
 
 
 class ChanceLevel(Detector):
@@ -107,7 +116,7 @@ class DataWait(Detector):
         if row["iter"] <= self.steps:
             return None  # workers start, files are read for the first time
         share = self._shares.mean(row)
-        full = self._shares.span >= self.steps // 2
+        full = self._shares.span >= 3 * self.steps // 4
         if math.isnan(share) or share <= self.threshold or not full:
             return None
         advice = (

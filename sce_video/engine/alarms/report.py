@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from pathlib import Path
 from typing import Any
@@ -13,8 +12,6 @@ from sce_video.engine.alarms.alarm import Alarm
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.printable import printable_utf8
 from sce_video.utils.run_files import ALARMS, append_row
-
-_LEVELS = {"warning": logging.WARNING, "error": logging.ERROR}
 
 
 def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
@@ -27,7 +24,8 @@ def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True)
         to_log: False if the log has the message already.
     """
     if to_log:
-        runner.logger.log(_LEVELS[alarm.level], printable_utf8(alarm.message))
+        # A warning in both cases: to errors mmengine's format adds a line of the source.
+        runner.logger.warning(printable_utf8(f"alarm {alarm.name}: {alarm.message}"))
     _append(
         runner,
         {

@@ -89,7 +89,8 @@ class AlarmHook(_DetectorHook):
             100 finished trainings of eight methods the least is 0.16; None for no alarm.
         min_h_std: The same for the spread of h; there the least is 0.23.
         min_h_rank: The same for the effective rank of h, 1 if all lie on a line; the least is 2.6.
-        collapse_steps: Iterations that one of these must last.
+        collapse_share: Share of its largest value so far below which it must be, too.
+        collapse_steps: Iterations that this must last.
         first_steps: Iterations at the start in which nothing counts as collapse.
         max_data_wait: Largest share of the time spent on waiting for data; by default 0.3 on a GPU,
             and 0.7 on a CPU, which decodes on the cores that it trains on.
@@ -108,6 +109,7 @@ class AlarmHook(_DetectorHook):
         min_z_std: float | None = 0.15,
         min_h_std: float | None = 0.1,
         min_h_rank: float | None = 1.5,
+        collapse_share: float = 0.5,
         collapse_steps: int = 50,
         first_steps: int = 100,
         max_data_wait: float | None = None,
@@ -124,6 +126,7 @@ class AlarmHook(_DetectorHook):
             raise ValueError(f"max_data_wait must be from 0 to 1, got {max_data_wait}")
         minima = (("z_std", min_z_std), ("h_std", min_h_std), ("h_rank", min_h_rank))
         self.minima = {name: least for name, least in minima if least is not None}
+        self.collapse_share = collapse_share
         self.collapse_steps = collapse_steps
         self.first_steps = first_steps
         self.max_data_wait = max_data_wait
@@ -145,7 +148,7 @@ class AlarmHook(_DetectorHook):
             return None if steps is None else steps * accumulation
 
         return (
-            Collapse(self.minima, self.collapse_steps, self.first_steps),
+            Collapse(self.minima, self.collapse_share, self.collapse_steps, self.first_steps),
             DataWait(limit, self.data_wait_steps, on_gpu=device != "cpu"),
             QueueFill(iterations, runner.train_loop.max_iters),
         )
