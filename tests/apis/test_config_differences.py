@@ -7,7 +7,7 @@ import math
 import pytest
 
 from sce_video.apis.chance import chance_level
-from sce_video.apis.config_differences import different_settings, differences, flattened
+from sce_video.apis.config_differences import differences, different_settings, flattened
 from sce_video.engine.config import load_config
 
 CONFIG = {
