@@ -144,6 +144,16 @@ def _rows(
     )
 
 
+def class_names(rows: Rows) -> list[str]:
+    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
+    folders: dict[int, set[str]] = {}
+    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
+        folders.setdefault(label, set()).add(Path(path).parent.name)
+    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
+        return []
+    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
+
+
 def with_existing_paths(rows: Rows, root: str) -> Rows:
     """The rows with paths below ``root`` where a path is relative and exists there only."""
     below = [Path(root, path) for path in rows.paths]

@@ -14,7 +14,12 @@ from mmengine.dist import is_main_process
 from mmengine.logging import print_log
 
 from sce_video.apis.launch import train
-from sce_video.apis.run_features import given_features, run_features, with_existing_paths
+from sce_video.apis.run_features import (
+    class_names,
+    given_features,
+    run_features,
+    with_existing_paths,
+)
 from sce_video.apis.run_folder import read_run
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation.rows import Rows
@@ -117,7 +122,7 @@ def _parts(
         cfg = Config(record.config, filename=record.config_file)
         parts.append(view_sheet(cfg, max_bytes=budget))
     if rows is not None:
-        names = record.data.get("classes") or ()
+        names = record.data.get("classes") or class_names(rows)
         if reader is not None:
             parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
         clips = _MAP_CLIPS if reader is not None else 0

@@ -86,6 +86,19 @@ def read_online_evaluations(
     return [row for row in rows if "iter" in row]
 
 
+def read_validations(
+    work_dir: str | Path, damaged: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
+
+    ``damaged`` gets the messages of damaged lines, as in :func:`read_scalars`.
+    """
+    rows = _rows_of(Path(work_dir, METRICS), damaged)
+    return [
+        _numbers(row) for row in rows if row.get("kind") == "val" and type(row.get("iter")) is int
+    ]
+
+
 def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
 
@@ -123,7 +136,7 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:
-    if type(row["iter"]) is not int:
+    if type(row["iter"]) is not int or abs(row["iter"]) >= 2**63:
         raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
     return _numbers(row)
 

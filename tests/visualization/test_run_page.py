@@ -72,6 +72,15 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
     assert loss.data()["curves"][0]["y"][0] == record.scalars[0]["loss"]
 
 
+def test_the_validation_of_a_classifier_is_drawn_in_percent():
+    rows = [{"iter": 10 * e, "epoch": e, "top1": e / 4, "loss": 3.0 - e / 2} for e in (1, 2, 3)]
+    record = record_of(validations=rows)
+    charts = {chart.title: chart for chart in run_charts(record)[0]}
+    assert charts["Validation: top1"].percent and not charts["Validation: loss"].percent
+    found = {tile.title: tile for tile in tiles(record)}
+    assert found["validation top-1"].value == "75.0 %"
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
@@ -103,7 +112,11 @@ def test_alarms_are_grouped_and_errors_come_first():
         {"alarm": "collapse", "level": "error", "iter": 5, "message": "b"},
         {"alarm": "queue", "level": "warning", "iter": 9, "message": "c"},
     ]
-    found = grouped_alarms(alarms)
+    over = {"alarm": "lr", "level": "error", "iter": 2, "message": "d", "cleared": 7}
+    found = grouped_alarms([over, *alarms])
+    last = found.pop()
+    assert last.name == "lr" and last.cleared == 7  # over: after those that last
+    assert "over since iteration 7" in render_run_page(record_of(alarms=[over]))
     assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
         ("collapse", 1, "b", 5),
         ("queue", 2, "c", 9),

@@ -49,7 +49,7 @@ def render_run_page(
         "alarms": grouped_alarms(record.alarms),
         "alarms_known": bool(record.alarms or record.history),
         "tiles": tiles(record),
-        "notes": [*record.notes, *notes],
+        "notes": [note[:1].upper() + note[1:] for note in (*record.notes, *notes)],
         "charts": charts,
         "constant": [(label, number(value)) for label, value in constant],
         "parts": parts,
