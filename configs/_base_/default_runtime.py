@@ -9,11 +9,13 @@ env_cfg = dict(
     dist_cfg=dict(backend="nccl"),  # gloo is used without a GPU
 )
 default_hooks = dict(
-    logger=dict(type="LoggerHook", interval=20, ignore_last=False),
+    logger=dict(type="LoggerHook", interval=20, ignore_last=False, log_metric_by_epoch=False),
     checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=3, save_last=True),
     log_reduction=dict(type="LogReductionHook"),
     progress=dict(type="ProgressHook"),
+    alarms=dict(type="AlarmHook"),
     chance_level=dict(type="ChanceLevelHook"),
+    screen=dict(type="ScreenProgressHook"),
     bad_files=dict(type="BadFileHook", max_bad_share=0.05),
 )
 # Measured values are logged as means over the last window_size iterations, whatever their names;
@@ -21,7 +23,7 @@ default_hooks = dict(
 log_processor = dict(type="MeanLogProcessor", window_size=20, by_epoch=True)
 visualizer = dict(
     type="Visualizer",
-    vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")],
+    vis_backends=[dict(type="TensorboardVisBackend")],  # metrics.jsonl is LoggerHook's
 )
 # compile = True, or torch.compile's arguments as a dict, compiles the encoders.
 load_from = None

@@ -19,6 +19,7 @@ model = dict(
     predictor=dict(hidden_channels=256),
     queue_size=192,
 )
+fit_queue = True  # with fewer videos, as in tools/quickstart.py --smoke
 # No blur: at 32x32 it would wipe out the patterns that tell the classes.
 data_preprocessor = dict(
     type="VideoDataPreprocessor",

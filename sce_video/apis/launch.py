@@ -23,6 +23,7 @@ from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
 from sce_video.engine.config import check_config, load_config, parse_options, set_backend
 from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.engine.trackers import add_trackers
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
@@ -53,6 +54,7 @@ def training_config(
     backend: str | None = None,
     cfg_options: Sequence[str] = (),
     launcher: str = "none",
+    track: Sequence[str] = (),
 ) -> Config:
     """The checked config of a training.
 
@@ -68,11 +70,12 @@ def training_config(
             which is the fastest on the given files; None: the config's.
         cfg_options: Changes of the config, ``KEY=VALUE`` each.
         launcher: "none", "pytorch" or "slurm".
+        track: Trackers beside the files of the run: "wandb", "mlflow".
 
     Raises:
         FileNotFoundError: no such config.
-        ValueError: unknown keys, nothing to train, no such checkpoint, or ``pretrained`` for a
-            config that does not start from a pretrained backbone.
+        ValueError: unknown keys or trackers, nothing to train, no such checkpoint, or
+            ``pretrained`` for a config that does not start from a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
@@ -112,6 +115,7 @@ def training_config(
     if resume:
         cfg.resume = True
         cfg.load_from = None if resume == "auto" else resume
+    add_trackers(cfg, track)
     check_config(cfg)
     complete_classifier(cfg)
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):

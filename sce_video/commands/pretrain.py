@@ -21,6 +21,7 @@ from sce_video.apis.automatic.pretrain import (
     write_config,
 )
 from sce_video.apis.launch import exit_status, train, training_config
+from sce_video.commands.train import add_track_option
 from sce_video.engine.config import load_config, parse_options
 from sce_video.engine.config_settings import available_settings
 from sce_video.engine.work_dir import CONFIG
@@ -40,6 +41,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
     parser.add_argument("--hours", type=float, help="budget, instead of --epochs")
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
+    add_track_option(parser)
     parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
@@ -69,7 +71,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"no training in {args.out} to resume: there is no {config}")
         if args.videos is not None or settings or args.hours is not None:
             raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
-        cfg = training_config(config, work_dir=args.out, resume="auto")
+        cfg = training_config(config, work_dir=args.out, resume="auto", track=args.track)
     else:
         if args.videos is None:
             raise ValueError("give the folder of videos, or --resume")
@@ -86,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"written to {config}", flush=True)
         if args.plan:
             return 0
-        cfg = training_config(config, work_dir=args.out)
+        cfg = training_config(config, work_dir=args.out, track=args.track)
     status = exit_status(train(cfg, args.overwrite))
     leave_process_group(status)
     return status

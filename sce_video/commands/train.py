@@ -2,7 +2,7 @@
 
     python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH] | --overwrite] [--amp [DTYPE]]
                           [--seed N] [--pretrained CHECKPOINT|random]
-                          [--backend av|decord|torchcodec|auto]
+                          [--backend av|decord|torchcodec|auto] [--track wandb|mlflow]
                           [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
@@ -19,6 +19,7 @@ from mmengine.config import Config
 
 from sce_video.apis import launch
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.trackers import TRACKERS
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
 
@@ -68,8 +69,20 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    add_track_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
+
+
+def add_track_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--track``."""
+    parser.add_argument(
+        "--track",
+        action="append",
+        default=[],
+        choices=sorted(TRACKERS),
+        help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
+    )
 
 
 def _what_is_left(cfg: Config | None) -> str:

@@ -1,28 +1,35 @@
 """Runner, training loop, hooks, optimisers, schedules and checkpoints."""
 
 from sce_video.engine.hooks import (
+    AlarmHook,
     BadFileHook,
     ChanceLevelHook,
     CheckpointHook,
+    LoggerHook,
     LogReductionHook,
     OptimizerStepHook,
     ProgressHook,
     ScheduleHook,
+    ScreenProgressHook,
 )
 from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
 from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
 from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
     "LARS",
+    "AlarmHook",
     "BadFileHook",
     "ChanceLevelHook",
     "CheckpointHook",
     "LocalVisBackend",
     "LogReductionHook",
+    "LoggerHook",
+    "MLflowVisBackend",
     "MeanLogProcessor",
     "MixedPrecisionOptimWrapper",
     "NoNormDecayConstructor",
@@ -30,8 +37,10 @@ __all__ = [
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",
+    "ScreenProgressHook",
     "TensorboardVisBackend",
     "TrainingStepError",
     "VideoRunner",
     "Visualizer",
+    "WandbVisBackend",
 ]

@@ -24,5 +24,22 @@ def keep_details_off_the_screen(logger: logging.Logger) -> None:
             handler.addFilter(_for_the_screen)
 
 
+def keep_train_lines_off(logger: logging.Logger) -> None:
+    """Let the stream handlers of a logger skip the numbers of the training."""
+    for handler in logger.handlers:
+        if type(handler) is logging.StreamHandler:
+            handler.addFilter(_no_train_line)
+
+
+def show_train_lines(logger: logging.Logger) -> None:
+    """Undo :func:`keep_train_lines_off`."""
+    for handler in logger.handlers:
+        handler.removeFilter(_no_train_line)
+
+
+def _no_train_line(record: logging.LogRecord) -> bool:
+    return not str(record.msg).startswith("Epoch(train)")
+
+
 def _for_the_screen(record: logging.LogRecord) -> bool:
     return not str(record.msg).startswith(_FILE_ONLY)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -14,6 +15,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.device_copy import copied_ahead
+from sce_video.engine.history import recorded_start
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
@@ -53,6 +55,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
 
     stopped_by: signal.Signals | None = None
     """The signal that ended the last :meth:`run`, None if it ran to its end."""
+    warnings: Sequence[str] = ()
+    """What was warned of before the last :meth:`run`."""
 
     def __init__(
         self,
@@ -96,7 +100,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         check_training(self)
         for line in describe_training(self):
             self.runner.logger.info(line)
-        for warning in training_warnings(self):
+        self.warnings = training_warnings(self)
+        for warning in self.warnings:
             self.runner.logger.warning(warning)
         self.stopped_by = None
         finished = self._epoch >= self._max_epochs
@@ -109,14 +114,20 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         if finished:
             return self.runner.model
         try:
-            with StopSignals() as self._signals, outliving_workers(*self._loaders()):
+            with (
+                StopSignals() as self._signals,
+                outliving_workers(*self._loaders()),
+                recorded_start(self.runner) as end,
+            ):
                 try:
                     super().run()
                 except _Stopped as stop:
                     self._save_stopped(stop.by)
                     self.stopped_by = stop.by
+                    end.update(status="interrupted", message=stop.by.name)
                     self.runner.call_hook("after_train")
         finally:
+            self.runner.call_hook("after_stop")
             # Persistent workers end at once when their iterator is dropped here; left to the
             # garbage collector each of them delays the end of the program by seconds.
             with suppress(RuntimeError):  # torch may report a crashed worker here again

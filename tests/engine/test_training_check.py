@@ -118,12 +118,10 @@ def test_a_loss_at_chance_level_is_warned_of(tried, monkeypatch, loss, warned):
         return {"loss": one + loss * self.chance_level()}
 
     monkeypatch.setattr(SCE, "loss", fixed)
-    _, log = tried(train_cfg__max_epochs=2)
-    for done in (2, 6):  # a quarter of the training, its end
-        assert (
-            f"after {done} of 6 iterations the loss is {math.log(21):.3f}, not" in log
-        ) == warned
-    assert log.count("not below chance level") == 2 * warned
+    hook = dict(type="ChanceLevelHook", share=0.5, min_steps=1)
+    _, log = tried(train_cfg__max_epochs=2, default_hooks__chance_level=hook)
+    text = f"the loss is {math.log(21):.3f} and has been at chance level {math.log(21):.3f} for 3 "
+    assert log.count(text) == log.count("at chance level") == warned
 
 
 def test_methods_state_their_chance_level():

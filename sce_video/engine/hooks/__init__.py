@@ -1,18 +1,23 @@
 """Hooks of the training loop."""
 
+from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
 from sce_video.engine.hooks.bad_files import BadFileHook
-from sce_video.engine.hooks.chance_level import ChanceLevelHook
 from sce_video.engine.hooks.checkpoint import CheckpointHook
+from sce_video.engine.hooks.logger import LoggerHook
 from sce_video.engine.hooks.optimizer_step import OptimizerStepHook
 from sce_video.engine.hooks.progress import LogReductionHook, ProgressHook
 from sce_video.engine.hooks.schedule import ScheduleHook
+from sce_video.engine.hooks.screen import ScreenProgressHook
 
 __all__ = [
+    "AlarmHook",
     "BadFileHook",
     "ChanceLevelHook",
     "CheckpointHook",
     "LogReductionHook",
+    "LoggerHook",
     "OptimizerStepHook",
     "ProgressHook",
     "ScheduleHook",
+    "ScreenProgressHook",
 ]

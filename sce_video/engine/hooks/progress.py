@@ -8,6 +8,7 @@ import torch
 from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
 
+from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.registry import HOOKS
 from sce_video.utils.errors import UserError
@@ -55,11 +56,14 @@ class LogReductionHook(Hook):
         loss = outputs.get("loss", 0.0)
         self._nonfinite = 0 if math.isfinite(loss) else self._nonfinite + 1
         if self._nonfinite > self.max_nonfinite:
-            raise NonFiniteLossError(
+            text = (
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
                 f"{runner.iter + 1}: lower the learning rate or train without float16; "
                 f"{_last_checkpoint(runner)}{_files_of_batch(runner, data_batch)}"
             )
+            alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
+            report_alarm(runner, alarm, runner.iter + 1, to_log=False)  # the error ends the run
+            raise NonFiniteLossError(text)
 
 
 def _last_checkpoint(runner) -> str:

@@ -72,6 +72,7 @@ class ScheduleHook(Hook):
         batch = runner.train_dataloader.batch_size * get_world_size() * accumulation
         factor = batch / self.base_batch_size if self.base_batch_size else 1.0
         rates = [rate * factor for rate in self._base_lrs]
+        self.peak_lr, self.global_batch = rates[0], batch
         runner.logger.info(
             f"global batch {batch} ({runner.train_dataloader.batch_size} x {get_world_size()} "
             f"ranks x {accumulation} accumulated), learning rate {self._base_lrs[0]:g} "

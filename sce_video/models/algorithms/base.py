@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -103,6 +104,13 @@ class SelfSupervisedModel(BaseModel):
     def chance_level(self) -> float | None:
         """The loss of a network that tells no samples apart; None if the method knows none."""
         return None
+
+    def queue_steps(self) -> int | None:
+        """Optimiser steps that fill the queue with keys; None without a queue or before a step."""
+        queue = getattr(self, "queue", None)
+        if queue is None or queue.keys_per_step is None:
+            return None
+        return math.ceil(len(queue.keys) / queue.keys_per_step)
 
     def after_optimizer_step(self) -> None:
         """Change the method's own state; called once after each real optimiser step."""

@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.utils.distributed import gather_samples
+from sce_video.utils.named_warning import NamedWarning
 
 
 class KeyQueue(nn.Module):
@@ -23,6 +24,8 @@ class KeyQueue(nn.Module):
     Buffers (in the checkpoint): ``keys`` (K, D) float32; ``pointer`` () int64, the index of the
     oldest key.
 
+    ``keys_per_step`` is the number of keys of the last step, None before the first.
+
     Raises:
         ValueError: ``size`` or ``dim`` is below 1.
     """
@@ -37,6 +40,7 @@ class KeyQueue(nn.Module):
         self.register_buffer("keys", F.normalize(torch.randn(size, dim), dim=1))
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._staged: list[Tensor] = []
+        self.keys_per_step: int | None = None
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
@@ -53,8 +57,10 @@ class KeyQueue(nn.Module):
         if not self._staged:
             return
         size = self.keys.shape[0]
-        keys = torch.cat(self._staged)[-size:]
+        staged = torch.cat(self._staged)
         self._staged.clear()
+        self.keys_per_step = len(staged)
+        keys = staged[-size:]
         # Index arithmetic on the device: reading the pointer would synchronise host and device.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.keys.index_copy_(0, slots, keys)
@@ -79,12 +85,13 @@ def queue_warnings(
             view, N each.
         num_target_views: G, so that a step makes N * G keys; None if it is not known.
     """
-    warnings = []
+    warnings: list[str] = []
     if size > num_samples:
-        warnings.append(
+        text = (
             f"the queue holds {size} keys and there are {num_samples} training samples: every "
             "sample is among its own negatives; set model.queue_size below that number"
         )
+        warnings.append(NamedWarning(text, "queue_size", size, num_samples))
     made = batch_size * (num_target_views or 1)
     if size < made:
         warnings.append(

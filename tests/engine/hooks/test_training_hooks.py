@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from types import SimpleNamespace
 
@@ -241,7 +242,7 @@ def test_values_of_one_step_are_checked_together():
 def test_training_stops_on_nan_but_tolerates_a_few(tmp_path):
     hook = LogReductionHook(max_nonfinite=2)
     loader = SimpleNamespace(dataset=SimpleNamespace(path="v{}.mp4".format))
-    runner = SimpleNamespace(iter=6, work_dir=str(tmp_path), train_dataloader=loader)
+    runner = SimpleNamespace(iter=6, epoch=0, work_dir=str(tmp_path), train_dataloader=loader)
     bad, good = {"loss": torch.tensor(float("nan"))}, {"loss": torch.tensor(1.5)}
     for outputs in (bad, bad, good, bad, bad):
         hook.after_train_iter(runner, 0, outputs=dict(outputs))
@@ -255,6 +256,11 @@ def test_training_stops_on_nan_but_tolerates_a_few(tmp_path):
     runner.train_dataloader = SimpleNamespace(dataset=[])  # names no files
     with pytest.raises(FloatingPointError, match=r"grown already\)$"):
         hook.after_train_iter(runner, 0, batch, dict(bad))
+    rows = [json.loads(line) for line in (tmp_path / "alarms.jsonl").read_text().splitlines()]
+    assert [(row["alarm"], row["level"], row["iter"]) for row in rows] == 3 * [
+        ("loss_not_finite", "error", 7)
+    ]
+    assert "v3.mp4, v1.mp4" in rows[0]["message"]
 
 
 @pytest.fixture

@@ -1,0 +1,185 @@
+"""Detectors: functions of the logged rows of a training; thresholds are in docs/logging.md."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from sce_video.engine.alarms.alarm import Alarm, Detector, Row
+
+
+class Collapse(Detector):
+    """The representations or embeddings of a batch have become alike.
+
+    Args:
+        minima: Smallest healthy value by name of the metric.
+        share: Share of the metric's largest value so far below which it must also be: the features
+            of some networks, such as transformers, are alike before they are trained.
+        steps: Iterations that a metric must stay there.
+        first: Iterations at the start that do not count.
+    """
+
+    name = "collapse"
+
+    def __init__(self, minima: Mapping[str, float], share: float, steps: int, first: int) -> None:
+        super().__init__()
+        self.minima, self.share = dict(minima), share
+        self.steps, self.first = steps, first
+        self._largest: dict[str, float] = {}
+        self._since: dict[str, int] = {}
+
+    def condition(self, row: Row) -> Alarm | None:
+        below = [name for name, least in self.minima.items() if self._is_below(row, name, least)]
+        if row["iter"] <= self.first:
+            return None
+        since = self._since
+        self._since = {n: since[n] if n in since else row["iter"] for n in below}
+        lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
+        if not lasting:
+            return None
+        values = " and ".join(f"{n} {row[n]:.3f} (below {self.minima[n]:g})" for n in lasting)
+        return Alarm(
+            self.name,
+            f"the network has collapsed: {values} for {row['iter'] - self._since[lasting[0]]} "
+            "iterations: different samples are mapped to nearly the same point, and further "
+            "training will not help. docs/logging.md says what prevents it",
+            value=row[lasting[0]],
+            threshold=self.minima[lasting[0]],
+            level="error",
+        )
+
+    def _is_below(self, row: Row, name: str, least: float) -> bool:
+        value = row.get(name, math.nan)
+        self._largest[name] = max(self._largest.get(name, value), value)
+        return value < least and value < self.share * self._largest[name]
+
+
+class ChanceLevel(Detector):
+    """The loss stays at that of a network that tells no samples apart, such as log(K+1).
+
+    Many trainings start above it, where wrong samples are near, and pass it on their way down.
+
+    Args:
+        chance: Gives the method's chance level, None while it does not know it.
+        steps: Iterations that the loss may stay there.
+        margin: It is there within this share of the chance level.
+        window: Iterations over which the loss is averaged.
+    """
+
+    name = "chance_level"
+
+    def __init__(
+        self, chance: Callable[[], float | None], steps: int, margin: float, window: int
+    ) -> None:
+        super().__init__()
+        self.chance, self.steps, self.margin = chance, steps, margin
+        self._losses = _Recent("loss", window)
+        self._last_apart = 0
+
+    def condition(self, row: Row) -> Alarm | None:
+        chance, loss = self.chance(), self._losses.mean(row)
+        if chance is None or not abs(loss - chance) <= self.margin * chance:
+            self._last_apart = row["iter"]
+            return None
+        spent = row["iter"] - self._last_apart
+        if spent < self.steps:
+            return None
+        return Alarm(
+            self.name,
+            f"the loss is {loss:.3f} and has been at chance level {chance:.3f} for {spent} "
+            "iterations: the network does not tell samples apart. If it stays there: more "
+            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate; "
+            "docs/results.md has settings for few videos",
+            value=loss,
+            threshold=chance,
+        )
+
+
+class DataWait(Detector):
+    """The training waits for data.
+
+    Args:
+        threshold: Largest share of the time.
+        steps: Iterations of the mean, and those at the start that do not count.
+        on_gpu: Whether a GPU is what waits, for the advice.
+    """
+
+    name = "data_wait"
+
+    def __init__(self, threshold: float, steps: int, on_gpu: bool) -> None:
+        super().__init__()
+        self.threshold, self.steps, self.on_gpu = threshold, steps, on_gpu
+        self._shares = _Recent("data_wait", steps)
+
+    def condition(self, row: Row) -> Alarm | None:
+        if row["iter"] <= self.steps:
+            return None  # workers start, files are read for the first time
+        share = self._shares.mean(row)
+        full = self._shares.span >= 3 * self.steps // 4
+        if math.isnan(share) or share <= self.threshold or not full:
+            return None
+        advice = (
+            "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+            if self.on_gpu
+            else "decoding takes longer than the network: raise train_dataloader.num_workers if "
+            "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+        )
+        return Alarm(
+            self.name,
+            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
+            f"waiting for data (more than {100 * self.threshold:.0f} %); {advice}re-encode the "
+            "videos smaller with `sce-video repack`",
+            value=share,
+            threshold=self.threshold,
+        )
+
+
+class QueueFill(Detector):
+    """The queue still holds its random start values when the training ends.
+
+    Args:
+        steps: Gives the iterations that fill the queue, None while that is not known.
+        total: Iterations of the training.
+    """
+
+    name = "queue_fill"
+
+    def __init__(self, steps: Callable[[], int | None], total: int) -> None:
+        super().__init__()
+        self.steps, self.total = steps, total
+
+    def condition(self, row: Row) -> Alarm | None:
+        steps = self.steps()
+        if steps is None or steps <= self.total:
+            return None
+        return Alarm(
+            self.name,
+            f"the queue is full of keys after {steps} iterations and the training has {self.total}:"
+            " the loss never compares with keys alone. Give it a shorter queue or train longer",
+            value=steps,
+            threshold=self.total,
+        )
+
+
+class _Recent:
+    """The mean of a value over the rows of the last iterations; NaN without any."""
+
+    def __init__(self, name: str, window: int) -> None:
+        self._name, self._window = name, window
+        self._rows: deque[tuple[int, float]] = deque()
+
+    def mean(self, row: Row) -> float:
+        value = row.get(self._name)
+        if value is not None:
+            self._rows.append((row["iter"], value))
+        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
+            self._rows.popleft()
+        if not self._rows:
+            return math.nan
+        return sum(value for _, value in self._rows) / len(self._rows)
+
+    @property
+    def span(self) -> int:
+        """Iterations between the first and the last row of the window."""
+        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0

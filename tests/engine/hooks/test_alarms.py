@@ -1,0 +1,119 @@
+"""Alarms provoked in small trainings, and a training without any."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from helpers.training import make_videos, small_config, train
+
+from sce_video.engine import AlarmHook
+from sce_video.engine.hooks.progress import NonFiniteLossError
+from sce_video.models.algorithms import SCE
+from sce_video.visualization.curves import read_alarms
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))  # 12: 3 iterations per epoch
+
+
+@pytest.fixture
+def alarms_of(videos, tmp_path):
+    """Trains with changes of the small config; the alarms by name, and the log."""
+
+    def run(**changes):
+        changes = {"default_hooks__checkpoint": None, "model__queue_size": 8, **changes}
+        train(small_config(videos, tmp_path, **changes))
+        (log,) = tmp_path.glob("*/*.log")
+        return {alarm["alarm"]: alarm for alarm in read_alarms(tmp_path)}, log.read_text()
+
+    return run
+
+
+def test_a_healthy_training_has_none(alarms_of):
+    alarms, log = alarms_of()
+    assert alarms == {}
+    assert "random vectors stay in the queue" not in log  # a step makes 8 keys
+
+
+def test_collapse_and_waiting_and_queue(alarms_of):
+    hook = dict(
+        type="AlarmHook",
+        min_h_rank=1e9,
+        collapse_share=2.0,
+        collapse_steps=2,
+        first_steps=0,
+        max_data_wait=0.0,
+        data_wait_steps=2,
+    )
+    alarms, log = alarms_of(default_hooks__alarms=hook, model__queue_size=1000)
+    assert set(alarms) == {"collapse", "data_wait", "queue_fill", "queue_size"}
+    assert alarms["collapse"]["level"] == "error" and alarms["collapse"]["iter"] == 3
+    assert alarms["collapse"]["epoch"] == 1 and alarms["collapse"]["threshold"] == 1e9
+    assert (alarms["queue_fill"]["value"], alarms["queue_fill"]["threshold"]) == (125, 9)
+    assert (alarms["queue_size"]["value"], alarms["queue_size"]["threshold"]) == (1000, 12)
+    for alarm in alarms.values():
+        prefix = "" if alarm["alarm"] == "queue_size" else f"alarm {alarm['alarm']}: "
+        assert log.count(f"WARNING - {prefix}{alarm['message']}\n") == 1
+
+
+def test_the_log_tells_when_the_queue_is_full(alarms_of):
+    alarms, log = alarms_of(model__queue_size=40)
+    assert set(alarms) == {"queue_size"}
+    assert log.count("random vectors stay in the queue for 4 more iterations") == 1
+
+
+def test_a_loss_at_chance_level(alarms_of, monkeypatch):
+    def fixed(self, views):
+        one = sum(p.sum() for p in self.backbone.parameters()) * 0
+        return {"loss": one + self.chance_level()}
+
+    monkeypatch.setattr(SCE, "loss", fixed)
+    hook = dict(type="ChanceLevelHook", share=0.3, min_steps=1)
+    alarms, _ = alarms_of(default_hooks__chance_level=hook)
+    assert set(alarms) == {"chance_level"} and alarms["chance_level"]["iter"] == 3
+    assert alarms["chance_level"]["threshold"] == pytest.approx(math.log(9))
+
+
+def test_a_rate_without_the_linear_rule_and_evaluated_training_files(alarms_of, videos):
+    alarms, _ = alarms_of(
+        optim_wrapper__optimizer=dict(type="SGD", lr=0.5, momentum=0.9, weight_decay=0.0),
+        custom_hooks__0__base_batch_size=None,
+        test_dataloader__dataset__data_root=str(videos),
+    )
+    assert set(alarms) == {"learning_rate", "evaluated_files"}
+    assert alarms["learning_rate"]["value"] == pytest.approx(0.5 * 256 / 4)
+    files = alarms["evaluated_files"]
+    assert files["message"].startswith("12 of 12 files of test_dataloader are in the training set")
+    assert files["level"] == "warning" and files["iter"] == 0  # no labels are trained on
+
+
+def test_a_loss_that_is_not_finite(videos, tmp_path):
+    cfg = small_config(videos, tmp_path, default_hooks__log_reduction__max_nonfinite=0)
+    cfg.optim_wrapper.optimizer.lr = 1e30
+    with pytest.raises(NonFiniteLossError) as error:
+        train(cfg)
+    *_, alarm = read_alarms(tmp_path)
+    assert alarm["alarm"] == "loss_not_finite" and alarm["level"] == "error"
+    assert alarm["message"] == str(error.value) and ".mp4" in alarm["message"]
+
+
+def test_a_resumed_training_does_not_repeat_an_alarm(videos, tmp_path):
+    hook = dict(type="AlarmHook", min_h_rank=1e9, collapse_share=2.0, collapse_steps=1)
+    hook["first_steps"] = 0
+    cfg = small_config(videos, tmp_path, default_hooks__alarms=hook, model__queue_size=20)
+    train(cfg, stop_after=5)
+    before = read_alarms(tmp_path)
+    assert [alarm["alarm"] for alarm in before] == ["queue_size", "collapse"]
+    cfg.resume = True
+    train(cfg)
+    assert read_alarms(tmp_path) == before
+
+
+@pytest.mark.parametrize(
+    "wrong", [dict(collapse_steps=0), dict(data_wait_steps=0), dict(max_data_wait=2)]
+)
+def test_the_hook_refuses_wrong_numbers(wrong):
+    with pytest.raises(ValueError, match="must be"):
+        AlarmHook(**wrong)
