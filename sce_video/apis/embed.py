@@ -259,7 +259,7 @@ def iterate_embeddings(
     """
     if not paths:
         return
-    dataset = _Files(paths, [OpenVideo(), *_view_transforms(model, options)], options.timeout)
+    dataset = VideoFiles(paths, [OpenVideo(), *_view_transforms(model, options)], options.timeout)
     loader = DataLoader(
         dataset, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
     )
@@ -275,7 +275,7 @@ def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
     return 1 if model.settings.clip_duration is None else options.num_clips
 
 
-class _Files(VideoDataset):
+class VideoFiles(VideoDataset):
     """A data set of given files, in which any error of a file makes it a bad file.
 
     Args:

@@ -28,6 +28,10 @@ _HEAD = "cls_head."
 _KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead")
 
 
+class NoClassifierError(ValueError):
+    """The checkpoint is of a network without classes."""
+
+
 @dataclass(frozen=True, eq=False)
 class VideoClassifier:
     """A classifier and its input settings; made by :func:`load_classifier`.
@@ -130,7 +134,7 @@ def _check_is_classifier(cfg: dict[str, Any], checkpoint: str | Path) -> None:
             "sce_video.apis.actions"
         )
     if not isinstance(model.get("cls_head"), dict):
-        raise ValueError(
+        raise NoClassifierError(
             f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
             "finetune it first (tools/train.py CONFIG --pretrained CHECKPOINT)"
         )

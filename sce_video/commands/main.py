@@ -17,6 +17,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "embed": ("embed.main", "a feature of every video in a folder, in one .npz file"),
     "index": ("search.index_main", "build or update the search index of a folder"),
     "search": ("search.query_main", "find the videos of an index that resemble one"),
+    "look": ("look.main", "where a network looks: what speaks for a class, or resembles a frame"),
+    "export": (
+        "export.main",
+        "videos, map and thumbnails for Embedding Atlas, TensorBoard, FiftyOne",
+    ),
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "verify": ("verify.main", "decode every file completely, list those with problems"),
     "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),

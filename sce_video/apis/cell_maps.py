@@ -1,0 +1,297 @@
+"""Where a network looks: numbers for every cell of the features before they are pooled.
+
+A cell is one position of the features (C, t, h, w): h x w cells cover a frame, t steps the clip.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.apis.clip_views import SeenClip, network_view, read_clips, resized
+from sce_video.apis.model import VideoModel
+from sce_video.apis.video_classifier import VideoClassifier
+
+#: What a query frame is compared by, besides one cell "y,x".
+MEAN, BEST = "mean", "best"
+_LISTED = 20  # classes of a message
+
+
+@dataclass(frozen=True, eq=False)
+class ClassActivation:
+    """Class-activation maps of the clips of one video.
+
+    Attributes:
+        clips: K clips.
+        maps: K arrays (t, h, w) float32: what a cell adds to the score of the class. The mean over
+            all cells plus ``bias`` is the score.
+        label: Number of the class.
+        bias: Of the class.
+        scores: (K,) the score (logit) of the class in each clip.
+        probabilities: (classes,) mean of the softmax over the clips.
+    """
+
+    clips: list[SeenClip]
+    maps: list[np.ndarray]
+    label: int
+    bias: float
+    scores: np.ndarray
+    probabilities: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Cosine similarity of a query frame's cells to all cells of key clips.
+
+    Attributes:
+        query: The query clip.
+        frame: Index of the query frame in it.
+        cell: Row and column of the query cell; None if all cells of the frame are used.
+        best: Of all cells, whether the most similar one counts, and not their mean.
+        query_grid: (t, h, w) of the query's features.
+        keys: K clips.
+        maps: K arrays (t, h, w) float32, -1 to 1.
+    """
+
+    query: SeenClip
+    frame: int
+    cell: tuple[int, int] | None
+    best: bool
+    query_grid: tuple[int, ...]
+    keys: list[SeenClip]
+    maps: list[np.ndarray]
+
+
+# -- pure functions ------------------------------------------------------------------------
+
+
+def class_activation_map(features: Tensor, weight: Tensor) -> Tensor:
+    """What each cell adds to the score of a class (Zhou et al., arXiv 1512.04150, eq. 2).
+
+    The score of a linear layer on the mean of the features is the mean of this map plus the bias.
+
+    Args:
+        features: (C, t, h, w), before pooling.
+        weight: (C,) of the class.
+
+    Returns:
+        (t, h, w).
+    """
+    return torch.einsum("cthw,c->thw", features, weight)
+
+
+def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
+    """The largest cosine similarity of the queries to every cell.
+
+    Args:
+        queries: (n, C).
+        features: (C, t, h, w).
+
+    Returns:
+        (t, h, w), -1 to 1.
+    """
+    cells = F.normalize(features.flatten(1), dim=0)
+    cosines = F.normalize(queries, dim=1) @ cells
+    return cosines.amax(dim=0).unflatten(0, features.shape[1:])
+
+
+def time_steps(num_frames: int, steps: int) -> np.ndarray:
+    """The step of the features that each frame belongs to, (num_frames,) int64.
+
+    ``steps`` cells in time share the frames in their order::
+
+        8 frames, 4 steps:   0 0 1 1 2 2 3 3         7 frames, 4 steps:   0 0 1 1 2 2 3
+    """
+    return np.arange(num_frames) * steps // num_frames
+
+
+# -- networks ------------------------------------------------------------------------------
+
+
+def features_of(backbone: nn.Module, view: Tensor, name: str) -> Tensor:
+    """Features (C, t, h, w) of a view (1, 3, T, S, S), before pooling.
+
+    Raises:
+        ValueError: the backbone gives something else, as the pathways of SlowFast; or the frames
+            have a size that it does not take.
+    """
+    with torch.inference_mode():
+        features = backbone(view)
+    if not isinstance(features, Tensor) or features.ndim != 5:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"the backbone of {name} gives {shape}, not features (N, C, t, h, w): its cells cannot "
+            "be shown"
+        )
+    if not bool(torch.isfinite(features).all()):
+        raise ValueError(f"the features are not finite: the network of {name} has diverged")
+    return features[0].float()
+
+
+def class_activation(
+    classifier: VideoClassifier,
+    path: str | os.PathLike,
+    class_name: str | None = None,
+    num_clips: int = 1,
+    at: float | None = None,
+    size: int | None = None,
+) -> ClassActivation:
+    """Class-activation maps of a video or an image.
+
+    Args:
+        classifier: From :func:`~sce_video.apis.load_classifier`, with a linear layer on the mean of
+            its features.
+        path: The file.
+        class_name: Name of the class; None for the most probable one.
+        num_clips: Clips at equal steps; 1 takes the centre.
+        at: Second in the middle of the only clip.
+        size: Pixels of the frames that the network sees; None for those of the test.
+
+    Raises:
+        ValueError: an unknown class, another head, and as
+            :func:`~sce_video.apis.clip_views.read_clips`.
+        FileNotFoundError, VideoDecodeError: as there.
+    """
+    weight, bias = _linear_layer(classifier)
+    label = None if class_name is None else class_number(classifier.classes, class_name)
+    settings = resized(classifier.settings, size)
+    clips = read_clips(settings, path, num_clips, at)
+    recognizer: Any = classifier.recognizer
+    features = [
+        features_of(
+            recognizer.backbone,
+            network_view(recognizer.data_preprocessor, c),
+            classifier.checkpoint,
+        )
+        for c in clips
+    ]
+    logits = torch.stack([weight @ f.mean(dim=(1, 2, 3)) + bias for f in features])
+    probabilities = logits.softmax(dim=1).mean(dim=0)
+    label = int(probabilities.argmax()) if label is None else label
+    return ClassActivation(
+        clips=clips,
+        maps=[class_activation_map(f, weight[label]).cpu().numpy() for f in features],
+        label=label,
+        bias=float(bias[label]),
+        scores=logits[:, label].cpu().numpy(),
+        probabilities=probabilities.cpu().numpy(),
+    )
+
+
+def class_number(classes: Sequence[str], name: str) -> int:
+    """Number of the class of that name.
+
+    Raises:
+        ValueError: there is none; the message names the nearest.
+    """
+    if name in classes:
+        return list(classes).index(name)
+    near = difflib.get_close_matches(name, classes, 1, 0.4)
+    meant = f", meant {near[0]!r}?" if near else ""
+    listed = ", ".join(classes[:_LISTED]) + (", ..." if len(classes) > _LISTED else "")
+    raise ValueError(f"no class {name!r}{meant} The {len(classes)} classes: {listed}")
+
+
+def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
+    """Weights (classes, C) and biases (classes,) of the layer on the mean of the features."""
+    head: Any = getattr(classifier.recognizer, "cls_head", None)
+    layer = getattr(head, "fc_cls", None)
+    if (
+        type(head).__name__ != "I3DHead"
+        or head.spatial_type != "avg"
+        or type(layer) is not nn.Linear
+    ):
+        raise ValueError(
+            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: "
+            "class-activation maps are those of a linear layer on the mean of the features (I3DHead)"
+        )
+    bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight))
+    return layer.weight.detach().float(), bias.detach().float()
+
+
+def cell_similarity(
+    model: VideoModel,
+    query: str | os.PathLike,
+    key: str | os.PathLike,
+    frame: int | None = None,
+    cell: str | tuple[int, int] = MEAN,
+    *,
+    num_clips: int = 1,
+    at: float | None = None,
+    size: int | None = None,
+) -> Similarity:
+    """Cosine similarity of the cells of one query frame to every cell of a key video.
+
+    Args:
+        model: From :func:`~sce_video.apis.load_model`.
+        query: A video or an image; its centre clip is used.
+        key: Likewise.
+        frame: Index of the query frame in its clip; None for the middle one.
+        cell: "mean" compares the mean of the frame's cells; "best" every cell of the frame, of
+            which the most similar counts; (row, column) one cell.
+        num_clips: Clips of the key at equal steps; 1 takes the centre.
+        at: Second in the middle of the query's clip.
+        size: Pixels of the frames that the network sees; None for those of the test.
+
+    Raises:
+        ValueError: the frame or the cell does not exist, and as
+            :func:`~sce_video.apis.clip_views.read_clips`.
+        FileNotFoundError, VideoDecodeError: as there.
+    """
+    settings = resized(model.settings, size)
+    (query_clip,) = read_clips(settings, query, 1, at)
+    frame = len(query_clip.frames) // 2 if frame is None else frame
+    if not 0 <= frame < len(query_clip.frames):
+        raise ValueError(
+            f"frame {frame} is not in the clip, whose {len(query_clip.frames)} frames are 0 to "
+            f"{len(query_clip.frames) - 1}"
+        )
+    key_clips = read_clips(settings, key, num_clips)
+    encoder: Any = model.encoder
+    found, *others = (
+        features_of(encoder.backbone, network_view(encoder.data_preprocessor, c), model.checkpoint)
+        for c in (query_clip, *key_clips)
+    )
+    step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
+    queries = _query_vectors(found[:, step], cell)
+    return Similarity(
+        query=query_clip,
+        frame=frame,
+        cell=cell if isinstance(cell, tuple) else None,
+        best=cell == BEST,
+        query_grid=tuple(found.shape[1:]),
+        keys=key_clips,
+        maps=[cosine_map(queries, features).cpu().numpy() for features in others],
+    )
+
+
+def _query_vectors(features: Tensor, cell: str | tuple[int, int]) -> Tensor:
+    """(n, C) of the features (C, h, w) of a query frame."""
+    if cell == MEAN:
+        return features.mean(dim=(1, 2))[None]
+    if cell == BEST:
+        return features.flatten(1).T
+    if isinstance(cell, str):
+        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
+    (height, width), (y, x) = features.shape[1:], cell
+    if not (0 <= y < height and 0 <= x < width):
+        raise ValueError(
+            f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows are 0 "
+            f"to {height - 1}, columns 0 to {width - 1}"
+        )
+    return features[:, y, x][None]
+
+
+def without_image_time(clip: SeenClip, values: np.ndarray) -> tuple[SeenClip, np.ndarray]:
+    """An image once, with the mean of its map over time; a clip of a video unchanged."""
+    if not clip.is_image:
+        return clip, values
+    return replace(clip, frames=clip.frames[:1]), values.mean(axis=0, keepdims=True)

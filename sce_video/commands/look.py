@@ -1,0 +1,195 @@
+"""Where a network looks: the cells of its features that speak for a class, or resemble a frame.
+
+    sce-video look CHECKPOINT VIDEO ... --out look.png
+    sce-video look RUN --query A.mp4 --key B.mp4 --out look.html
+
+The first needs a finetuned classifier: class-activation maps of the predicted class, or of --class,
+for the frames of each video. The second takes any network: the cosine similarity of the cells of
+one frame of the query to every cell of the key. Images are videos of one frame.
+Exit status: 0 drawn, 1 some files could not be decoded, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from sce_video.apis.cell_maps import BEST, MEAN, cell_similarity, class_activation
+from sce_video.apis.cell_strips import activation_strips, describe_grid, similarity_strips
+from sce_video.apis.model import load_model
+from sce_video.apis.video_classifier import NoClassifierError, VideoClassifier, load_classifier
+from sce_video.datasets import VideoDecodeError
+from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.utils.command import command
+from sce_video.utils.printable import printable
+from sce_video.visualization.cell_maps import MapStrip, Scale, common_scale, write_maps
+
+_FORMATS = (".png", ".html")
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Where a network looks: which cells of the frames speak for a class, or "
+        "resemble a frame of another video."
+    )
+    parser.add_argument("checkpoint", help="checkpoint, or folder of a run (its newest one)")
+    parser.add_argument("videos", nargs="*", help="videos or images to explain the class of")
+    parser.add_argument("--query", metavar="FILE", help="video or image whose frame is searched")
+    parser.add_argument("--key", metavar="FILE", help="video or image in which it is searched")
+    parser.add_argument("--out", required=True, type=Path, help="look.png or look.html")
+    parser.add_argument("--class", dest="class_name", metavar="NAME", help="default: the predicted")
+    parser.add_argument("--frame", type=int, help="frame of the query's clip (default: the middle)")
+    parser.add_argument(
+        "--cell",
+        default=MEAN,
+        metavar="Y,X",
+        help=f"row and column of a cell of that frame; {MEAN}: the mean of all (default); {BEST}: "
+        "all, of which the most similar counts",
+    )
+    parser.add_argument(
+        "--clips", type=int, help="clips of each video or of the key (default: the centre one)"
+    )
+    parser.add_argument("--at", type=float, metavar="S", help="second of the clip (of the query)")
+    parser.add_argument(
+        "--size", type=int, help="pixels of the frames (default: those of the test)"
+    )
+    parser.add_argument("--frames", type=int, default=8, help="frames shown of a clip (default: 8)")
+    parser.add_argument(
+        "--scale", metavar="LOW,HIGH", help="values of the darkest and the brightest colour"
+    )
+    parser.add_argument("--classes", metavar="FILE", help="class names, if the checkpoint has none")
+    parser.add_argument("--config", help="config file, if the checkpoint contains none")
+    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    return parser.parse_args(argv)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Draw the maps; returns the exit status."""
+    args = parse_args(argv)
+    _check(args)
+    failures: list[tuple[str, str]] = []
+    if args.query is None:
+        strips, quantity, grid, title = _look_for_class(args, failures)
+    else:
+        strips, quantity, grid, title = _look_for_frame(args)
+    scale = _scale(args.scale, strips, quantity)
+    note = f"{grid}; colours from {scale.low:.3g} to {scale.high:.3g}, the same for all frames"
+    write_maps(args.out, strips, scale, title, note)
+    for strip in strips:
+        print(printable(f"{strip.name}: {strip.note}"))
+    print(printable(grid))
+    for path, reason in failures:
+        print(printable(f"left out: {path}: {reason}"))
+    print(printable(f"written: {args.out}"))
+    return 1 if failures else 0
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Raise ValueError for options that do not belong together."""
+    if args.out.suffix.lower() not in _FORMATS:
+        raise ValueError(f"--out must end in {' or '.join(_FORMATS)}, got {str(args.out)!r}")
+    if (args.query is None) != (args.key is None):
+        raise ValueError("--query and --key belong together: give both, or videos without them")
+    if args.query is None and not args.videos:
+        raise ValueError(
+            "give videos to explain the class of, or --query FILE --key FILE to compare two"
+        )
+    if args.query is not None:
+        given = {"videos": args.videos, "--class": args.class_name, "--classes": args.classes}
+        wrong = [name for name, value in given.items() if value]
+        if wrong:
+            raise ValueError(f"{', '.join(wrong)} explain a class: leave out --query and --key")
+    elif args.frame is not None or args.cell != MEAN:
+        raise ValueError("--frame and --cell are of a query: give --query FILE --key FILE")
+    if args.query is None and args.at is not None and args.clips is not None:
+        raise ValueError("--at chooses one clip: leave out --clips")
+
+
+def _look_for_class(
+    args: argparse.Namespace, failures: list[tuple[str, str]]
+) -> tuple[list[MapStrip], str, str, str]:
+    """Strips, the quantity of their maps, the grid and the title, for a classifier."""
+    classifier = _classifier(args)
+    strips, grid, names = [], "", []
+    # A network of images sees one frame of a clip: several clips show the video.
+    one_frame = classifier.settings.num_frames == 1 and args.at is None
+    num_clips = args.clips if args.clips is not None else args.frames if one_frame else 1
+    for path in args.videos:
+        try:
+            found = class_activation(
+                classifier, path, args.class_name, num_clips, args.at, args.size
+            )
+        except VideoDecodeError as error:
+            failures.append((path, error.reason))
+            continue
+        strips += activation_strips(classifier, found, args.frames)
+        grid = describe_grid(found.clips[0], found.maps[0].shape)
+        names.append(classifier.classes[found.label])
+    if not strips:
+        raise ValueError("none of the files can be decoded: " + "; ".join(map(": ".join, failures)))
+    shown = ", ".join(dict.fromkeys(names))
+    return strips, "added to the score", grid, f"What speaks for {shown}"
+
+
+def _classifier(args: argparse.Namespace) -> VideoClassifier:
+    names = None
+    if args.classes is not None:
+        names = Path(args.classes).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
+    checkpoint = newest_checkpoint(args.checkpoint)
+    try:
+        return load_classifier(checkpoint, args.config, args.device, names)
+    except NoClassifierError as error:
+        raise ValueError(
+            f"{error}; or compare two videos with it: sce-video look {args.checkpoint} --query "
+            "FILE --key FILE"
+        ) from None
+
+
+def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str, str]:
+    """The same for a query and a key."""
+    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    one_frame = model.settings.num_frames == 1
+    found = cell_similarity(
+        model,
+        args.query,
+        args.key,
+        args.frame,
+        parse_cell(args.cell),
+        num_clips=args.clips if args.clips is not None else args.frames if one_frame else 1,
+        at=args.at,
+        size=args.size,
+    )
+    grid = describe_grid(found.keys[0], found.maps[0].shape)
+    strips = similarity_strips(found, args.frames)
+    return strips, "cosine similarity", grid, "What resembles the marked frame"
+
+
+def parse_cell(text: str) -> str | tuple[int, int]:
+    """``mean``, ``best``, or row and column of ``2,3``.
+
+    Raises:
+        ValueError: something else.
+    """
+    if text in (MEAN, BEST):
+        return text
+    matched = re.fullmatch(r"(\d{1,4}),(\d{1,4})", text)
+    if matched is None:
+        raise ValueError(
+            f"--cell must be {MEAN}, {BEST} or a row and a column as 2,3: got {text!r}"
+        )
+    return int(matched[1]), int(matched[2])
+
+
+def _scale(text: str | None, strips: list[MapStrip], name: str) -> Scale:
+    """The scale of ``--scale``, else from the smallest to the largest value."""
+    if text is None:
+        return common_scale([s.maps for s in strips if s.maps is not None], name)
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        raise ValueError(f"--scale must be LOW,HIGH, for example 0,1: got {text!r}") from None
+    return Scale(low, high, name)

@@ -1,0 +1,64 @@
+"""The command export: what it prints, its exit status, mistakes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from helpers.small_index import OPTIONS
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+
+from sce_video.apis import load_model
+from sce_video.apis.index import build_index
+from sce_video.commands import export
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("exported")
+    for i, name in enumerate(("run/a.mp4", "run/b.mp4", "sit/c.mp4")):
+        write_lossless(folder / "videos" / name, moving_frames(20, seed=i))
+    model = load_model(save_tiny(folder / "tiny.pth"), device="cpu")
+    build_index(model, folder / "videos", folder / "index", OPTIONS)
+    (folder / "videos" / "run" / "b.mp4").unlink()
+    return folder / "index"
+
+
+def test_labels_and_what_is_missing(index, tmp_path, capsys):
+    (tmp_path / "labels.txt").write_text("run/a.mp4 0\nsit/c.mp4 1\n")
+    (tmp_path / "labels_classes.txt").write_text("first\nsecond\n")
+    words = [str(index), "--to", "projector", "--out", str(tmp_path / "my p"), "--workers", "0"]
+    assert export.main([*words, "--labels", str(tmp_path / "labels.txt")]) == 1
+    captured = capsys.readouterr()
+    assert "3 videos, 2 with a label, map by PCA, 1 without a thumbnail" in captured.out
+    assert "  run/b.mp4: the file is missing" in captured.out
+    assert f"next: tensorboard --logdir '{tmp_path / 'my p'}'" in captured.out
+    assert "reading thumbnails 3/3 (100%)" in captured.err
+    metadata = (tmp_path / "my p" / "metadata.tsv").read_text()
+    assert metadata == "path\tlabel\nrun/a.mp4\tfirst\nrun/b.mp4\tno label\nsit/c.mp4\tsecond\n"
+
+
+def test_fiftyone_opens_no_video(index, tmp_path, capsys):
+    out = tmp_path / "fo"
+    assert export.main([str(index), "--to", "fiftyone", "--out", str(out), "--no-embedding"]) == 0
+    assert "fiftyone.Dataset.from_dir(" in capsys.readouterr().out
+    samples = json.loads((out / "samples.json").read_text())["samples"]
+    assert [sample["label"]["label"] for sample in samples] == ["run", "run", "sit"]
+    assert "embedding" not in samples[0]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--to", "projector", "--out", "x", "--no-embedding"], "leave out --no-embedding"),
+        (["--to", "parquet", "--out", "x"], "must end in .parquet"),
+        (["--to", "fiftyone", "--out", "."], ". exists: remove it"),
+        (["--to", "fiftyone", "--out", "x", "--labels", "gone"], "no annotation file 'gone'"),
+    ],
+)
+def test_mistakes_are_one_line(words, message, index, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert export.main([str(index), *words]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("export.py: error: ") and message in error
+    assert len(error.splitlines()) == 1
