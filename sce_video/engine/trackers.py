@@ -69,7 +69,7 @@ class WandbVisBackend(mmengine.visualization.WandbVisBackend):
             super()._init_env()
         except wandb.errors.Error as error:
             raise UserError(
-                f"Weights & Biases does not start: {error}; `wandb login`, or WANDB_MODE=offline"
+                f"Weights & Biases does not start: {error} Or set WANDB_MODE=offline"
             ) from error
         wandb.define_metric("*", step_metric="iter")
 

@@ -17,8 +17,8 @@ from mmengine.hooks import Hook
 from sce_video.engine.screen_log import keep_train_lines_off, show_train_lines
 from sce_video.registry import HOOKS
 
-# Seconds between two drawings: a drawing takes about a millisecond, of the training's own thread.
-_EVERY = 0.25
+# Seconds between two drawings: a drawing takes two milliseconds of the training's own thread.
+_EVERY = 0.5
 
 
 @HOOKS.register_module()
@@ -42,7 +42,7 @@ class ScreenProgressHook(Hook):
             self._draw(runner, runner.iter)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Draw, a few times a second at most."""
+        """Draw, twice a second at most."""
         if self._screen is not None and self._screen.is_due():
             self._draw(runner, runner.iter + 1)
 
