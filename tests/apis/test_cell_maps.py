@@ -197,7 +197,9 @@ def test_mistakes(classifier, model, video, tmp_path):
     head = classifier.recognizer.cls_head
     head.spatial_type = "max"
     try:
-        with pytest.raises(ValueError, match="maps are those of a linear layer on the mean"):
+        with pytest.raises(
+            ValueError, match="maps are those of a linear layer on the mean of features"
+        ):
             class_activation(classifier, video)
     finally:
         head.spatial_type = "avg"
