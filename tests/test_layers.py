@@ -75,6 +75,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "sce_video.evaluation",
         "sce_video.models.data_preprocessors",
         "sce_video.models.augmentation",
+        "sce_video.version",
     ),
     "sce_video.apis": ("sce_video",),
     "sce_video.commands": ("sce_video",),

@@ -25,6 +25,8 @@ visualizer = dict(
     type="Visualizer",
     vis_backends=[dict(type="TensorboardVisBackend")],  # metrics.jsonl is LoggerHook's
 )
+# The page run.html after a training, with up to this many training videos; None: no page.
+run_page = dict(videos=64)
 # compile = True, or torch.compile's arguments as a dict, compiles the encoders.
 load_from = None
 resume = False

@@ -25,7 +25,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "verify": ("verify.main", "decode every file completely, list those with problems"),
     "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
-    "report": ("report.main", "all results below a folder beside the paper's numbers"),
+    "report": ("report.main", "the page of a run; all results beside the paper's numbers"),
+    "compare": ("compare.main", "curves, results and settings of several runs on one page"),
     "train": ("train.main", "train with a recipe or a config file"),
     "test": ("test.main", "test a checkpoint with a recipe or a config file"),
 }

@@ -20,7 +20,8 @@ from sce_video.apis.automatic.pretrain import (
     planned_pretraining,
     write_config,
 )
-from sce_video.apis.launch import exit_status, train, training_config
+from sce_video.apis.launch import exit_status, training_config
+from sce_video.apis.run_page import train_with_page
 from sce_video.commands.train import add_track_option
 from sce_video.engine.config import load_config, parse_options
 from sce_video.engine.config_settings import available_settings
@@ -89,6 +90,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         if args.plan:
             return 0
         cfg = training_config(config, work_dir=args.out, track=args.track)
-    status = exit_status(train(cfg, args.overwrite))
+    status = exit_status(train_with_page(cfg, args.overwrite))
     leave_process_group(status)
     return status

@@ -1,5 +1,7 @@
-"""Collect results into one table next to the paper's numbers.
+"""Write the page of a run, and collect results into one table next to the paper's numbers.
 
+    sce-video report RUN
+    sce-video report RUN --features features.npz
     python tools/report.py work_dirs
     python tools/report.py work_dirs/ucf101 retrieval.json --out reports
     python tools/report.py work_dirs --out results.md --html results.html
@@ -10,6 +12,10 @@ number of the paper that a recipe of this repository reproduces is listed, measu
 on images, or on videos, are one line if no result is on them. A result stands beside a number only
 if network, pretraining (data, method, epochs) and test set are known and those of the paper. The
 others follow by test set, random weights beside pretrained ones, with the reason.
+
+A folder that holds a training gets a page, RUN/run.html, also while it trains: state and alarms,
+curves, views, nearest neighbours, a map of the features, data, command and settings. Without a
+result in it there is only the page.
 """
 
 from __future__ import annotations
@@ -23,12 +29,14 @@ from sce_video.reporting.page import render_html, write_page
 from sce_video.reporting.report import Report, build_report
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.command import command
+from sce_video.utils.run_files import is_run_folder
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Collect results into one table next to the paper's numbers."
+        description="Write the page of a run, and collect results into one table next to the "
+        "paper's numbers."
     )
     parser.add_argument(
         "sources", nargs="+", metavar="WORK_DIR", help="folders to search, or JSON files"
@@ -40,6 +48,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--html", type=Path, help="HTML file (default: report.html, if --out is a folder)"
+    )
+    page = parser.add_argument_group("the page of a run")
+    page.add_argument(
+        "--videos",
+        type=int,
+        default=64,
+        metavar="N",
+        help="training videos that are embedded with the newest checkpoint and shown (default: "
+        "%(default)s); 0 builds no network and reads no video",
+    )
+    page.add_argument(
+        "--features",
+        type=Path,
+        metavar="FILE.npz",
+        help="features of sce-video embed for the map, of a checkpoint of this run",
     )
     return parser.parse_args(argv)
 
@@ -84,12 +107,30 @@ def _counts(counts: Mapping[str, int]) -> str:
     return ", ".join(f"{status}: {count}" for status, count in sorted(counts.items()))
 
 
+def write_pages(runs: Sequence[str], args: argparse.Namespace) -> None:
+    """Write the page of every run."""
+    # Imported here: tables of results need no torch.
+    from sce_video.apis.run_page import PageOptions, write_run_page
+
+    options = PageOptions(args.videos, args.features)
+    for run in runs:
+        print(f"written: {write_run_page(run, options)}", flush=True)
+
+
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Collect and write; returns the exit status."""
     args = parse_args(argv)
     markdown, page = output_paths(args)
-    report = build_report(collect_results(args.sources))
+    runs = [source for source in args.sources if is_run_folder(source)]
+    if args.features is not None and len(runs) != 1:
+        raise ValueError(f"--features is for the folder of one training, got {len(runs)} of them")
+    collection = collect_results(args.sources)
+    if runs:
+        write_pages(runs, args)
+    if len(runs) == len(args.sources) and not collection.results and args.out is None:
+        return 0
+    report = build_report(collection)
     write_page(markdown, render_markdown(report))
     if page is not None:
         write_page(page, render_html(report))

@@ -18,6 +18,7 @@ import sys
 from mmengine.config import Config
 
 from sce_video.apis import launch
+from sce_video.apis.run_page import train_with_page
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.trackers import TRACKERS
 from sce_video.utils.command import command
@@ -104,7 +105,7 @@ def main(argv: list[str] | None = None) -> int:
     cfg = None
     try:
         cfg = launch.training_config(**options)
-        runner = launch.train(cfg, overwrite)
+        runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
         print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
         return 130

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 import os
 import time
@@ -26,6 +27,7 @@ from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, s
 from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
 from sce_video.datasets.loading.worker_crash import CurrentFiles
 from sce_video.datasets.pipeline import Transform, run_pipeline
+from sce_video.datasets.sample_origin import OriginNotes, SampleOrigin
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
@@ -191,6 +193,28 @@ class VideoDataset(Dataset):
             return None
         inputs = {**self._inputs(*request), "path": self.path(request.index)}
         return run_pipeline(self.pipeline[: self._sampling + 1], inputs).get("clips")
+
+    def origin(self, request: SampleRequest) -> SampleOrigin:
+        """The clips and crops of the views of a sample, which is made for it once more.
+
+        Unlike :meth:`clips` also where a file has fewer frames than its header states.
+
+        Raises:
+            VideoDecodeError: A bad file; it is not replaced.
+        """
+        notes, behind = OriginNotes(), 1 + (self._sampling or 0)
+        watched = copy.copy(self)
+        watched.pipeline = [
+            *self.pipeline[:behind],
+            notes.clips,
+            *self.pipeline[behind:-1],
+            notes.crops,
+            *self.pipeline[-1:],
+        ]
+        deadline = None if self.timeout is None else time.monotonic() + self.timeout
+        given = {"path": self.path(request.index), "deadline": deadline, "targets": None}
+        watched._run_pipeline(*request, given)
+        return notes.origin()
 
     # -- samples ---------------------------------------------------------------------------
 

@@ -49,8 +49,8 @@ _RUNNER_KEYS = {
 }
 # Read by the tools of this project: what the provenance of a result and the splits need.
 # ``settings``: names of options (:mod:`~sce_video.engine.config_settings`); ``plan``: what
-# ``sce-video pretrain`` has chosen, and why.
-_TOOL_KEYS = {"benchmark", "plan", "settings", "split"}
+# ``sce-video pretrain`` has chosen, and why; ``run_page``: options of the page of a run.
+_TOOL_KEYS = {"benchmark", "plan", "run_page", "settings", "split"}
 DEFAULT_HOOKS = "runtime_info timer sampler_seed logger param_scheduler checkpoint".split()
 NEAR = 0.6
 
@@ -100,6 +100,7 @@ def _runner_dicts() -> dict[str, set[str]]:
         "optim_wrapper.clip_grad": _clipping_keys(),
         "compile": _names(torch.compile) - {"model"},
         "auto_scale_lr": {"enable", "base_batch_size"},
+        "run_page": {"videos"},
     }
 
 

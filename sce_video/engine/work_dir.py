@@ -18,7 +18,7 @@ from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.utils.atomic_file import write_text
-from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
+from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
 
 LOCK = "training.lock"
 #: The config of a run that was planned in its own folder.
@@ -34,6 +34,8 @@ _OTHERS = (
     "bad_files.jsonl",
     METRICS,
     ALARMS,
+    PAGE,
+    PAGE_FEATURES,
 )
 _descriptors: set[int] = set()
 
@@ -81,6 +83,20 @@ def locked_folder(folder: str | Path) -> Iterator[None]:
         if descriptor in _descriptors:  # not in a forked child, which has closed it
             _descriptors.remove(descriptor)
             os.close(descriptor)
+
+
+def is_locked(folder: str | Path) -> bool:
+    """Whether a training holds a work folder now; False on a file system without locks."""
+    try:
+        descriptor = os.open(Path(folder, LOCK), os.O_RDONLY)
+    except OSError:
+        return False
+    try:
+        return not lock_descriptor(descriptor, blocking=False)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
 
 
 def _holder(text: bytes) -> str:

@@ -48,33 +48,45 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     return parse_json(_read(path), str(path))
 
 
-def read_json_lines(path: str | os.PathLike[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def read_json_lines(
+    path: str | os.PathLike[str], damaged: list[str] | None = None
+) -> Iterator[tuple[str, dict[str, Any]]]:
     """(file and line number for messages, object) of the lines of a file that are not blank.
 
     A last line without line break that is no JSON is left out: its writer was killed.
+
+    Args:
+        path: The file.
+        damaged: Gets the message of every damaged line, which is then left out and not raised.
 
     Raises:
         OSError: the file cannot be read.
         ValueError: see :func:`parse_json`; or a line is no object.
     """
-    lines = _read(path).split("\n")
+    lines = _read(path, "strict" if damaged is None else "surrogateescape").split("\n")
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         where = f"{path}, line {number}"
+        problem = None
         try:
             value = parse_json(line, where)
-        except ValueError:
+            if not isinstance(value, dict):
+                problem = ValueError(f"{where} is no object {{...}}")
+        except ValueError as error:
             if number == len(lines):
                 return
-            raise
-        if not isinstance(value, dict):
-            raise ValueError(f"{where} is no object {{...}}")
-        yield where, value
+            problem = error
+        if problem is None:
+            yield where, value
+        elif damaged is None:
+            raise problem
+        else:
+            damaged.append(str(problem))
 
 
-def _read(path: str | os.PathLike[str]) -> str:
+def _read(path: str | os.PathLike[str], errors: str = "strict") -> str:
     try:
-        return Path(path).read_text(encoding="utf-8-sig")
+        return Path(path).read_text(encoding="utf-8-sig", errors=errors)
     except UnicodeDecodeError as error:
         raise ValueError(f"{path} is not JSON: {error}") from error

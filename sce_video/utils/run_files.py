@@ -16,6 +16,19 @@ METRICS = "metrics.jsonl"
 ALARMS = "alarms.jsonl"
 #: When the training was started, with what, and how each start ended.
 HISTORY = "history.jsonl"
+#: The page of the run, and the features of the videos that it shows.
+PAGE = "run.html"
+PAGE_FEATURES = "run_page_features.npz"
+
+#: Files by which the folder of a training is known.
+_MARKS = (METRICS, HISTORY, "online_evaluation.jsonl", "*/vis_data/scalars.json")
+_CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
+
+
+def is_run_folder(folder: str | Path) -> bool:
+    """Whether a folder holds a training: a log, a history or a checkpoint."""
+    patterns = (*_MARKS, *_CHECKPOINTS)
+    return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
 
 
 def append_row(path: str | Path, row: Mapping[str, Any]) -> None:

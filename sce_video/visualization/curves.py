@@ -28,7 +28,7 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 _OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
 
 
-def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
+def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Rows that a training logged, ordered by iteration, over all its resumptions.
 
     They are the rows ``"kind": "train"`` of ``metrics.jsonl`` (docs/logging.md), or those of
@@ -37,6 +37,10 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
 
     A start replaces what earlier starts have logged from its first row on: steps that a crash has
     lost, or all of them if there was no checkpoint to resume from.
+
+    Args:
+        work_dir: Folder of the run.
+        damaged: Gets the message of every damaged line, which is then left out and not raised.
 
     Raises:
         FileNotFoundError: the folder holds no training log.
@@ -48,11 +52,16 @@ def read_scalars(work_dir: str | Path) -> list[dict[str, Any]]:
         raise FileNotFoundError(f"no training has logged to {work_dir} ({METRICS})")
     rows: list[dict[str, Any]] = []
     for file in files:  # folders are named by start time
-        for where, row in read_json_lines(file):
+        for where, row in read_json_lines(file, damaged):
             if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
                 if file != metrics:
                     row = {_OF_MMENGINE.get(name, name): value for name, value in row.items()}
-                _add_step(rows, _logged_step(where, row))
+                try:
+                    _add_step(rows, _logged_step(where, row))
+                except ValueError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(str(error))
     return rows
 
 
@@ -63,25 +72,31 @@ def _add_step(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
     rows.append(row)
 
 
-def read_online_evaluations(work_dir: str | Path) -> list[dict[str, Any]]:
-    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none."""
+def read_online_evaluations(
+    work_dir: str | Path, damaged: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of the online evaluation (``online_evaluation.jsonl``); empty if there are none.
+
+    ``damaged`` is that of :func:`read_scalars`.
+    """
     file = Path(work_dir) / "online_evaluation.jsonl"
     if not file.is_file():
         return []
-    rows = [_numbers(row) for _, row in read_json_lines(file)]
+    rows = [_numbers(row) for _, row in read_json_lines(file, damaged)]
     return [row for row in rows if "iter" in row]
 
 
-def read_alarms(work_dir: str | Path) -> list[dict[str, Any]]:
+def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
 
-    One whose condition has ended has the iteration of that as ``cleared``.
+    One whose condition has ended has the iteration of that as ``cleared``. ``damaged`` is that of
+    :func:`read_scalars`.
 
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
     alarms: list[dict[str, Any]] = []
-    for row in _rows_of(Path(work_dir, ALARMS)):
+    for row in _rows_of(Path(work_dir, ALARMS), damaged):
         if "alarm" in row:
             alarms.append(dict(row))
         for alarm in alarms[::-1]:
@@ -91,19 +106,20 @@ def read_alarms(work_dir: str | Path) -> list[dict[str, Any]]:
     return alarms
 
 
-def read_history(work_dir: str | Path) -> list[dict[str, Any]]:
+def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Starts and ends of a training (``history.jsonl``), in their order; empty without any.
 
-    A start that no end follows is running, or was killed.
+    A start that no end follows is running, or was killed. ``damaged`` is that of
+    :func:`read_scalars`.
 
     Raises:
         ValueError: a line is damaged; the message names file and line.
     """
-    return [row for row in _rows_of(Path(work_dir, HISTORY)) if "event" in row]
+    return [row for row in _rows_of(Path(work_dir, HISTORY), damaged) if "event" in row]
 
 
-def _rows_of(file: Path) -> list[dict[str, Any]]:
-    return [row for _, row in read_json_lines(file)] if file.is_file() else []
+def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
+    return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
 def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:

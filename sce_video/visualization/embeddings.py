@@ -98,18 +98,25 @@ def draw_embeddings(
     save_figure(figure, path, dpi=120)
 
 
-def neighbour_table(queries: Rows, gallery: Rows | None = None, k: int = 5) -> list[Neighbour]:
+def neighbour_table(
+    queries: Rows, gallery: Rows | None = None, k: int = 5, only: Sequence[int] | None = None
+) -> list[Neighbour]:
     """The k nearest videos of every video by cosine similarity, as rows of a table.
 
     Args:
         queries: Videos whose neighbours are searched.
         gallery: Videos that are searched; None searches the queries, without the video itself.
         k: Neighbours of each video.
+        only: The queries that are looked up, by their row; None: all.
     """
-    ids = torch.arange(len(queries)) if gallery is None else None
+    asked = torch.arange(len(queries)) if only is None else torch.tensor(list(only))
     among = queries if gallery is None else gallery
     similarity, rows = nearest_neighbours(
-        queries.features, among.features, k, query_groups=ids, gallery_groups=ids
+        queries.features[asked],
+        among.features,
+        k,
+        query_groups=asked if gallery is None else None,
+        gallery_groups=torch.arange(len(queries)) if gallery is None else None,
     )
     return [
         Neighbour(
@@ -118,9 +125,9 @@ def neighbour_table(queries: Rows, gallery: Rows | None = None, k: int = 5) -> l
             rank=rank + 1,
             path=among.paths[index],
             label=int(among.labels[index]),
-            similarity=float(similarity[row, rank]),
+            similarity=float(similarity[slot, rank]),
         )
-        for row in range(len(queries))
-        for rank, index in enumerate(rows[row].tolist())
-        if torch.isfinite(similarity[row, rank])
+        for slot, row in enumerate(asked.tolist())
+        for rank, index in enumerate(rows[slot].tolist())
+        if torch.isfinite(similarity[slot, rank])
     ]

@@ -69,22 +69,28 @@ def read_entry(
     rank: int | None = None,
     similarity: float | None = None,
     num_frames: int = _FRAMES,
+    seconds: float = _READ_SECONDS,
 ) -> GalleryEntry:
     """The gallery entry of a video; for a missing or broken file, one with ``problem`` set."""
     file = os.fspath(file)
     try:
         if not os.path.exists(file):
             raise VideoDecodeError(file, "the file is missing")
-        frames, played, duration = read_frames(file, num_frames)
+        frames, played, duration = read_frames(file, num_frames, seconds)
     except VideoDecodeError as error:
         return GalleryEntry(name, file, problem=error.reason, rank=rank, similarity=similarity)
     return GalleryEntry(name, file, frames, played, duration, "", rank, similarity)
 
 
 def read_frames(
-    file: str | os.PathLike, num_frames: int = _FRAMES
+    file: str | os.PathLike, num_frames: int = _FRAMES, seconds: float = _READ_SECONDS
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
     """Small frames of a video.
+
+    Args:
+        file: The video.
+        num_frames: Frames of the whole video.
+        seconds: Time limit.
 
     Returns:
         ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
@@ -93,7 +99,7 @@ def read_frames(
     Raises:
         VideoDecodeError: the file cannot be read.
     """
-    path, deadline = os.fspath(file), time.monotonic() + _READ_SECONDS
+    path, deadline = os.fspath(file), time.monotonic() + seconds
     correction = None
     for _ in range(2):
         with open_reader(path, correction=correction, deadline=deadline) as reader:
@@ -102,7 +108,7 @@ def read_frames(
             indices, inverse = np.unique([*positions, *played], return_inverse=True)
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
-                frames = [_small(frame) for part in parts for frame in reader.read(part)]
+                frames = [small_frame(frame) for part in parts for frame in reader.read(part)]
             except FrameCountError as error:  # fewer frames than the header states
                 correction = error.correction
                 continue
@@ -118,7 +124,7 @@ def _middle(timestamps: np.ndarray, duration: float) -> np.ndarray:
     return shown_at(timestamps, times)
 
 
-def _small(frame: np.ndarray) -> np.ndarray:
+def small_frame(frame: np.ndarray) -> np.ndarray:
     """The frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
     import cv2
 

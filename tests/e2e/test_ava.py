@@ -20,6 +20,7 @@ NETWORK = {
     "model.backbone.base_channels": 8,
     "model.backbone.zero_init_residual": False,
     "visualizer": None,
+    "run_page": None,
     **{f"{part}_dataloader.num_workers": 0 for part in ("train", "test")},
     **{
         f"{part}_dataloader.dataset.pipeline.KeyFrameClip.num_frames": 4

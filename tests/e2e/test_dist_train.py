@@ -39,6 +39,7 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
         "model.queue_size=20",
         "train_cfg.max_epochs=6",
         "default_hooks.logger.interval=1",
+        "run_page=None",
         "default_hooks.checkpoint.by_epoch=False",
         "default_hooks.checkpoint.interval=1",
         "default_hooks.checkpoint.max_keep_ckpts=-1",

@@ -30,6 +30,7 @@ def test_folder_of_files_in_many_formats(repo, shared_videos, tmp_path):
         "train_dataloader.sampler.min_samples=0",
         "train_dataloader.num_workers=1",
         "train_dataloader.dataset.pipeline.RandomClips.num_frames=2",
+        "run_page=None",
         "train_dataloader.dataset.pipeline.RandomResizedCropClips.size=32",
         "default_hooks.logger.interval=1",
     ]

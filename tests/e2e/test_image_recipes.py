@@ -17,6 +17,7 @@ pytestmark = pytest.mark.slow
 
 SMALL = [
     "visualizer=None",
+    "run_page=None",
     "model.backbone.base_channels=4",
     "model.projector.hidden_channels=16",
     "model.projector.out_channels=8",

@@ -38,6 +38,7 @@ TINY_IMAGENET = [
 ]
 SMALL = [
     "visualizer=None",
+    "run_page=None",
     "model.backbone.base_channels=4",
     "model.backbone.stem=small",
     "model.projector.hidden_channels=16",

@@ -23,6 +23,7 @@ FRAMES = 8
 IMAGES, VIDEOS = "sce_r18_image_folder.py", "sce_r18_frames_folder.py"
 SMALL = [
     "visualizer=None",
+    "run_page=None",
     "model.backbone.base_channels=4",
     "model.projector.hidden_channels=16",
     "model.projector.out_channels=8",

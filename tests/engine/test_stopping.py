@@ -218,6 +218,7 @@ def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]
     command += ["model.projector.hidden_channels=16", "model.predictor.hidden_channels=16"]
     command += ["model.queue_size=20", "train_cfg.max_epochs=5000"]
     command += ["default_hooks.logger.interval=1", "default_hooks.checkpoint.interval=5000"]
+    command += ["run_page=None"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
     out = work_dir / "out.txt"
     with out.open("w") as file:

@@ -61,6 +61,7 @@ def small_options(root: Path, **changes) -> list[str]:
         "train_cfg.val_interval": 1,
         "default_hooks.logger.interval": 1,
         "visualizer": None,
+        "run_page": None,
     }
     options |= {key.replace("__", "."): value for key, value in changes.items()}
     return [f"{key}={value}" for key, value in options.items()]

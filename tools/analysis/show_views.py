@@ -12,19 +12,14 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
-from typing import Any
 
-import numpy as np
 from mmengine.config import Config
 
-from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.engine.config import check_config, load_config
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
-from sce_video.registry import DATASETS, FUNCTIONS, MODELS
 from sce_video.utils.command import command
 from sce_video.visualization.figures import save_figure
-from sce_video.visualization.views import ViewRow, draw_view_sheet, view_rows
+from sce_video.visualization.training_views import training_views
+from sce_video.visualization.views import ViewRow, draw_view_sheet
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -47,45 +42,14 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def build_preprocessor(cfg: Config) -> VideoDataPreprocessor:
-    """The data preprocessor of the model, or of the top level of the config, as in the runner.
-
-    Raises:
-        ValueError: The config has none, or one of another class.
-    """
-    config = (cfg.get("model") or {}).get("data_preprocessor") or cfg.get("data_preprocessor")
-    if config is None:
-        raise ValueError(f"{cfg.filename} has no data_preprocessor: add a base of _base_/views/")
-    preprocessor = MODELS.build(config)
-    if not isinstance(preprocessor, VideoDataPreprocessor):
-        raise ValueError(f"data_preprocessor must be a VideoDataPreprocessor, got {config['type']}")
-    return preprocessor
-
-
 def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
     """Rows of ``num`` videos at equal steps through the training set, or of all if it has fewer."""
-    if cfg.get("train_dataloader") is None:
-        raise ValueError(f"{cfg.filename} has no train_dataloader: there are no training views")
-    dataset = DATASETS.build(cfg.train_dataloader.dataset)
-    preprocessor = build_preprocessor(cfg)
-    indices = np.linspace(0, len(dataset) - 1, min(num, len(dataset))).round().astype(int).tolist()
-    requests = [SampleRequest(index, mix_seed(seed, index)) for index in indices]
-    samples = [dataset[request] for request in requests]
-    collate = cfg.train_dataloader.get("collate_fn", dict(type="sce_video.collate_views"))
-    batch = FUNCTIONS.get(collate["type"])(samples)
-    names = [name_video(dataset, sample["index"], sample["label"]) for sample in samples]
-    # A replacement of a bad file has another index than its request.
-    clips = [
-        dataset.clips(SampleRequest(sample["index"], request.seed))
-        for sample, request in zip(samples, requests, strict=True)
-    ]
-    return view_rows(preprocessor, batch, names, [] if None in clips else clips)
-
-
-def name_video(dataset: Any, index: int, label: int) -> str:
-    """Folder and name of the file, and its label if it has one."""
-    path = Path(dataset.path(index))
-    return "/".join(path.parts[-2:]) + (f"   label {label}" if label >= 0 else "")
+    videos, _ = training_views(cfg, num, seed)
+    rows = []
+    for video in videos:
+        heading = video.name + (f"   label {video.label}" if video.label >= 0 else "")
+        rows += [video.rows[0]._replace(heading=heading), *video.rows[1:]]
+    return rows
 
 
 @command

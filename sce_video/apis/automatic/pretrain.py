@@ -14,7 +14,8 @@ from sce_video.apis.automatic.choices import Choice, choose, choose_epochs, choo
 from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
 from sce_video.apis.automatic.machine import Machine, this_machine
 from sce_video.apis.automatic.timing import Timing, measure
-from sce_video.apis.launch import train, training_config
+from sce_video.apis.launch import training_config
+from sce_video.apis.run_page import train_with_page
 from sce_video.engine.config import load_config
 from sce_video.engine.config_keys import top_level_keys
 from sce_video.engine.config_settings import available_settings, options_of_settings
@@ -210,7 +211,7 @@ def pretrain(
 
     Args:
         videos: Folder; sub-folders are searched too.
-        out: Folder of the run, for config, logs and checkpoints.
+        out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
         hours: Budget; without it (and ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
@@ -225,4 +226,4 @@ def pretrain(
         videos, out, method=method, hours=hours, precision=precision, settings=settings
     )
     path = write_config(planned)
-    return train(training_config(path, work_dir=planned.config.work_dir), overwrite)
+    return train_with_page(training_config(path, work_dir=planned.config.work_dir), overwrite)

@@ -29,6 +29,11 @@ def _own_argv(monkeypatch):
     monkeypatch.setattr(sys, "argv", ["sce-video"])
 
 
+@pytest.fixture
+def _without_page(monkeypatch):
+    monkeypatch.setattr("sce_video.apis.run_page.write_run_page", lambda folder, options: folder)
+
+
 def words(**settings):
     return [w for k, v in settings.items() for w in (f"--{k.replace('_', '-')}", str(v))]
 
@@ -41,6 +46,8 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert "12 videos in" in shown and "given" in shown and "sce_r3d18_folder_small" in shown
     plan = load_config(run / "config.py").plan  # with the reasons, also after the training began
     assert any("fewer keys than the 12 videos" in line for line in plan)
+    page = (run / "run.html").read_text()
+    assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
     assert "plan = [" in checkpoint["meta"]["cfg"]
 
@@ -61,6 +68,7 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert "the 3 most similar of 12 videos" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("_without_page")
 def test_the_written_config_is_the_same_training(videos, tmp_path):
     """``sce-video pretrain`` against ``tools/train.py`` with the config that it plans."""
     command, planned = tmp_path / "command", tmp_path / "planned"
@@ -74,6 +82,7 @@ def test_the_written_config_is_the_same_training(videos, tmp_path):
     assert losses[0] == losses[1] and losses[0]
 
 
+@pytest.mark.usefixtures("_without_page")
 def test_the_function_takes_the_settings_by_name(videos, tmp_path):
     runner = sce_video.pretrain(videos, tmp_path / "run", method="simclr", epochs=1, **TINY)
     assert runner.cfg.model.type == "SimCLR" and (tmp_path / "run/epoch_1.pth").is_file()
@@ -84,6 +93,7 @@ def test_the_function_takes_the_settings_by_name(videos, tmp_path):
 
 
 @pytest.mark.parametrize("method", methods())
+@pytest.mark.usefixtures("_without_page")
 def test_every_method_can_be_planned(videos, tmp_path, method):
     plan = planned_pretraining(videos, tmp_path, method=method, settings=TINY)
     assert plan.config.train_cfg.max_epochs == 1000  # 2000 steps of two steps an epoch
@@ -92,11 +102,13 @@ def test_every_method_can_be_planned(videos, tmp_path, method):
     assert plan.epoch_seconds > 0 and plan.hours > 0
 
 
+@pytest.mark.usefixtures("_without_page")
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=0.1, settings=TINY)
     assert plan.config.train_cfg.max_epochs == int(360 / plan.epoch_seconds)
 
 
+@pytest.mark.usefixtures("_without_page")
 def test_resuming_takes_everything_from_the_run(videos, tmp_path, capsys):
     run = tmp_path / "run"
     assert main(["pretrain", "--out", str(run), "--resume"]) == 2
@@ -109,6 +121,7 @@ def test_resuming_takes_everything_from_the_run(videos, tmp_path, capsys):
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0  # has nothing left to do
 
 
+@pytest.mark.usefixtures("_without_page")
 def test_errors(videos, tmp_path, capsys):
     def refused(message, **changes):
         with pytest.raises(ValueError, match=message):

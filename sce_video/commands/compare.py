@@ -1,0 +1,36 @@
+"""Curves, results and differences of the configs of several runs, on one page.
+
+    sce-video compare RUN RUN ... --out compare.html
+
+The page is one file and loads nothing. Runs may be running still.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from sce_video.apis.run_comparison import write_comparison
+from sce_video.utils.command import command
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Curves, results and differences of the configs of several runs, on one page."
+    )
+    parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of trainings, two or more")
+    parser.add_argument(
+        "--out", type=Path, default=Path("compare.html"), help="HTML file (default: compare.html)"
+    )
+    return parser.parse_args(argv)
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Write the page; returns the exit status."""
+    args = parse_args(argv)
+    write_comparison(args.runs, args.out)
+    print(f"written: {args.out}")
+    return 0

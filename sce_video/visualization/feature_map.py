@@ -1,0 +1,146 @@
+"""The two-dimensional map of a page: features as points whose clips play on hover."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.evaluation import Rows
+from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.utils.printable import printable_utf8
+from sce_video.visualization.clip_images import Quality, animation_uri
+from sce_video.visualization.clip_reader import ClipReader, clip_frames
+from sce_video.visualization.neighbour_rows import label_name, spread_out
+from sce_video.visualization.page_parts import Part, render_part, sentence_part
+from sce_video.visualization.projection import projections
+
+_ID, _TITLE = "map", "Map of the features"
+_LEVELS = (Quality(110, 55, 12), Quality(90, 50, 10), Quality(72, 45, 8), Quality(56, 40, 6))
+
+
+def feature_map_part(
+    rows: Rows,
+    class_names: Sequence[str] = (),
+    *,
+    planes: Mapping[str, np.ndarray] | None = None,
+    max_clips: int = 80,
+    max_bytes: int = 1_500_000,
+    reader: ClipReader | None = None,
+) -> Part:
+    """A map of the features in the plane, coloured by label or folder.
+
+    Args:
+        rows: Features, labels and paths of the files.
+        class_names: Names of the labels 0, 1, ...
+        planes: Coordinates (N, 2) by the name of their method; None: :func:`projections`.
+        max_clips: Points whose clips are part of the page, far from each other in features; the
+            others show their name only.
+        max_bytes: Of all clips together.
+        reader: Reads the files; None makes one.
+
+    Returns:
+        The part; one with a sentence if there are no two videos or a feature is not finite.
+    """
+    if len(rows) < 2:
+        found = "Only one video has features" if len(rows) else "No video has features"
+        return sentence_part(_ID, _TITLE, f"{found}: a map needs two or more.")
+    try:
+        check_features(rows.features, rows.name)
+        planes = projections(rows.features) if planes is None else planes
+    except ValueError as error:
+        return sentence_part(_ID, _TITLE, f"There is no map to show: {error}")
+    clips, problems = embedded_clips(rows, max_clips, max_bytes, reader or ClipReader())
+    values = {
+        "data": map_data(rows, class_names, planes, clips),
+        "total": len(rows),
+        "with_clips": sum(clip is not None for clip in clips),
+        "problems": problems,
+        "methods": list(planes),
+        "kept": _share_of_variance(rows.features, planes["PCA"]) if "PCA" in planes else None,
+    }
+    return render_part(_ID, _TITLE, "feature_map.html", values)
+
+
+def _share_of_variance(features: Tensor, plane: np.ndarray) -> int | None:
+    """Percent of the variance of l2-normalised features in their PCA; None if they are equal."""
+    x = F.normalize(features.float(), dim=1)
+    total = float((x - x.mean(dim=0)).square().sum())
+    return round(100 * float(np.square(plane).sum()) / total) if total > 1e-9 else None
+
+
+def map_data(
+    rows: Rows,
+    class_names: Sequence[str],
+    planes: Mapping[str, np.ndarray],
+    clips: Sequence[str | None],
+) -> dict[str, Any]:
+    """What ``featureMap`` of ``feature_map.js`` draws: lists with an entry for each point."""
+    names, groups = relative_names(rows.paths)
+    labels = [label_name(label, class_names) for label in rows.labels.tolist()]
+    data: dict[str, Any] = {
+        "projections": {name: _coordinates(plane) for name, plane in planes.items()},
+        "name": names,
+        "label": labels,
+    }
+    # Folders that are just the classes are not offered beside them.
+    pairs = set(zip(labels, groups, strict=True))
+    if not len(pairs) == len(set(labels)) == len(set(groups)):
+        data["group"] = groups
+    if any(clips):
+        data["clip"] = list(clips)
+    return data
+
+
+def _coordinates(plane: np.ndarray) -> dict[str, list[float]]:
+    """Columns of (N, 2) with four digits of their range, which is less than a pixel."""
+    plane = np.asarray(plane, np.float64)
+    digits = 4 - int(np.ceil(np.log10(max(float(np.ptp(plane, axis=0).max()), 1e-12))))
+    x, y = np.round(plane, digits).T.tolist()
+    return {"x": x, "y": y}
+
+
+def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
+    """Paths below the folder that all share, and the first sub-folder of each (None: in it)."""
+    parts = [PurePath(printable_utf8(path)).parts for path in paths]
+    shared = 0
+    while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    names = ["/".join(p[shared:]) for p in parts]
+    return names, [p[shared] if len(p) > shared + 1 else None for p in parts]
+
+
+def embedded_clips(
+    rows: Rows, max_clips: int, max_bytes: int, reader: ClipReader
+) -> tuple[list[str | None], list[tuple[str, str]]]:
+    """Animations of some points, None for the others, and (name, reason) of unreadable files.
+
+    Args:
+        rows: Features and paths.
+        max_clips: Points with clips, far from each other in features.
+        max_bytes: Of all clips together; if the smallest are too large, the last are left out.
+        reader: Reads the files.
+    """
+    clips: list[str | None] = [None] * len(rows)
+    problems = []
+    frames = {}
+    for row in spread_out(rows.features, max_clips) if max_clips > 0 else []:
+        entry = reader.read(rows.paths[row])
+        if entry.problem:
+            problems.append((printable_utf8(rows.paths[row]), entry.problem))
+        else:
+            frames[row] = clip_frames(entry)
+    for quality in _LEVELS:
+        made = {row: animation_uri(*clip, quality) for row, clip in frames.items()}
+        if sum(map(len, made.values())) <= max_bytes:
+            break
+    used = 0
+    for row, uri in made.items() if frames else ():
+        used += len(uri)
+        if used <= max_bytes:
+            clips[row] = uri
+    return clips, problems

@@ -1,0 +1,40 @@
+"""Parts of a page: pieces of HTML with a title, rendered from templates.
+
+A page puts ``part.html`` into its body and, once, ``parts.css``, ``feature_map.js`` and
+``parts.js`` of ``templates/`` into its head and at its end. Parts load nothing and need no server.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from sce_video.utils.html_template import render_template
+
+_PACKAGE = "sce_video.visualization"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a page.
+
+    Attributes:
+        id: Name of the part, unique on its page: letters and hyphens.
+        title: Heading.
+        html: Content without the heading. What it shows of others (file names, class names) is
+            escaped, so a template inserts it with ``|safe``.
+    """
+
+    id: str
+    title: str
+    html: str
+
+
+def render_part(id: str, title: str, template: str, values: dict[str, Any]) -> Part:
+    """The part that a template of ``visualization/templates`` renders; values are escaped."""
+    return Part(id, title, render_template(_PACKAGE, template, values))
+
+
+def sentence_part(id: str, title: str, sentence: str) -> Part:
+    """A part that only says why there is nothing to show."""
+    return render_part(id, title, "part_sentence.html", {"sentence": sentence})

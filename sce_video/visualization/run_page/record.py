@@ -1,0 +1,87 @@
+"""What a run folder holds, as plain data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: States of a run.
+RUNNING, FINISHED, INTERRUPTED, FAILED, UNKNOWN = (
+    "running",
+    "finished",
+    "interrupted",
+    "failed",
+    "unknown",
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything the page shows of a run but pictures.
+
+    Attributes:
+        name: Name of the folder.
+        folder: Its absolute path.
+        config_file: Path of the config; empty if there is none.
+        config: The config as plain data; empty if it cannot be read.
+        config_text: Its text.
+        recipe: Recipe that the config comes from; empty if that is not known.
+        changes: (key, value of the recipe, value of the run) of the settings that differ.
+        scalars: Logged rows, see :func:`~sce_video.visualization.curves.read_scalars`.
+        evaluations: Rows of the online evaluation.
+        alarms: Lines of ``alarms.jsonl``.
+        history: Lines of ``history.jsonl``, the starts and ends of the training.
+        bad_files: Lines of ``bad_files.jsonl``.
+        results: Files with results and their metrics.
+        data: Facts of the training set.
+        checkpoints: Names of the checkpoints, newest first.
+        chance: Loss of a network that tells no samples apart; None if not known.
+        locked: Whether a training holds the folder.
+        notes: What is missing or damaged, a sentence each.
+    """
+
+    name: str
+    folder: str
+    config_file: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    recipe: str = ""
+    changes: list[tuple[str, str, str]] = field(default_factory=list)
+    scalars: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    bad_files: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    checkpoints: list[str] = field(default_factory=list)
+    chance: float | None = None
+    locked: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The newest logged row; empty if nothing was logged."""
+        return self.scalars[-1] if self.scalars else {}
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs that were planned."""
+        value = (self.config.get("train_cfg") or {}).get("max_epochs")
+        return value if isinstance(value, int) else None
+
+    @property
+    def method(self) -> str:
+        """Class of the model."""
+        return str((self.config.get("model") or {}).get("type") or self.start.get("model") or "")
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The last start of the training in its history; empty if there is none."""
+        return next((row for row in reversed(self.history) if row.get("event") == "start"), {})
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The end that belongs to the last start; empty if there is none."""
+        row = self.history[-1] if self.history else {}
+        return row if row.get("event") == "end" else {}

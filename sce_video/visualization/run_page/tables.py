@@ -1,0 +1,190 @@
+"""Tiles and tables of a page: text from the facts of a run."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.visualization.run_page.record import RunRecord
+
+_MAX_CLASSES = 24
+_DATA_NAMES = {
+    "type": "Data set",
+    "samples": "Samples",
+    "data_root": "Folder",
+    "ann_file": "List",
+    "num_classes": "Classes",
+    "classes": "Names of the classes",
+    "films": "Films",
+    "name": "Name",
+    "split": "Split",
+    "kind": "Kind",
+}
+
+
+class Tile(NamedTuple):
+    """A number in the head of a page."""
+
+    title: str
+    value: str
+    detail: str = ""
+
+
+def tiles(record: RunRecord) -> list[Tile]:
+    """The numbers that tell how a run stands; only those that were logged."""
+    last = record.last
+    found = []
+    if "epoch" in last:
+        of = f" of {record.max_epochs}" if record.max_epochs else ""
+        found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {last['iter']:,}"))
+    if "loss" in last:
+        chance = f"chance level {record.chance:.3f}" if record.chance else ""
+        found.append(Tile("loss", number(last["loss"]), chance))
+    accuracies = [row for row in record.evaluations if "knn_top1" in row]
+    if accuracies:
+        best = max(accuracies, key=lambda row: row["knn_top1"])
+        detail = f"best {100 * best['knn_top1']:.1f} % at epoch {best.get('epoch', '?')}"
+        found.append(Tile("kNN top-1", f"{100 * accuracies[-1]['knn_top1']:.1f} %", detail))
+    if "h_rank" in last:
+        found.append(Tile("effective rank", number(last["h_rank"]), "of the representation"))
+    if "videos_per_s" in last:
+        found.append(Tile("videos/s", number(last["videos_per_s"])))
+    if "data_wait" in last:
+        found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
+    seconds = training_seconds(record)
+    if seconds:
+        found.append(Tile("training time", duration(seconds)))
+    return found
+
+
+def training_seconds(record: RunRecord) -> float:
+    """Seconds that all starts together have trained, from the duration of the logged steps."""
+    total, before = 0.0, 0
+    for row in record.scalars:
+        total += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
+        before = row["iter"]
+    return total
+
+
+def number(value: Any) -> str:
+    """Four digits of a number, thousands separated."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if abs(value) >= 1000 and value == value and abs(value) != float("inf"):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """``3 h 20 min``, ``4 min 5 s``, ``12 s``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24) if hours >= 72 else (0, hours)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min"
+
+
+def moment(seconds: Any) -> str:
+    """Date and time of day of unix seconds, local."""
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def command_of(record: RunRecord) -> str:
+    """The command line of the last start; empty if it was not recorded."""
+    words = record.start.get("command")
+    return shlex.join(map(str, words)) if isinstance(words, list) else ""
+
+
+def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """Name and value of what the run depends on; only what is known."""
+    start, end = record.start, record.end
+    versions = start.get("versions")
+    starts = sum(row.get("event") == "start" for row in record.history)
+    rows = [
+        ("Folder", record.folder),
+        ("Config", record.config_file),
+        ("Recipe", record.recipe),
+        ("Method", record.method),
+        ("Network", network(record.config)),
+        ("Started", moment(start.get("time"))),
+        ("Ended", moment(end.get("time"))),
+        ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
+        ("Resumed from", start.get("resumed_from")),
+        ("Device", start.get("device")),
+        ("Processes", start.get("ranks")),
+        ("Git", _joined(start.get("git"))),
+        ("Versions", _joined(versions)),
+        ("Checkpoints", ", ".join(record.checkpoints[:6])),
+    ]
+    return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
+
+
+def network(config: Mapping[str, Any]) -> str:
+    """``ResNet3dSlowPath, depth 18, base_channels 16`` of a config's backbone."""
+    backbone = (config.get("model") or {}).get("backbone") or {}
+    if not isinstance(backbone, dict):
+        return ""
+    simple = [
+        f"{name} {value}"
+        for name, value in backbone.items()
+        if name != "type" and isinstance(value, int | float | str) and not isinstance(value, bool)
+    ]
+    return ", ".join([str(backbone.get("type", "")), *simple]).strip(", ")
+
+
+def _joined(values: Any) -> str:
+    if isinstance(values, dict):
+        return ", ".join(f"{name} {value}" for name, value in values.items())
+    return "" if values is None else str(values)
+
+
+def data_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """Name and value of the facts of the training set."""
+    rows = []
+    for name, value in record.data.items():
+        if isinstance(value, list):
+            more = f" and {len(value) - _MAX_CLASSES} more" if len(value) > _MAX_CLASSES else ""
+            value = ", ".join(map(str, value[:_MAX_CLASSES])) + more
+        rows.append((_DATA_NAMES.get(name, name), number(value) if name == "samples" else value))
+    return [(name, str(value)) for name, value in rows]
+
+
+class Plan(NamedTuple):
+    """The choices of ``sce-video pretrain``: sentences, and (setting, value, reason)."""
+
+    sentences: list[str]
+    choices: list[tuple[str, str, str]]
+
+
+def plan_of(config: Mapping[str, Any]) -> Plan:
+    """The plan in a config; empty if it was not planned."""
+    lines = config.get("plan")
+    plan = Plan([], [])
+    for line in map(str, lines if isinstance(lines, list) else ()):
+        parts = re.split(r"\s{2,}", line.strip())
+        if line.startswith(" ") and len(parts) == 3:
+            plan.choices.append((parts[0], parts[1], parts[2]))
+        elif line.strip():
+            plan.sentences.append(line.strip())
+    return plan
+
+
+def result_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Name and value of the metrics of a file with results; fractions in percent."""
+    return [(name, metric_text(name, value)) for name, value in metrics.items()]
+
+
+def metric_text(name: str, value: float) -> str:
+    """A metric as text: a fraction in percent, everything else with four digits."""
+    if name.rpartition("/")[2] in NOT_FRACTIONS or not 0 <= value <= 1:
+        return number(value)
+    return f"{100 * value:.2f} %"
