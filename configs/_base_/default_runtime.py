@@ -21,7 +21,7 @@ default_hooks = dict(
 log_processor = dict(type="MeanLogProcessor", window_size=20, by_epoch=True)
 visualizer = dict(
     type="Visualizer",
-    vis_backends=[dict(type="LocalVisBackend"), dict(type="TensorboardVisBackend")],
+    vis_backends=[dict(type="TensorboardVisBackend")],  # metrics.jsonl is LoggerHook's
 )
 # compile = True, or torch.compile's arguments as a dict, compiles the encoders.
 load_from = None

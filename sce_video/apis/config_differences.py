@@ -39,7 +39,9 @@ def _names(items: Sequence[Any]) -> list[str]:
     """The type of each item, or its position where that is not unique."""
     types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in items]
     unique = [kind and types.count(kind) == 1 for kind in types]
-    return [kind if one else str(i) for i, (kind, one) in enumerate(zip(types, unique, strict=True))]
+    return [
+        kind if one else str(i) for i, (kind, one) in enumerate(zip(types, unique, strict=True))
+    ]
 
 
 def differences(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:

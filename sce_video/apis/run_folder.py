@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +15,20 @@ from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.reporting.result_files import collect_results
 from sce_video.utils.json_files import read_json_lines
-from sce_video.visualization.curves import read_online_evaluations, read_scalars
+from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
+from sce_video.visualization.curves import (
+    read_alarms,
+    read_history,
+    read_online_evaluations,
+    read_scalars,
+)
 from sce_video.visualization.run_page.record import RunRecord
 from sce_video.visualization.run_page.tables import plan_of
 
 #: Files and folders by which a training's folder is known; its log folders are looked at too.
-_MARKS = ("metrics.jsonl", "history.jsonl", "online_evaluation.jsonl")
+_MARKS = (METRICS, HISTORY, "online_evaluation.jsonl")
 _LOGS = "*/vis_data/scalars.json"
-_BAD_FILES, _ALARMS, _HISTORY = "bad_files.jsonl", "alarms.jsonl", "history.jsonl"
+_BAD_FILES = "bad_files.jsonl"
 
 
 def is_run_folder(folder: str | Path) -> bool:
@@ -55,7 +61,7 @@ def read_run(folder: str | Path) -> RunRecord:
     config_file, text, config = _config(path, notes)
     recipe = _recipe(config_file, config)
     found = find_checkpoints(path)
-    history = _rows(path / _HISTORY, notes)
+    history = _without_damaged(read_history, path, HISTORY, notes)
     return RunRecord(
         name=path.resolve().name,
         folder=str(path.resolve()),
@@ -65,10 +71,12 @@ def read_run(folder: str | Path) -> RunRecord:
         recipe=recipe,
         changes=_changes(recipe, config),
         scalars=_scalars(path, notes),
-        evaluations=_evaluations(path, notes),
-        alarms=_rows(path / _ALARMS, notes),
+        evaluations=_without_damaged(
+            read_online_evaluations, path, "online_evaluation.jsonl", notes
+        ),
+        alarms=_without_damaged(read_alarms, path, ALARMS, notes),
         history=history,
-        bad_files=_rows(path / _BAD_FILES, notes),
+        bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
         results=_results(path),
         data=_data(history, found, notes),
         checkpoints=[checkpoint.name for checkpoint in found],
@@ -115,29 +123,25 @@ def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:
             "No step has been logged yet, so there are no curves: make the page again later."
         )
         return []
-    except ValueError as error:
-        notes.append(f"The log cannot be read: {error}.")
-        return []
     if not rows:
         notes.append("The log holds no training step yet: make the page again later.")
     _note_damaged(damaged, "log", notes)
     return rows
 
 
-def _evaluations(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+def _without_damaged(
+    read: Callable[[Path, list[str]], list[dict[str, Any]]], path: Path, name: str, notes: list[str]
+) -> list[dict[str, Any]]:
+    """The rows of a file; damaged lines are counted in a note."""
     damaged: list[str] = []
-    rows = read_online_evaluations(path, damaged)
-    _note_damaged(damaged, "online_evaluation.jsonl", notes)
+    rows = read(path, damaged)
+    _note_damaged(damaged, name, notes)
     return rows
 
 
-def _rows(file: Path, notes: list[str]) -> list[dict[str, Any]]:
-    if not file.is_file():
-        return []
-    damaged: list[str] = []
-    rows = [row for _, row in read_json_lines(file, damaged)]
-    _note_damaged(damaged, file.name, notes)
-    return rows
+def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
+    file = path / _BAD_FILES
+    return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
 
 
 def _note_damaged(damaged: list[str], name: str, notes: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Where the views of a sample come from: stretches of its video's time line, shares of its frames."""
+"""Where the views of a sample come from: stretches of the time line, shares of the frames."""
 
 from __future__ import annotations
 

@@ -67,6 +67,8 @@ class VideoRunner(Runner):
     optim_wrapper: Any
     _pretrained: dict | str | None = None
     _resumed_record: dict | None = None
+    resumed_from: str | None = None
+    """The checkpoint that the training continues, None if it starts from scratch."""
 
     @cached_property
     def _cfg_text(self) -> str:
@@ -119,17 +121,17 @@ class VideoRunner(Runner):
         super().register_default_hooks(kept)
 
     def build_visualizer(self, visualizer: Visualizer | dict | None = None) -> Visualizer:
-        """Build the visualizer; by default ours with local files."""
-        default = {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}]}
-        return super().build_visualizer(visualizer or default)
+        """Build the visualizer; by default ours without backends."""
+        return super().build_visualizer(visualizer or {"type": "Visualizer"})
 
     @master_only
     def dump_config(self) -> None:
-        """Write the config to the work dir, atomically, once a training starts.
+        """Write the config to the folder of the log, and to the work dir once a training starts.
 
         mmengine calls this for every runner; a test would replace the training's config there.
         """
         if not self._has_loaded:
+            write_text(Path(self.log_dir, "config.py"), self._cfg_text)
             return
         name = Path(self.cfg.filename or f"{self.timestamp}.py").name
         write_text(Path(self.work_dir) / name, self._cfg_text)
@@ -375,6 +377,7 @@ class VideoRunner(Runner):
                 "augmentation do not depend on them"
             )
         self._has_loaded = True
+        self.resumed_from = str(filename)
         self.logger.info(f"resumed {filename} at epoch {self.epoch}, iteration {self.iter}")
 
     def _resume_seed(self, seed: int | None) -> None:

@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.device_copy import copied_ahead
+from sce_video.engine.history import recorded_start
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
@@ -109,12 +110,17 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         if finished:
             return self.runner.model
         try:
-            with StopSignals() as self._signals, outliving_workers(*self._loaders()):
+            with (
+                StopSignals() as self._signals,
+                outliving_workers(*self._loaders()),
+                recorded_start(self.runner) as end,
+            ):
                 try:
                     super().run()
                 except _Stopped as stop:
                     self._save_stopped(stop.by)
                     self.stopped_by = stop.by
+                    end.update(status="interrupted", message=stop.by.name)
                     self.runner.call_hook("after_train")
         finally:
             # Persistent workers end at once when their iterator is dropped here; left to the

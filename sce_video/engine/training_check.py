@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from mmengine.dist import get_world_size
 from mmengine.hooks import CheckpointHook
 from torch import nn
 
 from sce_video.datasets.labels import check_labels
+from sce_video.engine.history import device_name
 from sce_video.utils.distributed import unwrap_model
 
 # A larger share of the samples left out of every epoch is warned of.
@@ -138,7 +138,7 @@ def describe_training(loop: Any) -> list[str]:
     steps = loop.iters_per_epoch // accumulation
     return [
         f"{len(dataset)} {kind}s{_classes(dataset)}{f' in {source}' if source else ''}",
-        f"{_device(next(unwrap_model(loop.runner.model).parameters()).device)}, "
+        f"{device_name(next(unwrap_model(loop.runner.model).parameters()).device)}, "
         f"{processes} process{'es' * (processes > 1)}; {loop.max_epochs} epochs of {steps} steps, "
         f"{batch} {kind}s each; all details in {loop.runner.logger.log_file}",
     ]
@@ -152,7 +152,3 @@ def _classes(dataset: Any) -> str:
         labelled = labels[labels >= 0]
         count = (count or len(np.unique(labelled))) if len(labelled) else 0
     return f" of {count} classes" if count else " without labels"
-
-
-def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()

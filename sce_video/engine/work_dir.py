@@ -8,7 +8,8 @@ import shutil
 import socket
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from fnmatch import fnmatch
 from pathlib import Path
 
 from filelock import lock_descriptor
@@ -16,15 +17,24 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.utils.atomic_file import write_text
+from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
 
 LOCK = "training.lock"
 #: The config of a run that was planned in its own folder.
 CONFIG = "config.py"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
-_SCALARS = "vis_data/scalars.json"
+_SCALARS = "vis_data/scalars.json"  # of mmengine's LocalVisBackend, where a config names it
 #: What mmengine's CheckpointHook and our hooks write besides.
-_OTHERS = ("best_*.pth", "last_checkpoint", "online_evaluation.jsonl", "bad_files.jsonl")
+_OTHERS = (
+    "best_*.pth",
+    "last_checkpoint",
+    "online_evaluation.jsonl",
+    "bad_files.jsonl",
+    METRICS,
+    ALARMS,
+)
 _descriptors: set[int] = set()
 
 
@@ -140,13 +150,38 @@ def _count(things: list, name: str) -> str:
 
 
 def _logs_with_steps(folder: Path) -> list[Path]:
-    """Log folders of trainings that have logged a step, oldest first."""
-    found = []
-    for path in sorted(folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")):
-        with open(path, encoding="utf-8", errors="replace") as file:
-            if any('"loss"' in line for line in file):
-                found.append(path.parents[1])
-    return found
+    """Log folders of the starts of a training that has logged a step, oldest first."""
+    found = {
+        path.parents[1]
+        for path in folder.glob(f"{_LOG_FOLDERS}/{_SCALARS}")
+        if _has_line_with(path, '"loss"')
+    }
+    if _has_line_with(folder / METRICS, '"kind": "train"'):
+        found |= {folder / name for name in _started_logs(folder)} or {folder / METRICS}
+    return sorted(found)
+
+
+def _has_line_with(path: Path, words: str) -> bool:
+    if not path.is_file():
+        return False
+    with open(path, encoding="utf-8", errors="replace") as file:
+        return any(words in line for line in file)
+
+
+def _started_logs(folder: Path) -> list[str]:
+    """Names of the log folders in ``history.jsonl``."""
+    names = []
+    for line in _history(folder):
+        with suppress(ValueError, KeyError, TypeError):
+            names.append(Path(json.loads(line)["log"]).name)
+    return [name for name in names if fnmatch(name, _LOG_FOLDERS)]
+
+
+def _history(folder: Path) -> list[str]:
+    path = folder / HISTORY
+    if not path.is_file():
+        return []
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
 
 
 class OverwriteHook(Hook):
@@ -165,9 +200,11 @@ class OverwriteHook(Hook):
         logs = [path for path in _logs_with_steps(folder) if path != Path(runner._log_dir)]
         checkpoints = find_checkpoints(folder)
         for log in logs:
-            shutil.rmtree(log)
+            if log.is_dir():
+                shutil.rmtree(log)
         for path in (*checkpoints, *(path for name in _OTHERS for path in folder.glob(name))):
             path.unlink()
+        write_text(folder / HISTORY, "".join(f"{line}\n" for line in _history(folder)[-1:]))
         runner.logger.info(
             f"removed the earlier training in {folder} (--overwrite): "
             f"{_count(checkpoints, 'checkpoint')}, {_count(logs, 'log folder')}"

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_same_classes
 from sce_video.engine.checkpoint import random_states, set_random_states
+from sce_video.engine.hooks.logger import log_row
 from sce_video.engine.signals import outliving_workers
 from sce_video.evaluation.dataloaders import build_eval_dataloader
 from sce_video.evaluation.features import extract_features
@@ -172,6 +173,7 @@ class OnlineEvaluationHook(Hook):
         scalars = {f"evaluation/{name}": v for name, v in record.items() if name not in others}
         if scalars:
             runner.visualizer.add_scalars(scalars, step=record["iter"])
+        log_row(runner, "online", record["iter"], record["epoch"], record)
         try:
             append_text(self._path(runner), json.dumps(record) + "\n")
         except WriteError as error:  # the log has the same numbers

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+from PIL import Image
 
 #: Seconds a frame is shown at least and at most, where a strip plays.
 _FASTEST, _SLOWEST = 0.06, 0.4
@@ -138,9 +139,7 @@ def _reduced(frames: Sequence[np.ndarray], quality: Quality) -> list[np.ndarray]
     return [cv2.resize(frames[i], size, interpolation=cv2.INTER_AREA) for i in chosen]
 
 
-def _image(array: np.ndarray):  # type: ignore[no-untyped-def]  # Pillow is imported here
-    from PIL import Image
-
+def _image(array: np.ndarray) -> Image.Image:
     return Image.fromarray(np.ascontiguousarray(array))
 
 

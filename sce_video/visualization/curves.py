@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.run_files import ALARMS, HISTORY, METRICS
 from sce_video.visualization.figures import save_figure
+
+_SCALARS = "vis_data/scalars.json"
 
 # Panels: title and curves (logged name, label). Only logged curves are drawn.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
@@ -21,8 +24,16 @@ _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
 )
 
 
+#: Names in mmengine's scalars.json of what metrics.jsonl calls otherwise.
+_OF_MMENGINE = {"time": "step_seconds", "data_time": "data_seconds"}
+
+
 def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Rows that a training logged, ordered by iteration, over all its resumptions.
+
+    They are the rows ``"kind": "train"`` of ``metrics.jsonl`` (docs/logging.md), or those of
+    ``*/vis_data/scalars.json`` where only mmengine's ``LocalVisBackend`` has logged. Values that
+    were not finite are NaN. A last line that is not complete yet is left out.
 
     A start replaces what earlier starts have logged from its first row on: steps that a crash has
     lost, or all of them if there was no checkpoint to resume from.
@@ -35,19 +46,30 @@ def read_scalars(work_dir: str | Path, damaged: list[str] | None = None) -> list
         FileNotFoundError: the folder holds no training log.
         ValueError: a line of it is damaged; the message names file and line.
     """
-    files = sorted(Path(work_dir).glob("*/vis_data/scalars.json"))
+    metrics = Path(work_dir, METRICS)
+    files = [metrics] if metrics.is_file() else sorted(Path(work_dir).glob(f"*/{_SCALARS}"))
     if not files:
-        raise FileNotFoundError(f"no training has logged to {work_dir} (*/vis_data/scalars.json)")
-    rows: dict[int, dict[str, Any]] = {}
+        raise FileNotFoundError(f"no training has logged to {work_dir} ({METRICS})")
+    rows: list[dict[str, Any]] = []
     for file in files:  # folders are named by start time
-        logged = dict(
-            _logged_step(where, row)
-            for where, row in read_json_lines(file, damaged)
-            if "loss" in row and "iter" in row
-        )
-        first = min(logged, default=math.inf)
-        rows = {**{i: row for i, row in rows.items() if i < first}, **logged}
-    return [rows[i] for i in sorted(rows)]
+        for where, row in read_json_lines(file, damaged):
+            if "loss" in row and "iter" in row and row.get("kind", "train") == "train":
+                if file != metrics:
+                    row = {_OF_MMENGINE.get(name, name): value for name, value in row.items()}
+                try:
+                    _add_step(rows, _logged_step(where, row))
+                except ValueError as error:
+                    if damaged is None:
+                        raise
+                    damaged.append(str(error))
+    return rows
+
+
+def _add_step(rows: list[dict[str, Any]], row: dict[str, Any]) -> None:
+    """Append a row; those of its iteration or a later one were lost in a crash."""
+    while rows and rows[-1]["iter"] >= row["iter"]:
+        rows.pop()
+    rows.append(row)
 
 
 def read_online_evaluations(
@@ -64,14 +86,44 @@ def read_online_evaluations(
     return [row for row in rows if "iter" in row]
 
 
-def _logged_step(where: str, row: dict[str, Any]) -> tuple[int, dict[str, float]]:
+def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+    """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
+
+    ``damaged`` is that of :func:`read_scalars`.
+
+    Raises:
+        ValueError: a line is damaged; the message names file and line.
+    """
+    return _rows_of(Path(work_dir, ALARMS), "alarm", damaged)
+
+
+def read_history(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
+    """Starts and ends of a training (``history.jsonl``), in their order; empty without any.
+
+    A start that no end follows is running, or was killed. ``damaged`` is that of
+    :func:`read_scalars`.
+
+    Raises:
+        ValueError: a line is damaged; the message names file and line.
+    """
+    return _rows_of(Path(work_dir, HISTORY), "event", damaged)
+
+
+def _rows_of(file: Path, name: str, damaged: list[str] | None) -> list[dict[str, Any]]:
+    if not file.is_file():
+        return []
+    return [row for _, row in read_json_lines(file, damaged) if name in row]
+
+
+def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:
     if type(row["iter"]) is not int:
         raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
-    return row["iter"], _numbers(row)
+    return _numbers(row)
 
 
 def _numbers(row: dict[str, Any]) -> dict[str, float]:
-    """The values that can be drawn."""
+    """The values that can be drawn; null stands for those that are not finite."""
+    row = {k: math.nan if v is None else v for k, v in row.items()}
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float)}
     return {k: v for k, v in numbers.items() if abs(v) < 2**63 or v != v}
 

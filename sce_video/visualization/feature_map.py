@@ -7,6 +7,8 @@ from pathlib import PurePath
 from typing import Any
 
 import numpy as np
+import torch.nn.functional as F
+from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.neighbours import check_features
@@ -59,8 +61,16 @@ def feature_map_part(
         "with_clips": sum(clip is not None for clip in clips),
         "problems": problems,
         "methods": list(planes),
+        "kept": _share_of_variance(rows.features, planes["PCA"]) if "PCA" in planes else None,
     }
     return render_part(_ID, _TITLE, "feature_map.html", values)
+
+
+def _share_of_variance(features: Tensor, plane: np.ndarray) -> int | None:
+    """Percent of the variance of l2-normalised features in their PCA; None if they are equal."""
+    x = F.normalize(features.float(), dim=1)
+    total = float((x - x.mean(dim=0)).square().sum())
+    return round(100 * float(np.square(plane).sum()) / total) if total > 1e-9 else None
 
 
 def map_data(

@@ -19,6 +19,7 @@ from sce_video.visualization.gallery import GalleryEntry, format_duration
 from sce_video.visualization.page_parts import Part, render_part, sentence_part
 
 _ID, _TITLE = "neighbours", "Nearest neighbours"
+_TILE = (132, 110)  # largest width and height of a video on the page, CSS pixels
 _LEVELS = (
     Quality(120, 65, 16),
     Quality(96, 60, 12),
@@ -87,11 +88,14 @@ def neighbour_rows(
     entries = {path: reader.read(path) for path in paths}
     readable = [path for path in paths if not entries[path].problem]
     made = fitting(readable, lambda p, q: _strip(entries[p], q), _LEVELS, max_bytes)
-    strips = dict(zip(readable, made, strict=True))
+    tiles = {
+        path: _tile(strip, i) for i, (path, strip) in enumerate(zip(readable, made, strict=True))
+    }
     found_rows = [neighbour for table in tables for neighbour in table]
     labelled = [n for n in found_rows if n["query_label"] >= 0 and n["label"] >= 0]
     values = {
-        "rows": [_row(table, entries, strips, class_names) for table in tables],
+        "strips": made,
+        "rows": [_row(table, entries, tiles, class_names) for table in tables],
         "k": min(k, len(rows) - 1),
         "total": len(rows),
         "labelled": len(labelled),
@@ -103,6 +107,13 @@ def neighbour_rows(
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
 
 
+def _tile(strip: Strip, number: int) -> dict[str, Any]:
+    """A strip by its number on the page, and its size there: several rows show the same video."""
+    scale = min(_TILE[0] / strip.width, _TILE[1] / strip.height)
+    width, height = (round(side * scale, 1) for side in (strip.width, strip.height))
+    return {"strip": strip, "number": number, "width": width, "height": height}
+
+
 def _strip(entry: GalleryEntry, quality: Quality) -> Strip:
     return make_strip(*clip_frames(entry), quality)
 
@@ -110,17 +121,17 @@ def _strip(entry: GalleryEntry, quality: Quality) -> Strip:
 def _row(
     table: Sequence[Neighbour],
     entries: dict[str, GalleryEntry],
-    strips: dict[str, Strip],
+    tiles: dict[str, dict[str, Any]],
     class_names: Sequence[str],
 ) -> dict[str, Any]:
     """Template values of one query."""
     first = table[0]
     label = first["query_label"]
     return {
-        "query": _video(first["query"], label, entries, strips, class_names),
+        "query": _video(first["query"], label, entries, tiles, class_names),
         "neighbours": [
             {
-                **_video(n["path"], n["label"], entries, strips, class_names),
+                **_video(n["path"], n["label"], entries, tiles, class_names),
                 "rank": n["rank"],
                 "cosine": n["similarity"],
                 "right": n["label"] == label if min(label, n["label"]) >= 0 else None,
@@ -134,7 +145,7 @@ def _video(
     path: str,
     label: int,
     entries: dict[str, GalleryEntry],
-    strips: dict[str, Strip],
+    tiles: dict[str, dict[str, Any]],
     class_names: Sequence[str],
 ) -> dict[str, Any]:
     duration = entries[path].duration
@@ -142,8 +153,8 @@ def _video(
         "name": printable_utf8("/".join(Path(path).parts[-2:])),
         "label": label_name(label, class_names) or "",
         "problem": entries[path].problem,
-        "strip": strips.get(path),
         "duration": "" if duration is None else format_duration(duration),
+        **tiles.get(path, {}),
     }
 
 

@@ -15,13 +15,15 @@ from sce_video.visualization.embeddings import principal_plane
 MAX_NEIGHBOUR_MAP = 3000
 #: Dimensions kept before t-SNE and UMAP.
 _COMPONENTS = 50
+#: Coordinates of unit vectors below this are errors of rounding.
+_ROUNDING = 1e-5
 
 
 def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     """Coordinates of l2-normalised features in the plane, by the method's name.
 
     ``PCA`` always; ``UMAP`` where umap-learn is installed, else ``t-SNE`` where scikit-learn is,
-    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features.
+    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal.
 
     Args:
         features: (N, C), N >= 2.
@@ -36,7 +38,10 @@ def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
     plane, _ = principal_plane(features)
     found = {"PCA": plane.numpy().astype(np.float32)}
     if 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
-        found |= _neighbour_map(_leading_components(features), seed)
+        leading = _leading_components(features)
+        # Of equal features scikit-learn's t-SNE divides by zero and ends the process.
+        if np.abs(leading).max() > _ROUNDING:
+            found |= _neighbour_map(leading, seed)
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from mmengine.config import Config
@@ -75,7 +75,7 @@ def training_views(
     preprocessor = build_preprocessor(cfg)
     indices = np.linspace(0, len(dataset) - 1, min(num, len(dataset))).round().astype(int).tolist()
     samples = [dataset[SampleRequest(index, mix_seed(seed, index))] for index in indices]
-    failures = [failure for sample in samples for failure in sample["failures"]]
+    failures = list(dict.fromkeys(f for sample in samples for f in sample["failures"]))
     samples = [sample for sample in samples if sample.get("inputs") is not None]
     if not samples:
         path, reason = failures[0]

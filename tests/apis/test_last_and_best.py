@@ -117,9 +117,8 @@ def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path
 
 
 def test_the_best_epoch_is_that_of_the_logged_validations(kept_best):
-    lines = [json.loads(text) for p in kept_best.glob("*/vis_data/scalars.json")
-             for text in p.read_text().splitlines()]  # fmt: skip
-    curve = [line["top1"] for line in lines if "top1" in line]
+    lines = [json.loads(text) for text in (kept_best / "metrics.jsonl").read_text().splitlines()]
+    curve = [line["top1"] for line in lines if line["kind"] == "val"]
     assert len(curve) == EPOCHS
     (best,) = kept_best.glob("best_top1_epoch_*.pth")
     assert int(best.stem.rpartition("_")[2]) == 1 + int(np.argmax(curve))

@@ -105,7 +105,8 @@ def test_logs_that_cannot_be_written_warn_once(videos, tmp_path, capsys):
     assert shown.err.count(f"warning: cannot write {log}: File too large; the run goes on") == 1
     for name in ("LocalVisBackend", "TensorboardVisBackend"):
         assert shown.out.count(f"{name} writes no more in this run: ") == 1
-    for file in tmp_path.glob("*/vis_data/*.json"):
+    assert shown.out.count(f"cannot write {tmp_path / 'metrics.jsonl'}: File too large; the ") == 1
+    for file in (*tmp_path.glob("*/vis_data/*.json"), tmp_path / "metrics.jsonl"):
         rows = [json.loads(line) for line in file.read_text().splitlines()]
         assert [row["iter"] for row in rows] == list(range(1, len(rows) + 1)) and rows
 

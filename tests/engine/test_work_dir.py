@@ -13,7 +13,7 @@ from helpers.training import make_videos, small_config, train
 from sce_video.apis import launch
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, check_unused, locked_folder
-from sce_video.visualization.curves import read_scalars
+from sce_video.visualization.curves import read_history, read_scalars
 
 
 @pytest.fixture(scope="module")
@@ -119,9 +119,11 @@ def test_resuming_continues_in_the_folder(videos, tmp_path):
 
 def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     launch.train(config(videos, tmp_path, train_cfg__max_epochs=3))
-    (log,) = (path.parents[1] for path in tmp_path.glob("*/vis_data/scalars.json"))
+    (log,) = (path.parent for path in tmp_path.glob("*/*.log"))
     earlier = tmp_path / "20200101_000000"  # the time stamps of this test may be equal
     log.rename(earlier)
+    history = tmp_path / "history.jsonl"
+    history.write_text(history.read_text().replace(log.name, earlier.name))
     kept = [tmp_path / "results.json", tmp_path / "notes" / "epoch_1.pth"]
     gone = [tmp_path / "best_top1_epoch_2.pth", tmp_path / "online_evaluation.jsonl"]
     for path in kept + gone:
@@ -134,6 +136,7 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     assert names(tmp_path) == ["epoch_1.pth"] and not earlier.exists()
     assert load_checkpoint_file(tmp_path / "epoch_1.pth")["meta"]["epoch"] == 1
     assert [row["iter"] for row in read_scalars(tmp_path)] == [1]
+    assert [row["event"] for row in read_history(tmp_path)] == ["start", "end"]
     assert all(path.exists() for path in kept) and not any(path.exists() for path in gone)
 
 

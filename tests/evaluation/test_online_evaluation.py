@@ -36,12 +36,13 @@ def runner(work_dir, hooks, epochs=3):
             "train_cfg": {"by_epoch": True, "max_epochs": epochs},
             "optim_wrapper": {"optimizer": {"type": "SGD", "lr": 0.1}},
             "custom_hooks": hooks,
-            "default_hooks": {"checkpoint": None, "logger": None},
+            "default_hooks": {"checkpoint": None},
             "default_scope": "sce_video",
             "work_dir": str(work_dir),
             "randomness": {"seed": 3},
             "log_level": "WARNING",
             "experiment_name": f"online_{work_dir.name}",
+            "visualizer": {"type": "Visualizer", "vis_backends": [{"type": "LocalVisBackend"}]},
         }
     )
     return VideoRunner.from_cfg(cfg)
@@ -108,15 +109,18 @@ def test_metrics_equal_their_functions(tmp_path):
     assert 0 < written[-1]["feature_std"] < 1.5
     assert 1 <= written[-1]["effective_rank"] <= 8
     assert written[-1]["videos"] == 9
-    # The visualizer backends receive the same values.
+    # The visualizer's backends and the rows of the log receive the same values.
     scalars = [
         json.loads(line)
-        for path in tmp_path.glob("*/vis_data/*.json")
+        for path in tmp_path.glob("*/vis_data/scalars.json")
         for line in path.read_text().splitlines()
         if "evaluation/knn_top1" in line
     ]
     assert [s["evaluation/knn_top1"] for s in scalars] == [line["knn_top1"] for line in written]
     assert [s["step"] for s in scalars] == [0, 6, 9]
+    rows = [row for row in lines(tmp_path / "metrics.jsonl") if row["kind"] == "online"]
+    assert [row["knn_top1"] for row in rows] == [line["knn_top1"] for line in written]
+    assert [(row["iter"], row["epoch"]) for row in rows] == [(0, 0), (6, 2), (9, 3)]
 
 
 def test_without_queries_the_video_or_its_group_is_excluded(tmp_path):

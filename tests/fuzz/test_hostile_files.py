@@ -47,7 +47,12 @@ from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html
 from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import collect_results
-from sce_video.visualization.curves import read_online_evaluations, read_scalars
+from sce_video.visualization.curves import (
+    read_alarms,
+    read_history,
+    read_online_evaluations,
+    read_scalars,
+)
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"
@@ -281,6 +286,12 @@ def log_targets(folder: Path) -> list[Target]:
         Target("bad files", [json.dumps(entry).encode() + b"\n"],
                lambda path: BadFileReport(path, num_files=9), "a.jsonl"),
         Target("scalars", [scalar], read_scalars_of, "run/vis_data/scalars.json", write_scalars),
+        Target("metrics", [b'{"kind": "train", ' + scalar[1:]],
+               lambda path: read_scalars(path.parent), "metrics.jsonl"),
+        Target("alarms", [b'{"alarm": "collapse", "iter": 4, "value": 0.1}\n'],
+               lambda path: read_alarms(path.parent), "alarms.jsonl"),
+        Target("history", [b'{"event": "start", "data": {"samples": 4}}\n{"event": "end"}\n'],
+               lambda path: read_history(path.parent), "history.jsonl"),
         Target("online evaluation", [b'{"iter": 4, "epoch": 1, "knn_top1": 0.5}\n'],
                lambda path: read_online_evaluations(path.parent), "online_evaluation.jsonl"),
     ]  # fmt: skip

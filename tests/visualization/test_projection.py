@@ -39,3 +39,10 @@ def test_few_features():
     assert list(projection.projections(blobs(2))) == ["PCA"]
     with pytest.raises(ValueError, match="N >= 2"):
         projection.projections(torch.ones(1, 4))
+
+
+@pytest.mark.parametrize("noise", [0.0, 1e-7])
+def test_equal_features_have_no_map_of_neighbours(noise):
+    """A collapsed network: scikit-learn's t-SNE crashes on features without any spread."""
+    features = torch.ones(40, 8) + noise * torch.randn(40, 8)
+    assert list(projection.projections(features)) == ["PCA"]

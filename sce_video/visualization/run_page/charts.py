@@ -98,7 +98,7 @@ KINDS = (
         "seconds",
         "Seconds of a step",
         "The whole step, and the part of it that waits for data.",
-        ("time", "step_seconds", "data_time"),
+        ("step_seconds", "data_seconds"),
     ),
     Kind("memory", "Memory of the GPU", "Largest so far, in MB.", ("memory",)),
 )
@@ -123,9 +123,8 @@ LABELS = {
     "code_entropy": "codes",
     "data_wait": "data wait",
     "videos_per_s": "videos/s",
-    "time": "step",
     "step_seconds": "step",
-    "data_time": "data",
+    "data_seconds": "data",
     "feature_std": "spread per dimension",
     "effective_rank": "effective rank",
     "memory": "memory",
@@ -220,12 +219,9 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
 
 
 def _present(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
-    """The names that a row has; of ``time`` only durations, not the time of day."""
+    """The names that a row has."""
     keys = set().union(*rows) if rows else set()
-    found = [name for name in names if name in keys]
-    if "time" in found and ("step_seconds" in keys or max(_of(rows, "time")[1]) > 1e8):
-        found.remove("time")
-    return found
+    return [name for name in names if name in keys]
 
 
 def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
@@ -233,9 +229,7 @@ def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[fl
     return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
 
 
-def _chart(
-    kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list
-) -> Chart:
+def _chart(kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list) -> Chart:
     span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
     curves = [
         Curve(name, LABELS.get(name, name), reduced(*_of(rows, name), span), slot)

@@ -83,7 +83,10 @@ def finished(html: str) -> str:
 
 def _lead(record: RunRecord) -> str:
     samples = record.data.get("samples")
-    words = [record.method, str((record.config.get("model") or {}).get("backbone", {}).get("type", ""))]
+    words = [
+        record.method,
+        str((record.config.get("model") or {}).get("backbone", {}).get("type", "")),
+    ]
     if record.recipe:
         words.insert(0, f"recipe {record.recipe}")
     if samples:

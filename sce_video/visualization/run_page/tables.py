@@ -65,9 +65,7 @@ def training_seconds(record: RunRecord) -> float:
     """Seconds that all starts together have trained, from the duration of the logged steps."""
     total, before = 0.0, 0
     for row in record.scalars:
-        step = row.get("step_seconds", row.get("time", 0.0))
-        if step < 1e8:  # a duration, not a time of day
-            total += step * max(0, row["iter"] - before)
+        total += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
         before = row["iter"]
     return total
 

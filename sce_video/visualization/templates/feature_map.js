@@ -1,28 +1,30 @@
 "use strict";
 /* A map of features: a scattergl plot whose hover shows the name and plays the clip. Needs Plotly.
 
-   featureMap(element, data) draws into the element and returns {highlight(i), show(indices)}:
+   featureMap(element, data) draws into the element, in place of what is there, and returns
+   {highlight(i), show(indices)}:
    highlight marks a point (null: none), show leaves only some points (null: all).
    data, arrays with an entry for each point:
      x, y          coordinates, or projections: {name: {x, y}}, among which buttons switch
      name          shown on hover
-     label, group  optional: what colours tell apart (null: none)
+     label, group  optional: class and folder, which colours tell apart (null: none)
      clip          data: URI or URL of an image, an animation or a video; null: the name only
      onclick       optional function of the index of a point that is clicked, or Enter
      media         optional, "video" where URLs of videos have no extension  */
 function featureMap(element, data) {
-  const COLOURS = ["#3b7dd8", "#e07a1f", "#2f9e58", "#d64550", "#8e62c9", "#1fa3b5", "#d65da8",
-    "#9c6b4e", "#9a9a1c"];
+  const COLOURS = [0, 1, 2, 3, 4, 5, 7].map((k) => `--c${k}`);  // of theme.css
   const SYMBOLS = [["circle", "●"], ["square", "■"], ["triangle-up", "▲"], ["diamond", "◆"]];
   const MAX_CATEGORIES = 28;
-  const GREY = "#8a8f98";
+  const GREY = "--c6";
+  const TITLES = { label: "label", group: "folder" };
   const count = data.name.length;
   const planes = data.projections || { map: { x: data.x, y: data.y } };
   const keys = ["label", "group"].filter((key) => data[key] && data[key].some((v) => v !== null));
-  const state = { plane: Object.keys(planes)[0], key: keys[0] || null, hidden: new Set(),
+  const chosen = element.dataset.plane;  // before it was drawn again
+  const state = { plane: chosen in planes ? chosen : Object.keys(planes)[0], key: keys[0] || null, hidden: new Set(),
     shown: null, current: null, marked: null };
   const reduced = matchMedia("(prefers-reduced-motion: reduce)");
-  const touch = matchMedia("(hover: none)");
+  const touch = matchMedia("(hover: none), (pointer: coarse)");
 
   const make = (tag, className, parent, text) => {
     const made = document.createElement(tag);
@@ -32,6 +34,8 @@ function featureMap(element, data) {
     return made;
   };
 
+  element.removeMap?.();
+  element.replaceChildren();
   element.classList.add("feature-map");
   const controls = make("div", "map-controls", element);
   const frame = make("div", "map-frame", element);
@@ -68,7 +72,7 @@ function featureMap(element, data) {
         colour: GREY, symbol: SYMBOLS[0] });
     }
     if (none) {
-      found.push({ name: state.key ? `no ${state.key}` : "", indices: none,
+      found.push({ name: state.key ? `no ${TITLES[state.key]}` : "", indices: none,
         colour: state.key ? GREY : COLOURS[0], symbol: SYMBOLS[0] });
     }
     return found;
@@ -86,16 +90,18 @@ function featureMap(element, data) {
 
   function draw() {
     const style = getComputedStyle(element);
-    const colour = (name, other) => style.getPropertyValue(name).trim() || other;
-    const ink = colour("--ink", "#1c1c1a"), line = colour("--line", "#e2e2dd");
+    const colour = (name) => style.getPropertyValue(name).trim() || "#888888";
+    const ink = colour("--ink"), line = colour("--line");
     const { x, y } = planes[state.plane];
     const size = count > 5000 ? 4 : count > 500 ? 6 : 9;
-    const traces = categories().filter(visible).map((category) => {
+    const order = categories().filter(visible);
+    order.sort((a, b) => (b.colour === GREY) - (a.colour === GREY));  // grey below the others
+    const traces = order.map((category) => {
       const kept = state.shown ? category.indices.filter((i) => state.shown.has(i))
         : category.indices;
       return { type: kind, mode: "markers", name: category.name, hoverinfo: "none",
         x: kept.map((i) => x[i]), y: kept.map((i) => y[i]), customdata: kept,
-        marker: { color: category.colour, symbol: category.symbol[0], opacity: 0.85,
+        marker: { color: colour(category.colour), symbol: category.symbol[0], opacity: 0.85,
           size: some ? kept.map((i) => (data.clip[i] ? Math.max(size, 8) : size)) : size,
           line: { color: ink, width: some ? kept.map((i) => (data.clip[i] ? 1.2 : 0)) : 0 } } };
     });
@@ -104,11 +110,13 @@ function featureMap(element, data) {
     const layout = { showlegend: false, hovermode: "closest", hoverdistance: 24,
       dragmode: touch.matches ? false : "zoom", margin: { l: 8, r: 8, t: 8, b: 8 },
       paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink },
-      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft", "#6b6b66"), activecolor: ink },
+      modebar: { bgcolor: "rgba(0,0,0,0)", color: colour("--soft"), activecolor: ink },
       xaxis: axis, yaxis: { ...axis, scaleanchor: "x" },
       uirevision: state.plane };
-    const config = { responsive: true, displaylogo: false, displayModeBar: touch.matches ? false : "hover",
-      modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "toImage"] };
+    // Named one by one: Plotly's default has a button that uploads the chart.
+    const config = { responsive: true, displaylogo: false, doubleClick: touch.matches ? false : "reset",
+      displayModeBar: touch.matches ? false : "hover",
+      modeBarButtons: [["zoom2d", "pan2d", "zoomIn2d", "zoomOut2d", "resetScale2d"]] };
     return Plotly.react(plot, traces, layout, config);
   }
 
@@ -257,7 +265,7 @@ function featureMap(element, data) {
       button.type = "button";
       button.setAttribute("aria-pressed", String(visible(category)));
       button.title = "show or hide";
-      make("i", "", button, category.symbol[1]).style.color = category.colour;
+      make("i", "", button, category.symbol[1]).style.color = `var(${category.colour})`;
       make("span", "", button, category.name);
       make("small", "", button, String(category.indices.length));
       button.addEventListener("click", () => {
@@ -282,12 +290,12 @@ function featureMap(element, data) {
   }
 
   choice("projection", Object.keys(planes), state.plane, (name) => {
-    state.plane = name;
+    state.plane = element.dataset.plane = name;
     hideCard();
     draw().then(placeRing);
   });
-  choice("colour", keys, state.key, (name) => {
-    state.key = name;
+  choice("colour by", keys.map((key) => TITLES[key]), TITLES[state.key], (title) => {
+    state.key = keys.find((key) => TITLES[key] === title);
     state.hidden.clear();
     drawLegend();
     draw().then(placeRing);
@@ -296,14 +304,26 @@ function featureMap(element, data) {
   draw().then(() => {
     plot.on("plotly_hover", (event) => showCard(event.points[0].customdata));
     plot.on("plotly_unhover", hideCard);
+    let last = { i: null, time: 0 };
     plot.on("plotly_click", (event) => {
-      showCard(event.points[0].customdata);
-      if (data.onclick) data.onclick(event.points[0].customdata);
+      const i = event.points[0].customdata;
+      const again = last.i === i && event.event.timeStamp - last.time < 500;
+      showCard(i);
+      if (again) return;  // a tap is reported twice
+      last = { i, time: event.event.timeStamp };
+      if (data.onclick) data.onclick(i);
     });
-    plot.on("plotly_afterplot", placeRing);
-    plot.on("plotly_relayout", hideCard);
+    plot.on("plotly_afterplot", () => {
+      placeRing();
+      if (state.current !== null) place(state.current);
+    });
     element.dataset.drawn = "true";
   });
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+  const dark = matchMedia("(prefers-color-scheme: dark)");
+  dark.addEventListener("change", draw);
+  element.removeMap = () => {
+    dark.removeEventListener("change", draw);
+    Plotly.purge(plot);
+  };
   return { highlight, show };
 }

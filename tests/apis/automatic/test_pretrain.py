@@ -14,6 +14,7 @@ import sce_video
 from sce_video.apis.automatic import methods, planned_pretraining
 from sce_video.commands.main import main
 from sce_video.engine.config import load_config
+from sce_video.visualization.curves import read_scalars
 
 TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
 
@@ -69,8 +70,7 @@ def test_the_written_config_is_the_same_training(videos, tmp_path):
     assert main(["train", str(planned / "config.py")]) == 0
     losses = []
     for run in (command, planned):
-        log = next(run.glob("*/vis_data/scalars.json")).read_text().splitlines()
-        losses.append([json.loads(line)["loss"] for line in log if '"loss"' in line])
+        losses.append([row["loss"] for row in read_scalars(run)])
     assert losses[0] == losses[1] and losses[0]
 
 

@@ -1,0 +1,152 @@
+"""Features of the training videos of a run, for the neighbours and the map of its page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sce_video.apis.embed import EmbedOptions, iterate_embeddings
+from sce_video.apis.model import load_model
+from sce_video.engine.checkpoint import file_sha256, find_checkpoints
+from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.rows import Rows
+from sce_video.registry import DATASETS
+
+#: Cache in the run folder.
+FEATURES = "run_page_features.npz"
+_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+#: Embedding ends after this many seconds, with the videos that are done by then.
+_SECONDS = 120.0
+
+
+def given_features(path: str | Path, folder: str | Path) -> tuple[Rows, list[str]]:
+    """Features of a file of ``sce-video embed``, and sentences about them.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
+    """
+    rows, provenance = load_features(path)
+    made_by = (provenance.get("checkpoint") or {}).get("sha256")
+    if made_by is None:
+        return rows, [f"{path} does not tell which checkpoint has made its features."]
+    checkpoints = find_checkpoints(folder)
+    found = next((file for file in checkpoints if file_sha256(file) == made_by), None)
+    if found is None:
+        raise ValueError(
+            f"{path} holds features of a checkpoint that is not in {folder} (sha256 "
+            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
+            "FILE.npz, or leave --features out"
+        )
+    older = found != checkpoints[0]
+    notes = [f"The features are those of {found.name}; {checkpoints[0].name} is newer."] * older
+    return rows, notes
+
+
+def run_features(
+    folder: str | Path, dataset_config: dict[str, Any], videos: int
+) -> tuple[Rows | None, list[str]]:
+    """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
+
+    They are kept in the run folder with the checkpoint's hash, and computed again for another one.
+
+    Args:
+        folder: The run.
+        dataset_config: Its training set.
+        videos: How many, at equal steps through the set.
+
+    Returns:
+        None where nothing could be embedded; the sentences say why.
+    """
+    checkpoints = find_checkpoints(folder)
+    if not checkpoints:
+        return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
+    key = {"sha256": file_sha256(checkpoints[0]), "videos": videos}
+    cache = Path(folder, FEATURES)
+    rows = _cached(cache, key)
+    if rows is None:
+        dataset = DATASETS.build({**dataset_config, "pipeline": []})
+        kind = getattr(dataset, "kind", type(dataset).__name__)
+        if kind != "video":
+            return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
+        rows, note = _embed(str(checkpoints[0]), dataset, videos)
+        if len(rows):
+            save_features(cache, rows, {"checkpoint": key})
+        return (rows if len(rows) else None), [*note, *describe_failures(rows)]
+    return rows, describe_failures(rows)
+
+
+def describe_failures(rows: Rows) -> list[str]:
+    """A sentence that names videos which could not be read; none if all could."""
+    if not rows.failures:
+        return []
+    path, reason = rows.failures[0]
+    total = len(rows) + len(rows.failures)
+    first = f"{path}: {reason}" if reason else path
+    advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
+    return [
+        f"{len(rows.failures)} of {total} videos could not be read; the first: {first}{advice}."
+    ]
+
+
+def _cached(path: Path, key: dict[str, Any]) -> Rows | None:
+    try:
+        rows, provenance = load_features(path)
+    except (OSError, ValueError):  # none, or damaged: computed again
+        return None
+    return rows if provenance.get("checkpoint") == key else None
+
+
+def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
+    count = min(videos, len(dataset))
+    chosen = np.linspace(0, len(dataset) - 1, count).round().astype(int)
+    # In mixed order, so that those done after the time limit are of all folders.
+    order = np.random.default_rng(0).permutation(chosen).tolist()
+    paths = [dataset.path(index) for index in order]
+    end, values, kept, failures = time.monotonic() + _SECONDS, [], [], []
+    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
+        if result.feature is None:
+            failures.append((paths[result.index], result.reason))
+        else:
+            values.append(result.feature)
+            kept.append(result.index)
+        if time.monotonic() > end:
+            break
+    done, notes = len(values) + len(failures), []
+    if done < count:
+        notes = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."]
+    pairs = sorted(zip((order[i] for i in kept), values, strict=True), key=lambda pair: pair[0])
+    return _rows(dataset, [i for i, _ in pairs], [v for _, v in pairs], failures), notes
+
+
+def _rows(
+    dataset: Any,
+    indices: Sequence[int],
+    values: Sequence[np.ndarray],
+    failures: list[tuple[str, str]],
+) -> Rows:
+    matrix = np.stack(values) if values else np.empty((0, 1), dtype=np.float32)
+    return Rows(
+        values=torch.from_numpy(matrix),
+        labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
+        indices=torch.tensor(indices, dtype=torch.int64),
+        paths=[str(dataset.path(i)) for i in indices],
+        failures=failures,
+        num_views=_OPTIONS.num_clips,
+    )
+
+
+def with_existing_paths(rows: Rows, root: str) -> Rows:
+    """The rows with paths below ``root`` where a path is relative and exists there only."""
+    below = [Path(root, path) for path in rows.paths]
+    paths = [
+        str(inside) if not Path(path).exists() and inside.exists() else path
+        for path, inside in zip(rows.paths, below, strict=True)
+    ]
+    return replace(rows, paths=paths)

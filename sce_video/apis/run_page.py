@@ -1,0 +1,169 @@
+"""Makes the page of a run: reads its folder, embeds some videos, writes ``run.html``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+from mmengine.dist import is_main_process
+from mmengine.logging import print_log
+
+from sce_video.apis.launch import train
+from sce_video.apis.run_features import given_features, run_features, with_existing_paths
+from sce_video.apis.run_folder import read_run
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation.rows import Rows
+from sce_video.utils.atomic_file import write_text
+from sce_video.utils.command import explain
+from sce_video.visualization.curves import read_history
+from sce_video.visualization.feature_map import feature_map_part
+from sce_video.visualization.neighbour_rows import neighbour_rows
+from sce_video.visualization.page_parts import Part
+from sce_video.visualization.run_page.page import render_run_page
+from sce_video.visualization.run_page.record import FAILED, RunRecord
+from sce_video.visualization.view_sheet import view_sheet
+
+#: The page in the folder of a run.
+PAGE = "run.html"
+MAX_BYTES = 8_000_000
+_VIDEOS = 64
+#: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
+_BUDGETS = (1_000_000, 400_000, 100_000)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What a page shows besides the logs.
+
+    Attributes:
+        videos: Training videos that are embedded and drawn; with 0 no network is built and no
+            video is read.
+        features: A file of ``sce-video embed`` with the features to draw instead.
+    """
+
+    videos: int = _VIDEOS
+    features: Path | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.videos, int) or self.videos < 0:
+            raise ValueError(f"videos must be a whole number of at least 0, got {self.videos!r}")
+
+
+def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Path:
+    """Write ``run.html`` into the folder of a run, also while it trains; returns its path.
+
+    What cannot be shown is a sentence on the page.
+
+    Raises:
+        FileNotFoundError: no such folder, or no such file of features.
+        ValueError: the folder holds no training, or the features are not of one of its checkpoints.
+        WriteError: the page cannot be written.
+    """
+    options = options or PageOptions()
+    record = read_run(folder)
+    notes: list[str] = []
+    rows = _features(record, options, notes)
+    path = Path(folder, PAGE)
+    html = ""
+    for budget in _BUDGETS:
+        html = render_run_page(record, _parts(record, rows, options, budget), notes)
+        if len(html) <= MAX_BYTES:
+            break
+    write_text(path, html)
+    return path
+
+
+def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows | None:
+    """The features to draw; None without any, with the reason among the notes."""
+    dataset = _training_set(record)
+    if options.features is not None:
+        rows, said = given_features(options.features, record.folder)
+        notes += said
+        return with_existing_paths(rows, str(dataset.get("data_root") or ""))
+    if not options.videos:
+        return None
+    if not dataset:
+        notes.append("The config names no training videos, so none were embedded.")
+        return None
+    try:
+        rows, said = run_features(record.folder, dataset, options.videos)
+    except Exception as error:  # a network or data set of one's own can raise anything
+        notes.append(f"No video was embedded: {_reason(error)}.")
+        return None
+    notes += said
+    return rows
+
+
+def _training_set(record: RunRecord) -> dict[str, Any]:
+    loader = record.config.get("train_dataloader")
+    dataset = loader.get("dataset") if isinstance(loader, dict) else None
+    return dataset if isinstance(dataset, dict) else {}
+
+
+def _parts(record: RunRecord, rows: Rows | None, options: PageOptions, budget: int) -> list[Part]:
+    """View sheet, neighbours and map, as far as videos are wanted and features are there."""
+    parts = []
+    if options.videos and record.config:
+        cfg = Config(record.config, filename=record.config_file)
+        parts.append(view_sheet(cfg, max_bytes=budget))
+    if rows is not None:
+        names = record.data.get("classes") or ()
+        if options.videos:
+            parts.append(neighbour_rows(rows, names, max_bytes=budget))
+        parts.append(
+            feature_map_part(rows, names, max_bytes=budget, max_clips=80 if options.videos else 0)
+        )
+    return parts
+
+
+def _reason(error: Exception) -> str:
+    return (explain(error) or f"{type(error).__name__}: {error}").rstrip(".")
+
+
+def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
+    """As :func:`~sce_video.apis.launch.train`, then rank 0 writes the page of the run.
+
+    ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
+    A page that fails is a warning and changes nothing else. A training that a signal has stopped
+    gets its page at once, without embedding videos; so does one that has failed.
+    """
+    settings, begun = cfg.get("run_page"), time.time()
+    try:
+        runner = train(cfg, overwrite)
+    except Exception:
+        if settings is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
+            _write_or_warn(cfg.work_dir, PageOptions(videos=0))
+        raise
+    if settings is not None and is_main_process():
+        stopped = getattr(runner.train_loop, "stopped_by", None) is not None
+        options = {**settings, "videos": 0} if stopped else settings
+        _write_or_warn(cfg.work_dir, PageOptions(**options))
+    return runner
+
+
+def _has_failed_since(begun: float, folder: str) -> bool:
+    """Whether a training began in the folder and failed; not a start that was refused."""
+    with contextlib.suppress(OSError, ValueError):
+        end = next(iter(read_history(folder)[-1:]), {})
+        return end.get("status") == FAILED and end.get("time", 0.0) >= begun
+    return False
+
+
+def _write_or_warn(folder: str, options: PageOptions) -> None:
+    try:
+        path = write_run_page(folder, options)
+    except KeyboardInterrupt:
+        _say(f"interrupted: no run page was written; sce-video report {folder} does it")
+    except Exception as error:  # a page must not change how a training ends
+        _say(f"no run page was written: {_reason(error)}; sce-video report {folder} tries again")
+    else:
+        print_log(f"run page: {path}", logger="current")
+
+
+def _say(text: str) -> None:
+    print_log(text, logger="current", level=logging.WARNING)

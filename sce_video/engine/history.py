@@ -1,0 +1,83 @@
+"""What was started when in a work folder, and how it ended: ``history.jsonl``."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import logging
+import platform
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.dist import get_world_size, is_main_process
+
+from sce_video.engine.training_record import describe_samples
+from sce_video.utils.atomic_file import WriteError
+from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.run_files import HISTORY, append_row
+from sce_video.version import __version__
+
+
+@contextmanager
+def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
+    """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
+
+    Yields:
+        ``status`` and ``message`` of the end, which the block may change. By default the status is
+        ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
+        that is killed leaves no end.
+    """
+    _append(runner, {"event": "start", "time": time.time(), **_describe(runner)})
+    end = {"status": "finished", "message": ""}
+    try:
+        yield end
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
+
+
+def _describe(runner: Any) -> dict[str, Any]:
+    model = unwrap_model(runner.model)
+    return {
+        "command": sys.argv,
+        "resumed_from": runner.resumed_from,
+        "iter": runner.iter,
+        "log": Path(runner.log_dir).name,
+        "device": device_name(next(model.parameters()).device),
+        "ranks": get_world_size(),
+        "versions": _versions(),
+        "data": describe_samples(runner.train_dataloader.dataset),
+        "model": type(model).__name__,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """``NVIDIA H100``, ``CPU``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+
+
+def _versions() -> dict[str, str]:
+    found = {"sce_video": __version__, "python": platform.python_version()}
+    found["torch"] = torch.__version__
+    for name in ("mmengine", "mmaction2"):
+        found[name] = importlib.metadata.version(name)
+    if torch.cuda.is_available():
+        found |= {"cuda": torch.version.cuda, "cudnn": str(torch.backends.cudnn.version())}
+    return found
+
+
+def _append(runner: Any, row: dict[str, Any]) -> None:
+    if not is_main_process():
+        return
+    try:
+        append_row(Path(runner.work_dir, HISTORY), row)
+    except WriteError as error:
+        runner.logger.log(logging.WARNING, f"{error}; the training goes on")

@@ -1,0 +1,37 @@
+"""Rows of a training's files, kept over a resumption."""
+
+from __future__ import annotations
+
+import json
+
+from sce_video.utils.run_files import append_row, half_written_lines, keep_rows_until
+
+
+def test_rows_after_the_checkpoint_are_removed(tmp_path):
+    path = tmp_path / "a.jsonl"
+    keep_rows_until(path, 5)
+    assert not path.exists()
+    for i in range(1, 5):
+        append_row(path, {"kind": "train", "iter": i, "loss": 1.0 / i})
+    before = path.read_text().splitlines(keepends=True)
+    keep_rows_until(path, 4)
+    assert path.read_text() == "".join(before)
+    keep_rows_until(path, 2)
+    assert path.read_text() == "".join(before[:2])
+
+
+def test_damaged_lines_stay_but_a_half_written_last_one(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"iter": 1}\nwhat\xff\n[]\n{"iter": 9}\n{"it')
+    assert half_written_lines(path) == 1
+    keep_rows_until(path, 3)
+    assert path.read_bytes() == b'{"iter": 1}\nwhat\xff\n[]\n'
+    assert half_written_lines(path) == 0
+    path.write_bytes(b"")
+    assert half_written_lines(path) == 0
+
+
+def test_numbers_that_json_does_not_have(tmp_path):
+    append_row(tmp_path / "a.jsonl", {"a": float("nan"), "b": float("-inf"), "c": 1.5, "d": 2})
+    (line,) = (tmp_path / "a.jsonl").read_text().splitlines()
+    assert json.loads(line) == {"a": None, "b": None, "c": 1.5, "d": 2}
