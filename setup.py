@@ -42,7 +42,7 @@ setup(
     python_requires=">=3.11",
     install_requires=[
         "av>=14",
-        "fastapi>=0.110",
+        "fastapi>=0.115.3",
         "filelock>=3.30",
         "jinja2>=3.1",
         "matplotlib",
@@ -60,7 +60,7 @@ setup(
         "setuptools<81",
         "tensorboard",
         "torch>=2.6",
-        "uvicorn",
+        "uvicorn>=0.29",
     ],
     extras_require={
         "decord": ["decord>=0.6"],

@@ -2,10 +2,12 @@
 
     python tools/search.py index VIDEOS --checkpoint CKPT.pth --out INDEX
     python tools/search.py query VIDEO.mp4 --index INDEX -k 10
+    python tools/search.py query --serve INDEX
 
 No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
 resumes where it stopped. `query` prints a table and writes a gallery with frames and players,
-INDEX/queries/VIDEO.html, and never over that of an earlier query.
+INDEX/queries/VIDEO.html, and never over that of an earlier query. With `--serve` it opens a local
+page to search and label the videos of the index.
 """
 
 from __future__ import annotations
@@ -49,8 +51,12 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Search a folder of videos by example.")
     commands = parser.add_subparsers(dest="command", required=True)
     _add_index_options(commands.add_parser("index", help=_INDEX_HELP))
-    _add_query_options(commands.add_parser("query", help=_QUERY_HELP))
-    return parser.parse_args(argv)
+    query = commands.add_parser("query", help=_QUERY_HELP)
+    _add_query_options(query)
+    args = parser.parse_args(argv)
+    if args.command == "query":
+        check_query_options(query, args)
+    return args
 
 
 def _add_index_options(parser: argparse.ArgumentParser) -> None:
@@ -91,8 +97,8 @@ def _add_index_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_query_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("video", help="a video, indexed or not")
-    parser.add_argument("--index", required=True, help="folder of the index")
+    parser.add_argument("video", nargs="?", help="a video, indexed or not")
+    parser.add_argument("--index", help="folder of the index")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
     parser.add_argument("--checkpoint", help="current path of the checkpoint, if it has moved")
     parser.add_argument(
@@ -112,6 +118,41 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--png", help="also write the gallery as an image")
     parser.add_argument("--json", help="also write the results as JSON")
     parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    _add_serve_options(parser.add_argument_group("in a browser, instead of a VIDEO"))
+
+
+def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
+    parser.add_argument(
+        "--serve",
+        nargs="?",
+        const="",
+        metavar="INDEX",
+        help="open a page on this machine that searches and labels the videos of the index",
+    )
+    parser.add_argument("--port", type=int, default=0, help="of the page (default: a free one)")
+    parser.add_argument("--no-open", action="store_true", help="only print the link")
+    parser.add_argument(
+        "--labels",
+        metavar="LIST",
+        help="list of the labels given on the page (default: INDEX/labels.txt)",
+    )
+
+
+def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """End with an error unless there is either a video and an index, or an index to serve."""
+    if args.serve is None:
+        if args.video is None:
+            parser.error("give a VIDEO, or --serve for a page in the browser")
+        if args.index is None:
+            parser.error("the following arguments are required: --index")
+        return
+    if args.video is not None:
+        parser.error("give a VIDEO or --serve, not both: videos are dropped on the page")
+    if args.serve and args.index and args.serve != args.index:
+        parser.error(f"--serve {args.serve} and --index {args.index} are two indexes: give one")
+    args.index = args.serve or args.index
+    if args.index is None:
+        parser.error("--serve needs the folder of an index: --serve INDEX")
 
 
 def run_index(args: argparse.Namespace) -> None:
@@ -177,7 +218,10 @@ def describe_report(report: IndexReport, out: str) -> str:
 
 
 def run_query(args: argparse.Namespace) -> None:
-    """Search, print the table, write JSON and galleries."""
+    """Search, print the table, write JSON and galleries; or serve the page."""
+    if args.serve is not None:
+        run_serve(args)
+        return
     index = read_index(args.index)
     if args.checkpoint is not None:
         if not os.path.isfile(args.checkpoint):
@@ -204,6 +248,17 @@ def run_query(args: argparse.Namespace) -> None:
     if args.json is not None:
         write_json(Path(args.json), describe_query(args, index, matches))
     _write_galleries(args, index, matches)
+
+
+def run_serve(args: argparse.Namespace) -> None:
+    """Serve the page until Ctrl-C."""
+    # Imported here: a query on the terminal needs no server.
+    from sce_video.apis.search_server.serve import ServeOptions, can_open_browser, serve
+    from sce_video.apis.search_server.state import Network
+
+    network = Network(args.checkpoint, args.config, args.device)
+    open_browser = can_open_browser() and not args.no_open
+    serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
 
 
 def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
@@ -302,5 +357,7 @@ def query_main(argv: list[str] | None = None) -> int:
     """The command `sce-video search`."""
     parser = argparse.ArgumentParser(description=_QUERY_HELP)
     _add_query_options(parser)
-    run_query(parser.parse_args(argv))
+    args = parser.parse_args(argv)
+    check_query_options(parser, args)
+    run_query(args)
     return 0

@@ -83,7 +83,10 @@ def read_entry(
 
 
 def read_frames(
-    file: str | os.PathLike, num_frames: int = _FRAMES, seconds: float = _READ_SECONDS
+    file: str | os.PathLike,
+    num_frames: int = _FRAMES,
+    seconds: float = _READ_SECONDS,
+    played: bool = True,
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
     """Small frames of a video.
 
@@ -91,6 +94,7 @@ def read_frames(
         file: The video.
         num_frames: Frames of the whole video.
         seconds: Time limit.
+        played: Whether the frames of the middle are read as well.
 
     Returns:
         ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
@@ -104,8 +108,8 @@ def read_frames(
     for _ in range(2):
         with open_reader(path, correction=correction, deadline=deadline) as reader:
             positions = segment_positions(len(reader.timestamps), num_frames)
-            played = _middle(reader.timestamps, reader.duration)
-            indices, inverse = np.unique([*positions, *played], return_inverse=True)
+            middle = _middle(reader.timestamps, reader.duration if played else 0.0)
+            indices, inverse = np.unique([*positions, *middle], return_inverse=True)
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
                 frames = [small_frame(frame) for part in parts for frame in reader.read(part)]
@@ -173,24 +177,26 @@ def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
         "problem": _printable(entry.problem),
         "similarity": entry.similarity,
         "duration": None if entry.duration is None else format_duration(entry.duration),
-        "played": "" if entry.problem else _video_uri(entry.played),
-        "images": [] if entry.problem else [_data_uri(frame) for frame in entry.frames],
+        "played": "" if entry.problem else _data_uri("video/mp4", encode_clip(entry.played)),
+        "images": []
+        if entry.problem
+        else [_data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames],
     }
 
 
-def _video_uri(frames: Sequence[np.ndarray]) -> str:
-    """Frames (h, w, 3) uint8 RGB as h264 inside a ``data:`` URI; empty if there are fewer than two.
+def encode_clip(frames: Sequence[np.ndarray]) -> bytes:
+    """Frames (h, w, 3) uint8 RGB as h264 in an mp4, 8 per second; empty if fewer than two.
 
     h264 with 4:2:0 chroma is what all browsers play.
     """
     import av
 
     if len(frames) < 2:
-        return ""
+        return b""
     buffer = io.BytesIO()
     height, width = (size // 2 * 2 for size in frames[0].shape[:2])  # even, for the chroma
     if min(height, width) < 2:
-        return ""
+        return b""
     with av.open(buffer, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=_PLAYED_RATE, options={"crf": "26"})
         stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
@@ -198,18 +204,25 @@ def _video_uri(frames: Sequence[np.ndarray]) -> str:
             image = np.ascontiguousarray(frame[:height, :width])
             container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
         container.mux(stream.encode())
-    return "data:video/mp4;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return buffer.getvalue()
 
 
-def _data_uri(frame: np.ndarray) -> str:
-    """A frame (h, w, 3) uint8 RGB as JPEG inside a ``data:`` URI."""
+def encode_jpeg(frame: np.ndarray) -> bytes:
+    """A frame (h, w, 3) uint8 RGB as JPEG."""
     import cv2
 
     good, data = cv2.imencode(
         ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
     )
     assert good
-    return "data:image/jpeg;base64," + base64.b64encode(data.tobytes()).decode("ascii")
+    return data.tobytes()
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    """The content as a ``data:`` URI; empty for no content."""
+    if not content:
+        return ""
+    return f"data:{kind};base64," + base64.b64encode(content).decode("ascii")
 
 
 def _link(file: str, gallery: Path) -> str:

@@ -3,8 +3,12 @@
 import json
 import os
 import shutil
+import signal
+import socket
 import subprocess
 import sys
+import urllib.parse
+import urllib.request
 from pathlib import Path
 
 import numpy as np
@@ -268,3 +272,70 @@ def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys
     assert str(video.relative_to(folder)) not in {row[3] for row in rows}
     (page,) = (index / "queries").iterdir()
     assert page.stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "give a VIDEO, or --serve"),
+        (["a.mp4"], "required: --index"),
+        (["a.mp4", "--serve", "INDEX"], "not both"),
+        (["--serve"], "--serve needs the folder of an index"),
+        (["--serve", "INDEX", "--index", "OTHER"], "two indexes"),
+    ],
+)
+def test_a_video_or_a_page(tool, options, message, capsys):
+    for main in (tool.query_main, lambda argv: tool.main(["query", *argv])):
+        with pytest.raises(SystemExit) as error:
+            main(options)
+        assert error.value.code == 2 and message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("options", [["--serve", "INDEX"], ["--serve", "--index", "INDEX"]])
+def test_the_options_of_the_page(tool, options, monkeypatch):
+    seen = []
+    monkeypatch.setattr("sce_video.apis.search_server.serve.serve", seen.append)
+    more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
+    assert tool.query_main([*options, *more]) == 0
+    (given,) = seen
+    assert (given.index, given.port, given.open_browser) == ("INDEX", 9000, False)
+    assert (given.labels, given.network.checkpoint) == ("list.txt", "c.pth")
+
+
+def test_a_page_that_cannot_be_served(tool, made, tmp_path, capsys):
+    (tmp_path / "labels.txt").write_text("a.mp4\n")
+    save_tiny(tmp_path / "other.pth", tiny_backbone(seed=4))
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        for options, message in (
+            (["--serve", str(tmp_path)], "there is no index in"),
+            (["--checkpoint", str(tmp_path / "no.pth")], "no checkpoint at"),
+            (["--checkpoint", str(tmp_path / "other.pth")], "is not the checkpoint that the index"),
+            (["--labels", str(tmp_path / "labels.txt")], "lists videos without labels"),
+            (["--port", str(port)], f"port {port} of 127.0.0.1 cannot be used"),
+            (["--port", "99999"], "a port is a number of 0 to 65535"),
+        ):
+            index = [] if "--serve" in options else ["--serve", str(made / "index")]
+            assert tool.query_main([*index, "--no-open", *options]) == 2
+            assert message in capsys.readouterr().err
+
+
+def test_ctrl_c_ends_the_page(made, tmp_path, repo):
+    """Also while a browser reads a video slowly; exit status 0, nothing on stderr."""
+    arguments = ["--serve", str(made / "index"), "--no-open", "--labels", str(tmp_path / "l.txt")]
+    command = [sys.executable, "-m", "sce_video", "search", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=repo, text=True, **pipes) as process:
+        lines = [process.stdout.readline() for _ in range(3)]
+        link = lines[1].split()[1]
+        with urllib.request.urlopen(link) as answer:
+            cookie = answer.headers["set-cookie"].partition(";")[0]
+        request = urllib.request.Request(urllib.parse.urljoin(link, "/video/0"))
+        request.add_header("Cookie", cookie)
+        with urllib.request.urlopen(request) as slow:
+            slow.read(10)
+            process.send_signal(signal.SIGINT)
+            output = process.communicate(timeout=120)
+    assert (process.returncode, output) == (0, ("", ""))

@@ -1,0 +1,227 @@
+"""Labels given by hand, kept in the list and the class file that finetuning reads."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from sce_video.datasets.video_list import MAX_LABEL, read_annotation_list
+from sce_video.utils.atomic_file import write_text
+
+_MAX_NAME = 100
+_LONGEST_PATH = 8000  # bytes; a longer line is refused when the list is read
+_UNDONE = 200  # changes that can be taken back
+
+
+@dataclass(frozen=True)
+class _Before:
+    """What a change replaced: the number of classes, and the labels, None where there was none."""
+
+    classes: int
+    labels: dict[str, int | None]
+
+
+@dataclass
+class LabelList:
+    """Labels of videos in a list ``path label`` and a file of class names.
+
+    Every change is written at once; both files are replaced as a whole. Lines of videos that are
+    not in the index are kept. Line *i* of the class file, counted from 0, names label *i*, as
+    :class:`~sce_video.datasets.VideoDataset` reads ``ann_file`` and ``class_file``.
+
+    Args:
+        file: The list; the classes are beside it, ``labels.txt`` has ``labels_classes.txt``.
+
+    Raises:
+        ValueError: There is such a list, but it is none of labels, or lists a video twice.
+    """
+
+    file: Path
+    labels: dict[str, int] = field(default_factory=dict, init=False)
+    classes: list[str] = field(default_factory=list, init=False)
+
+    def __post_init__(self) -> None:
+        self._undo: list[_Before] = []
+        if self.file.exists():
+            self._read()
+        self._stamp = self._stamps()
+
+    @property
+    def class_file(self) -> Path:
+        """File of the class names."""
+        return self.file.with_name(f"{self.file.stem}_classes.txt")
+
+    @property
+    def undo_depth(self) -> int:
+        """Number of changes that can be taken back."""
+        return len(self._undo)
+
+    def apply(self, paths: Iterable[str], name: str | None) -> int:
+        """Give videos a label; returns how many changed.
+
+        Args:
+            paths: As they stand in the list.
+            name: Of the class, a new one or one of ``classes``; None removes the label.
+
+        Raises:
+            ValueError: the name, or the path of a video, cannot be written in a list; the files
+                were changed by another program.
+            WriteError: a file cannot be written; nothing is changed then.
+        """
+        paths = list(dict.fromkeys(paths))
+        for path in paths:
+            check_path(path)
+        before = len(self.classes)
+        label = None if name is None else self._number(class_name(name))
+        old = {path: self.labels.get(path) for path in paths}
+        changed = {path: known for path, known in old.items() if known != label}
+        if not changed:
+            del self.classes[before:]
+            return 0
+        self._change(dict.fromkeys(changed, label), _Before(before, changed))
+        return len(changed)
+
+    def undo(self) -> list[str]:
+        """Take the last change back; returns the paths whose labels changed."""
+        if not self._undo:
+            return []
+        last = self._undo[-1]
+        classes, labels = list(self.classes), dict(self.labels)
+        self._set(last.labels)
+        del self.classes[last.classes :]
+        try:
+            self._write(shrinks=True)
+        except BaseException:
+            self.classes, self.labels = classes, labels
+            raise
+        self._undo.pop()
+        return list(last.labels)
+
+    def split(self, share: float = 0.25) -> tuple[Path, Path]:
+        """Write two lists beside this one, to train and to test; returns their paths.
+
+        Of each class, ``share`` of its videos (at least one, if it has two) are for the test,
+        chosen by a hash of the path: a further label moves few of the others.
+
+        Raises:
+            ValueError: no class has two videos.
+        """
+        parts: tuple[list[str], list[str]] = ([], [])
+        for label in sorted(set(self.labels.values())):
+            paths = [path for path, known in self.labels.items() if known == label]
+            paths.sort(key=lambda path: hashlib.sha256(os.fsencode(path)).digest())
+            count = max(1, round(share * len(paths))) if len(paths) > 1 else 0
+            parts[1].extend(paths[:count])
+            parts[0].extend(paths[count:])
+        if not parts[1]:
+            raise ValueError("label at least two videos of a class: one to train, one to test")
+        names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
+        for name, paths in zip(names, parts, strict=True):
+            write_text(name, self._text(sorted(paths)))
+        return names[0], names[1]
+
+    def _number(self, name: str) -> int:
+        if name not in self.classes:
+            if len(self.classes) > MAX_LABEL:
+                raise ValueError(f"there are {len(self.classes)} classes, no more are possible")
+            self.classes.append(name)
+        return self.classes.index(name)
+
+    def _change(self, labels: dict[str, int | None], before: _Before) -> None:
+        kept = dict(self.labels)
+        self._set(labels)
+        try:
+            self._write()
+        except BaseException:
+            self.labels = kept
+            del self.classes[before.classes :]
+            raise
+        self._undo = [*self._undo[1 - _UNDONE :], before]
+
+    def _set(self, labels: dict[str, int | None]) -> None:
+        for path, label in labels.items():
+            if label is None:
+                self.labels.pop(path, None)
+            else:
+                self.labels[path] = label
+
+    # -- files -----------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        class_file = str(self.class_file) if self.class_file.exists() else None
+        if self.file.read_bytes().strip():
+            videos = read_annotation_list(str(self.file), class_file=class_file)
+            if (videos.labels < 0).any():
+                raise ValueError(
+                    f"{self.file} lists videos without labels: give another file (--labels)"
+                )
+            for i, label in enumerate(videos.labels.tolist()):
+                if self.labels.setdefault(videos.path(i), label) != label:
+                    raise ValueError(
+                        f"{self.file} gives {videos.path(i)!r} two labels: remove one of the lines"
+                    )
+            self.classes = list(videos.classes)
+        elif class_file is not None:  # all labels were taken back
+            text = self.class_file.read_text(encoding="utf-8-sig", errors="surrogateescape")
+            self.classes = [class_name(line) for line in text.splitlines() if line.strip()]
+        if not self.classes and self.labels:  # numbers without names
+            self.classes = [str(number) for number in range(max(self.labels.values()) + 1)]
+
+    def _write(self, shrinks: bool = False) -> None:
+        """Write both files; in between, every label of the list has a name."""
+        if self._stamps() != self._stamp:
+            raise ValueError(
+                f"{self.file} was changed by another program since this page was opened: start the "
+                "page again to read it; the last label was not written"
+            )
+        writers = [
+            (self.class_file, "".join(f"{name}\n" for name in self.classes)),
+            (self.file, self._text(self.labels)),
+        ]
+        try:
+            for file, text in reversed(writers) if shrinks else writers:
+                write_text(file, text)
+        finally:
+            self._stamp = self._stamps()
+
+    def _text(self, paths: Iterable[str]) -> str:
+        # A tab in a path would be taken for the one before the label.
+        return "".join(f"{p}{chr(9) if chr(9) in p else ' '}{self.labels[p]}\n" for p in paths)
+
+    def _stamps(self) -> list[tuple[int, int] | None]:
+        """Size and time of the two files."""
+        found: list[tuple[int, int] | None] = []
+        for file in (self.file, self.class_file):
+            try:
+                status = os.stat(file)
+            except FileNotFoundError:
+                found.append(None)
+            else:
+                found.append((status.st_size, status.st_mtime_ns))
+        return found
+
+
+def class_name(text: str) -> str:
+    """The name as it is written: one space between words.
+
+    Raises:
+        ValueError: it is empty, longer than 100 characters, or has characters that are not printed.
+    """
+    name = " ".join(text.split())
+    if not name or len(name) > _MAX_NAME or not name.isprintable():
+        raise ValueError(
+            f"a label is a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
+        )
+    return name
+
+
+def check_path(path: str) -> None:
+    """Raise ValueError for a path that a line of a list cannot hold."""
+    if path != path.strip() or set(path) & set("\n\r\0") or len(os.fsencode(path)) > _LONGEST_PATH:
+        raise ValueError(
+            f"a list cannot hold the name {path!r:.200} (a line break, or a blank at an end): "
+            "rename the file and update the index"
+        )

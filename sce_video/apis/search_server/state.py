@@ -1,0 +1,381 @@
+"""The index behind the page: its list, its searches, its map, its labels."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import stat
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sce_video.apis.index import VideoIndex
+from sce_video.apis.search import query_index, rows_of_file
+from sce_video.apis.search_server import media
+from sce_video.apis.search_server.label_list import LabelList
+from sce_video.apis.search_server.workers import CallError, Workers
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.utils.errors import UserError
+from sce_video.utils.printable import printable_utf8
+
+#: Points of the map; of a larger index, this many at equal steps.
+MAP_POINTS = 20_000
+#: Seconds until a worker is ended; readers have lower limits of their own.
+_PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
+_KEPT_UPLOADS = 32
+FINETUNING = "r3d18_folder"
+
+
+class NoRowError(UserError, RuntimeError):
+    """A number that is no row of the index."""
+
+
+class GoneError(UserError, RuntimeError):
+    """A video of the index that is not there any more."""
+
+
+@dataclass(frozen=True)
+class Network:
+    """How the network of the index is found.
+
+    Attributes:
+        checkpoint: Its current path; None for the one that the index names.
+        config: Config file, for a network that is registered by its ``custom_imports``.
+        device: Of the network; None for a GPU if there is one.
+    """
+
+    checkpoint: str | None = None
+    config: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A video that was dropped on the page; its file has been removed."""
+
+    name: str
+    feature: np.ndarray
+    clip: bytes
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for, and among what.
+
+    Attributes:
+        row: Of a video of the index; or
+        upload: of one that was dropped on the page.
+        k: Number of results.
+        centred: Subtract the mean feature of the index first.
+        path: Only paths with this text, whatever its case.
+        folder: Only this sub-folder.
+        label: Only this label; -1 only videos without one.
+    """
+
+    row: int | None = None
+    upload: str | None = None
+    k: int = 24
+    centred: bool = False
+    path: str = ""
+    folder: str | None = None
+    label: int | None = None
+
+
+class SearchState:
+    """An index, its workers and its labels; its methods may be called by several threads.
+
+    Args:
+        index: From :func:`~sce_video.apis.index.read_index`.
+        network: Where the network of the index is.
+        labels: The list of labels.
+    """
+
+    def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
+        self.index = index
+        self.labels = labels
+        self._network = network
+        self.names = [printable_utf8(path) for path in index.paths]
+        folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
+        self.folders = sorted({printable_utf8(name) for name in folders} - {""})
+        number = {name: i for i, name in enumerate(self.folders)}
+        self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
+        self._lowered = [name.casefold() for name in self.names]
+        self._pictures = Workers(2, (media.__name__,))
+        self._embedding = Workers(1, (media.__name__,))  # one network: one video at a time
+        self._cache = media.MediaCache()
+        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._lock = threading.Lock()
+        self._map: dict[str, Any] | None = None
+        self._map_lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the worker processes."""
+        self._pictures.start()
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._pictures.close()
+        self._embedding.close()
+
+    # -- the list --------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that the page shows before the first search."""
+        return {
+            "root": printable_utf8(self.index.root),
+            "names": self.names,
+            "folders": self.folders,
+            "folder": self.folder_of,
+            "failures": len(self.index.failures),
+            "problem": self.network_problem(),
+            "update": self.update_command(),
+            "labels": self.describe_labels(),
+        }
+
+    def network_problem(self) -> str:
+        """Why videos that are not in the index cannot be searched for; empty if they can."""
+        path = self._network.checkpoint or self.index.checkpoint["path"]
+        if os.path.isfile(path):
+            return ""
+        return (
+            f"There is no checkpoint at {printable_utf8(path)}: videos of the index can be "
+            "searched for, others cannot. Start the page again with --checkpoint and its path."
+        )
+
+    def update_command(self) -> str:
+        """The command that brings the index up to date."""
+        words = ("sce-video", "index", self.index.root, "--out", os.path.abspath(self.index.folder))
+        return printable_utf8(shlex.join(words))
+
+    def file(self, row: int) -> str:
+        """Absolute path of a video of the index.
+
+        Raises:
+            NoRowError: no such row, or a path that is none of a video inside the folder: the index
+                may have been written by somebody else.
+            GoneError: there is no regular file any more.
+        """
+        if not 0 <= row < len(self.index):
+            raise NoRowError(f"the index has no row {row}")
+        path = self.index.path(row)
+        inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
+        if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
+            raise NoRowError(f"row {row} of the index is no video of its folder")
+        file = self.index.file(path)
+        try:
+            regular = stat.S_ISREG(os.stat(file).st_mode)
+        except OSError:
+            regular = False
+        if not regular:
+            raise GoneError(
+                f"{self.names[row]} has gone since the index was made: {self.update_command()}"
+            )
+        return file
+
+    def missing(self, rows: list[int]) -> list[int]:
+        """Those of some rows whose files have gone."""
+        gone = []
+        for row in rows:
+            try:
+                self.file(row)
+            except GoneError:
+                gone.append(row)
+        return gone
+
+    # -- pictures --------------------------------------------------------------------------
+
+    def thumbnail(self, row: int) -> bytes:
+        """JPEG of a frame from the middle of a video."""
+        return self._picture(row, media.thumbnail)
+
+    def animation(self, row: int) -> bytes:
+        """A small mp4 of its middle; empty for frames of less than two pixels."""
+        return self._picture(row, media.animation)
+
+    def _picture(self, row: int, make: Any) -> bytes:
+        file = self.file(row)
+        key = (row, make.__name__, os.stat(file).st_mtime_ns)
+
+        def read() -> bytes:
+            try:
+                return self._pictures.call(make, file, timeout=_PICTURE_SECONDS)
+            except CallError as error:
+                reason = printable_utf8(str(error).removeprefix(f"{file}: "))
+                raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
+
+        return self._cache.get(key, read)
+
+    # -- search ----------------------------------------------------------------------------
+
+    def add_upload(self, name: str, file: str) -> str:
+        """Embed a file with the network of the index; returns the id for :class:`Search`.
+
+        Raises:
+            CallError: the file cannot be decoded, or the network cannot be loaded.
+        """
+        network = (self._network.checkpoint, self._network.config, self._network.device)
+        header = self.index.stored.header
+        feature, clip = self._embedding.call(
+            *(media.embed_file, header, str(self.index.folder), network, file),
+            timeout=_EMBED_SECONDS,
+        )
+        upload = secrets.token_hex(8)
+        with self._lock:
+            self._uploads[upload] = Upload(printable_utf8(name), feature, clip)
+            while len(self._uploads) > _KEPT_UPLOADS:
+                self._uploads.popitem(last=False)
+        return upload
+
+    def upload(self, upload: str) -> Upload:
+        """An embedded video.
+
+        Raises:
+            ValueError: it is not kept any more.
+        """
+        with self._lock:
+            if upload not in self._uploads:
+                raise ValueError("this video is not kept any more: drop it on the page again")
+            return self._uploads[upload]
+
+    def search(self, search: Search) -> list[tuple[int, float]]:
+        """(row, similarity) of the most similar videos, the most similar first.
+
+        Raises:
+            NoRowError: no such row.
+            ValueError: no such upload, or the index is damaged.
+        """
+        if search.upload is not None:
+            feature, own = self.upload(search.upload).feature, []
+        else:
+            row = search.row if search.row is not None else -1
+            if not 0 <= row < len(self.index):
+                raise NoRowError(f"the index has no row {row}")
+            own = [row, *rows_of_file(self.index, self.index.file(self.index.path(row)))]
+            feature = np.array(self.index.features[row])
+        left_out = np.ones(len(self.index), dtype=bool)
+        left_out[self._matching(search)] = False
+        left_out[own] = True
+        found = query_index(
+            self.index,
+            feature,
+            search.k,
+            leave_out=np.flatnonzero(left_out).tolist(),
+            centred=search.centred,
+        )
+        rows = [self.index.row(match.path) for match in found]
+        return [
+            (row, match.similarity)
+            for row, match in zip(rows, found, strict=True)
+            if row is not None
+        ]
+
+    def _matching(self, search: Search) -> list[int]:
+        """Rows that pass the filters."""
+        text = search.path.casefold()
+        rows = [row for row, name in enumerate(self._lowered) if text in name]
+        if search.folder is not None:
+            folder = self.folders.index(search.folder) if search.folder in self.folders else None
+            rows = [row for row in rows if self.folder_of[row] == folder]
+        if search.label is not None:
+            labels = self.labels_of_rows()
+            rows = [row for row in rows if labels[row] == search.label]
+        return rows
+
+    def map(self) -> dict[str, Any]:
+        """Coordinates of the videos in the plane, computed once: rows, and x and y per method."""
+        with self._map_lock:
+            if self._map is None:
+                from sce_video.visualization.projection import projections
+
+                count = len(self.index)
+                rows = np.unique(np.linspace(0, count - 1, min(count, MAP_POINTS)).astype(np.int64))
+                found = {}
+                if count >= 2:
+                    found = projections(torch.from_numpy(np.array(self.index.features[rows])))
+                self._map = {
+                    "rows": rows.tolist(),
+                    "methods": [
+                        {"name": name, "x": _rounded(xy[:, 0]), "y": _rounded(xy[:, 1])}
+                        for name, xy in found.items()
+                    ],
+                }
+            return self._map
+
+    # -- labels ----------------------------------------------------------------------------
+
+    def labels_of_rows(self) -> list[int]:
+        """The label of every row, -1 for none."""
+        known = self.labels.labels
+        return [known.get(path, -1) for path in self.index.paths]
+
+    def describe_labels(self) -> dict[str, Any]:
+        """Classes, the label of every row, and what the page says of the list."""
+        labels = self.labels_of_rows()
+        return {
+            "classes": [printable_utf8(name) for name in self.labels.classes],
+            "label": labels,
+            "undo": self.labels.undo_depth,
+            "elsewhere": len(self.labels.labels) - sum(label >= 0 for label in labels),
+            "file": printable_utf8(os.path.abspath(self.labels.file)),
+            "class_file": printable_utf8(os.path.abspath(self.labels.class_file)),
+        }
+
+    def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
+        """Give videos a label by hand, or none; returns the new state of the labels."""
+        for row in rows:
+            if not 0 <= row < len(self.index):
+                raise NoRowError(f"the index has no row {row}")
+        with self._lock:
+            self.labels.apply([self.index.path(row) for row in rows], name)
+            return self.describe_labels()
+
+    def undo_label(self) -> dict[str, Any]:
+        """Take the last change of the labels back; returns their new state."""
+        with self._lock:
+            self.labels.undo()
+            return self.describe_labels()
+
+    def write_split(self) -> dict[str, Any]:
+        """Write lists to train and to test; returns their paths and the commands that use them."""
+        with self._lock:
+            lists = self.labels.split()
+        train, test = (os.path.abspath(path) for path in lists)
+        checkpoint = self._network.checkpoint or self.index.checkpoint["path"]
+        classes = os.path.abspath(self.labels.class_file)
+        work_dir = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
+
+        def data(loader: str, ann_file: str) -> list[str]:
+            values = {"data_root": self.index.root, "ann_file": ann_file, "class_file": classes}
+            return [f"{loader}.dataset.{key}={value}" for key, value in values.items()]
+
+        finetune = [
+            *("sce-video", "train", FINETUNING, "--pretrained", os.path.abspath(checkpoint)),
+            *("--work-dir", work_dir, "--cfg-options"),
+            *data("train_dataloader", train),
+            *data("val_dataloader", test),
+        ]
+        evaluate = [
+            *("sce-video", "test", FINETUNING, os.path.join(work_dir, "epoch_200.pth")),
+            "--cfg-options",
+            *data("test_dataloader", test),
+        ]
+        return {
+            "files": [printable_utf8(train), printable_utf8(test)],
+            "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],
+        }
+
+
+def default_label_file(index: VideoIndex) -> Path:
+    """``labels.txt`` in the folder of the index."""
+    return Path(index.folder) / "labels.txt"
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    """Five digits: a third of the text, and less than a pixel."""
+    return [float(f"{value:.5g}") for value in values.tolist()]

@@ -1,0 +1,102 @@
+// Labels given by hand: every change is written to the list on disk at once.
+
+import { byId, chip, element } from "./search_cards.js";
+
+/** The panel. page: videos, grid, ask(path, body), tell(text), labelled(). */
+export class Labels {
+  constructor(page) {
+    this.page = page;
+    byId("label-form").addEventListener("submit", (event) => {
+      event.preventDefault();
+      const name = byId("label").value;
+      if (name.trim()) this.give(name);
+    });
+    byId("unlabel").addEventListener("click", () => this.give(null));
+    byId("undo").addEventListener("click", () => this.undo());
+    byId("finetune").addEventListener("click", () => this.showCommands());
+    byId("commands-close").addEventListener("click", () => byId("commands").close());
+  }
+
+  /** Rows that a label would be given to: the selection, else the card with the focus. */
+  rows() {
+    const { grid } = this.page;
+    if (grid.selection.size) return [...grid.selection];
+    const row = grid.rowOf(document.activeElement);
+    return row === null ? [] : [row];
+  }
+
+  async give(name) {
+    const rows = this.rows();
+    if (!rows.length) {
+      this.page.tell("Select videos first: the box in the corner of a card, or the key x.");
+      return;
+    }
+    const state = await this.page.ask("/api/label", { rows, label: name });
+    if (!state) return;
+    byId("label").value = "";
+    this.page.grid.selection.clear();
+    this.page.grid.selectionChanged();
+    this.update(state);
+    const videos = rows.length === 1 ? "1 video" : `${rows.length} videos`;
+    this.page.tell(name === null ? `${videos}: label removed` : `${videos} labelled ${name.trim()}`);
+  }
+
+  /** By a digit key. */
+  giveNumber(number) {
+    const name = this.page.videos.classes[number - 1];
+    if (name !== undefined) this.give(name);
+  }
+
+  async undo() {
+    const state = await this.page.ask("/api/undo", {});
+    if (state) this.update(state);
+  }
+
+  update(state) {
+    const { videos } = this.page;
+    Object.assign(videos, { classes: state.classes, label: state.label });
+    const counts = new Array(state.classes.length).fill(0);
+    for (const label of state.label) if (label >= 0) counts[label] += 1;
+    byId("label-names").replaceChildren(...state.classes.map((name) => element("option", { value: name })));
+    byId("classes").replaceChildren(
+      ...state.classes.map((name, i) => {
+        const button = element("button", { title: `Label the selection ${name}` }, chip(name));
+        button.append(element("span", { class: "soft" }, String(counts[i])));
+        if (i < 9) button.append(element("kbd", {}, String(i + 1)));
+        button.addEventListener("click", () => this.give(name));
+        return button;
+      }),
+    );
+    const total = counts.reduce((sum, count) => sum + count, 0);
+    const others = state.elsewhere ? `, ${state.elsewhere} more that are not in the index` : "";
+    byId("label-note").textContent = total
+      ? `${total} of ${state.label.length} videos labelled${others}. Saved in ${state.file} and ${state.class_file}`
+      : `Select videos, then give them a label. It is saved in ${state.file}`;
+    byId("undo").disabled = state.undo === 0;
+    byId("finetune").hidden = counts.filter(Boolean).length < 2;
+    this.page.grid.redraw();
+    this.page.labelled();
+  }
+
+  async showCommands() {
+    const answer = await this.page.ask("/api/split", {});
+    if (!answer) return;
+    byId("commands-note").textContent =
+      `A quarter of the videos of each class is kept for the test, the others are for training: ${answer.files.join(" and ")}.`;
+    const titles = ["Finetune the network of the index", "Test it on the videos that were kept"];
+    byId("commands-text").replaceChildren(
+      ...answer.commands.flatMap((command, i) => {
+        const copy = element("button", { class: "copy" }, "Copy");
+        copy.addEventListener("click", async () => {
+          await navigator.clipboard.writeText(command);
+          copy.textContent = "Copied";
+        });
+        return [
+          element("div", { class: "row spread" }, element("h3", {}, titles[i]), copy),
+          element("pre", { tabIndex: 0 }, command),
+        ];
+      }),
+    );
+    byId("commands").showModal();
+  }
+}

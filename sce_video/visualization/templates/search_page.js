@@ -1,0 +1,310 @@
+// The search page: what is shown, what is searched for, the filters, the map and the keys.
+
+import { Grid, baseName, byId, clip, element, play } from "./search_cards.js";
+import { Labels } from "./search_labels.js";
+
+const settings = JSON.parse(byId("settings").textContent);
+const FIRST_RESULTS = 24;
+const MOST_RESULTS = 500;
+const videos = { names: [], folder: [], folders: [], label: [], classes: [] };
+const page = { videos, ask, tell, labelled };
+const thumb = (row) => `/thumb/${row}?s=${settings.session}`;
+const clipOf = (row) => `/clip/${row}?s=${settings.session}`;
+let query = null; // {row} or {upload, name, clip}; null shows all videos
+let results = FIRST_RESULTS;
+let searches = 0;
+let points = null; // of the map
+let map = null;
+
+history.replaceState(null, "", "/"); // the token is in a cookie now, not in the history
+
+/** The answer to a request; null after an error, which is shown. */
+async function ask(path, body) {
+  const post = { method: "POST", headers: { "Content-Type": "application/json" } };
+  const options = body instanceof Blob ? { method: "POST", body } : { ...post, body: JSON.stringify(body) };
+  try {
+    const response = await fetch(path, body === undefined ? {} : options);
+    const answer = await response.json();
+    if (response.ok) return answer;
+    tell(answer.error, true);
+  } catch {
+    tell("The server does not answer: start it again with sce-video search --serve.", true);
+  }
+  return null;
+}
+
+/** Show a sentence at the bottom of the page; an error stays until it is clicked. */
+function tell(text, bad = false) {
+  const box = byId("message");
+  box.textContent = text;
+  box.classList.toggle("bad", bad);
+  box.hidden = false;
+  clearTimeout(tell.timer);
+  if (!bad) tell.timer = setTimeout(() => (box.hidden = true), 4000);
+}
+
+// -- what is shown -------------------------------------------------------------------------
+
+/** Values of the filters; a group is f:FOLDER, l:LABEL, or empty. */
+function filters() {
+  const group = byId("group").value;
+  return {
+    path: byId("path").value.trim(),
+    folder: group.startsWith("f:") ? videos.folders[Number(group.slice(2))] : null,
+    label: group.startsWith("l:") ? Number(group.slice(2)) : null,
+  };
+}
+
+function matching() {
+  const { path, folder, label } = filters();
+  const text = path.toLowerCase();
+  const number = folder === null ? null : videos.folders.indexOf(folder);
+  const rows = [];
+  videos.names.forEach((name, row) => {
+    if (text && !name.toLowerCase().includes(text)) return;
+    if (number !== null && videos.folder[row] !== number) return;
+    if (label !== null && videos.label[row] !== label) return;
+    rows.push({ row });
+  });
+  return rows;
+}
+
+const amount = (count) => `${count.toLocaleString("en")} ${count === 1 ? "video" : "videos"}`;
+
+async function show() {
+  const number = (searches += 1);
+  byId("gone").hidden = true;
+  byId("query").hidden = query === null;
+  if (query === null) {
+    const items = matching();
+    byId("count").textContent = amount(items.length);
+    grid.show(items);
+    return;
+  }
+  const { row, upload } = query;
+  const centred = byId("centred").checked;
+  const found = await ask("/api/search", { row, upload, k: results, centred, ...filters() });
+  if (!found || number !== searches) return; // a later search has begun
+  grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i] })));
+  byId("count").textContent = found.rows.length ? `${amount(found.rows.length)}, the most similar first` : "No video passes the filters";
+  const close = !centred && found.similarity.length > 1 && found.similarity.at(-1) > 0.95;
+  byId("query-note").textContent = close
+    ? "All similarities are above 0.95: compare the order, not the values; “centred” spreads them out."
+    : "Similarity is the cosine of the features: compare it within this list.";
+  if (found.rows.length === results && results < MOST_RESULTS) {
+    const more = element("button", {}, "More results");
+    more.addEventListener("click", () => {
+      results = Math.min(MOST_RESULTS, 2 * results);
+      show();
+    });
+    byId("more").replaceChildren(more);
+  }
+}
+
+function search(next) {
+  byId("message").hidden = true;
+  query = next;
+  results = FIRST_RESULTS;
+  byId("query-name").textContent = next?.name ?? "";
+  byId("query-picture").replaceChildren(...(next?.clip ? [clip(next.clip)] : []));
+  if (next?.row !== undefined) {
+    const image = element("img", { src: thumb(next.row), alt: "" });
+    image.addEventListener("error", () => image.remove());
+    byId("query-picture").prepend(image);
+  }
+  scrollTo({ top: 0 });
+  if (map) markQuery();
+  return show();
+}
+
+const similar = (row) => {
+  const gone = grid.cards.get(row)?.classList.contains("gone");
+  return search({ row, name: videos.names[row], clip: gone ? null : clipOf(row) });
+};
+
+async function upload(file) {
+  const name = baseName(file.name);
+  const drop = byId("drop");
+  const extension = name.slice(name.lastIndexOf(".")).toLowerCase();
+  if (!settings.extensions.includes(extension))
+    return tell(`${name} is no video: ${settings.extensions.join(" ")}`, true);
+  if (file.size > settings.limit)
+    return tell(`${name} is larger than ${Math.round(settings.limit / 2 ** 20)} MB: cut a part out of it, or query it by sce-video search VIDEO --index INDEX`, true);
+  drop.classList.add("busy");
+  tell(`Embedding ${name} …`);
+  clearTimeout(tell.timer);
+  const answer = await ask(`/api/upload?name=${encodeURIComponent(name)}`, file);
+  drop.classList.remove("busy");
+  if (!answer) return null;
+  return search({ upload: answer.upload, name, clip: answer.clip ? `/upload/${answer.upload}` : null });
+}
+
+async function missing(rows) {
+  const answer = await ask("/api/missing", { rows });
+  for (const row of answer?.rows ?? []) grid.mark(row, "gone");
+  const gone = byId("grid").querySelectorAll(".gone").length;
+  if (!gone) return;
+  byId("gone").textContent = `${gone === 1 ? "A video" : `${gone} videos`} shown here cannot be read any more. They can still be searched for; update the index with: ${videos.update}`;
+  byId("gone").hidden = false;
+}
+
+function selected() {
+  const count = grid.selection.size;
+  byId("select-none").hidden = count === 0;
+  byId("select-none").textContent = `Clear selection (${count})`;
+}
+
+const grid = new Grid(byId("grid"), byId("more"), videos, {
+  similar,
+  missing,
+  selected,
+  thumb,
+  clip: clipOf,
+  play: (row) => play(videos.names[row], `/video/${row}?s=${settings.session}`, clipOf(row), settings.playable),
+});
+page.grid = grid;
+const labels = new Labels(page);
+
+// -- filters, map, keys --------------------------------------------------------------------
+
+function fillGroups() {
+  const select = byId("group");
+  const before = select.value;
+  const options = (title, entries) => {
+    const group = element("optgroup", { label: title });
+    group.append(...entries.map(([value, name]) => element("option", { value }, name)));
+    return entries.length ? [group] : [];
+  };
+  const given = videos.classes.map((name, i) => [`l:${i}`, name]);
+  select.replaceChildren(
+    element("option", { value: "" }, "All folders and labels"),
+    ...options("Sub-folder", videos.folders.map((name, i) => [`f:${i}`, name])),
+    ...options("Label", given.length ? [...given, ["l:-1", "no label"]] : []),
+  );
+  select.value = [...select.options].some((option) => option.value === before) ? before : "";
+}
+
+function labelled() {
+  fillGroups();
+  if (points) drawMap();
+}
+
+/** Draw the map; again after a change of labels, since they are what its colours tell apart. */
+function drawMap() {
+  const node = byId("map");
+  if (!points.rows.length || !points.methods.length) {
+    node.replaceChildren(element("p", { class: "soft" }, "A map needs two videos."));
+    return;
+  }
+  const { rows } = points;
+  const entry = (names, numbers) => rows.map((row) => names[numbers[row]] ?? null);
+  map = featureMap(node, {
+    projections: Object.fromEntries(points.methods.map(({ name, x, y }) => [name, { x, y }])),
+    name: rows.map((row) => videos.names[row]),
+    label: entry(videos.classes, videos.label),
+    group: entry(videos.folders, videos.folder),
+    clip: rows.map(clipOf),
+    media: "video",
+    onclick: (i) => similar(rows[i]),
+  });
+  markQuery();
+  const all = videos.names.length;
+  byId("map-note").textContent =
+    (rows.length < all ? `${rows.length.toLocaleString("en")} of ${amount(all)}, at equal steps. ` : "") +
+    "Point at a video to play it, click to find similar ones.";
+}
+
+/** Mark the video that is searched for. */
+function markQuery() {
+  const i = query?.row === undefined ? -1 : points.rows.indexOf(query.row);
+  map.highlight(i < 0 ? null : i);
+}
+
+function listen() {
+  let waiting;
+  byId("path").addEventListener("input", () => {
+    clearTimeout(waiting);
+    waiting = setTimeout(show, 200);
+  });
+  byId("group").addEventListener("change", show);
+  byId("centred").addEventListener("change", () => query && show());
+  byId("back").addEventListener("click", () => search(null));
+  byId("select-shown").addEventListener("click", () => grid.select([...grid.cards.keys()]));
+  byId("select-none").addEventListener("click", () => grid.select([]));
+  for (const name of ["labels", "map"])
+    byId(`${name}-button`).addEventListener("click", () => {
+      document.body.classList.toggle(`show-${name}`);
+      dispatchEvent(new Event("resize")); // of the map, which had no size
+      scrollTo({ top: 0 });
+    });
+  byId("message").addEventListener("click", () => (byId("message").hidden = true));
+  byId("player-close").addEventListener("click", () => byId("player").close());
+  byId("player").addEventListener("close", () => byId("player-media").replaceChildren());
+  byId("file").addEventListener("change", (event) => {
+    if (event.target.files[0]) upload(event.target.files[0]);
+    event.target.value = "";
+  });
+  addEventListener("dragover", (event) => {
+    event.preventDefault();
+    byId("drop").classList.add("over");
+  });
+  addEventListener("dragleave", (event) => event.relatedTarget || byId("drop").classList.remove("over"));
+  addEventListener("drop", (event) => {
+    event.preventDefault();
+    byId("drop").classList.remove("over");
+    if (event.dataTransfer.files[0]) upload(event.dataTransfer.files[0]);
+  });
+  addEventListener("keydown", keys);
+}
+
+function keys(event) {
+  if (event.ctrlKey || event.metaKey || event.altKey || document.querySelector("dialog[open]")) return;
+  const typing = event.target.matches("input:not([type=checkbox]), select, textarea");
+  if (event.key === "Escape") {
+    if (typing) event.target.blur();
+    else if (grid.selection.size) grid.select([]);
+    else if (query) search(null);
+    return;
+  }
+  if (typing) return;
+  if (event.key === "/") byId("path").focus();
+  else if (event.key === "l") {
+    const row = grid.rowOf(event.target); // typing moves the focus away from the card
+    if (!grid.selection.size && row !== null) grid.select([row]);
+    byId("label").focus();
+  } else if (event.key === "u") labels.undo();
+  else if (/^[1-9]$/.test(event.key)) labels.giveNumber(Number(event.key));
+  else return;
+  event.preventDefault();
+}
+
+async function start() {
+  listen();
+  const state = await ask("/api/videos");
+  if (!state) return;
+  Object.assign(videos, state, { label: state.labels.label, classes: state.labels.classes });
+  const failures = state.failures ? `, ${state.failures} unreadable files left out` : "";
+  byId("summary").textContent = `${amount(videos.names.length)} of ${state.root}${failures}`;
+  byId("problem").textContent = state.problem;
+  byId("problem").hidden = !state.problem;
+  labels.update(state.labels);
+  await show();
+  const found = await ask("/api/map");
+  if (!found) return;
+  for (const name of settings.scripts) await load(name);
+  points = found;
+  drawMap();
+}
+
+/** Load a script of the server; Plotly is large, and the page must not wait for it. */
+function load(name) {
+  const script = element("script", { src: `/static/${name}` });
+  script.nonce = byId("settings").nonce;
+  document.head.append(script);
+  return new Promise((resolve, reject) => {
+    script.addEventListener("load", resolve);
+    script.addEventListener("error", reject);
+  });
+}
+
+start();
