@@ -210,8 +210,8 @@ def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
         or type(layer) is not nn.Linear
     ):
         raise ValueError(
-            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: class-activation "
-            "maps are those of a linear layer on the mean of the features (I3DHead)"
+            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: "
+            "class-activation maps are those of a linear layer on the mean of features (I3DHead)"
         )
     bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight))
     return layer.weight.detach().float(), bias.detach().float()

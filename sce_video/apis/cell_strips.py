@@ -84,9 +84,10 @@ def similarity_strips(similarity: Similarity, most: int) -> list[MapStrip]:
 def describe_grid(clip: SeenClip, shape: Sequence[int]) -> str:
     """What a cell of features (t, h, w) stands for, in frames and pixels."""
     (frames, height, width), (t, h, w) = clip.frames.shape[:3], shape
+    step = f"{_count(frames / t, 'frame')} and {height / h:g} x {width / w:g} pixels"
     return (
-        f"clips of {_count(frames, 'frame')} of {height}x{width} pixels; {t} x {h} x {w} cells (time, rows, "
-        f"columns), one every {_count(frames / t, 'frame')} and {height / h:g} x {width / w:g} pixels"
+        f"clips of {_count(frames, 'frame')} of {height}x{width} pixels; {t} x {h} x {w} cells "
+        f"(time, rows, columns), one every {step}"
     )
 
 

@@ -29,6 +29,8 @@ from sce_video.datasets.transforms import (
     cut_views,
 )
 
+_Transform = Callable[[dict[str, Any]], dict[str, Any]]
+
 
 @dataclass(frozen=True, eq=False)
 class SeenClip:
@@ -92,8 +94,8 @@ def read_clips(
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
         return [_image_clip(settings, path)]
     noted = _ClipTimes()
-    steps = [_clip_step(settings, num_clips, at), noted, *_crop_steps(settings)]
-    sample = VideoFiles([path], [OpenVideo(), *steps], timeout)[0]
+    steps: list[_Transform] = [OpenVideo(), _clip_step(settings, num_clips, at), noted]
+    sample = VideoFiles([path], [*steps, *_crop_steps(settings)], timeout)[0]
     if sample.get("frames") is None:
         raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
     if at is not None and not 0 <= at <= noted.duration:
@@ -147,9 +149,7 @@ class _ClipAt:
         return results
 
 
-def _clip_step(
-    settings: ModelSettings, num_clips: int, at: float | None
-) -> Callable[[dict[str, Any]], dict[str, Any]]:
+def _clip_step(settings: ModelSettings, num_clips: int, at: float | None) -> _Transform:
     if settings.clip_duration is None:
         return CenterSegmentClip(settings.num_frames)
     if at is not None:
@@ -157,7 +157,7 @@ def _clip_step(
     return UniformClips(settings.clip_duration, settings.num_frames, num_clips)
 
 
-def _crop_steps(settings: ModelSettings) -> list[Callable[[dict[str, Any]], dict[str, Any]]]:
+def _crop_steps(settings: ModelSettings) -> list[_Transform]:
     return [
         DecodeSharedFrames(),
         ResizeShortSide(settings.short_side),

@@ -22,7 +22,7 @@ from sce_video.utils.progress import Progress
 
 _SHOWN_FAILURES = 20
 _NEXT = {
-    "parquet": "embedding-atlas {out} --x x --y y --neighbors neighbors --image thumbnail",
+    "parquet": "embedding-atlas {out} --x x --y y{columns}",
     "projector": "tensorboard --logdir {out}",
     "fiftyone": "in Python, fiftyone.Dataset.from_dir({out}, fiftyone.types.FiftyOneDataset)",
 }
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     finally:
         if progress is not None:
             progress.finish()
-    print(describe(report, args.to))
+    print(describe(report, args))
     return 1 if report.failures else 0
 
 
@@ -100,7 +100,7 @@ def _class_file(labels: str | None) -> str | None:
     return beside if os.path.isfile(beside) else None
 
 
-def describe(report: ExportReport, to: str) -> str:
+def describe(report: ExportReport, args: argparse.Namespace) -> str:
     """Text for the terminal: what was written and what shows it."""
     lines = [
         f"{report.path}: {report.videos} videos, {report.labelled} with a label, map by "
@@ -110,8 +110,8 @@ def describe(report: ExportReport, to: str) -> str:
     lines += [f"  {path}: {reason}" for path, reason in report.failures[:_SHOWN_FAILURES]]
     if len(report.failures) > _SHOWN_FAILURES:
         lines.append(f"  and {len(report.failures) - _SHOWN_FAILURES} more")
-    out = str(report.path)
-    lines.append(
-        "next: " + _NEXT[to].format(out=repr(out) if to == "fiftyone" else shlex.quote(out))
-    )
+    columns = " --neighbors neighbors" * (args.neighbours > 0 and report.videos > 1)
+    columns += " --image thumbnail" * (args.thumbnail > 0 and not args.no_thumbnails)
+    out = repr(str(report.path)) if args.to == "fiftyone" else shlex.quote(str(report.path))
+    lines.append("next: " + _NEXT[args.to].format(out=out, columns=columns))
     return "\n".join(map(printable, lines))

@@ -138,7 +138,7 @@ def write_maps(
         WriteError: the file cannot be written; an old one is unchanged.
     """
     if os.fspath(path).lower().endswith((".html", ".htm")):
-        write_text(path, render_maps(strips, scale, title, note))
+        write_text(os.fspath(path), render_maps(strips, scale, title, note))
     else:
         save_figure(draw_maps(strips, scale, title, note), os.fspath(path))
 

@@ -48,7 +48,8 @@ def video(tmp_path_factory):
 
 
 def cosine(a, b):
-    return sum(x * y for x, y in zip(a, b)) / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
+    dot = sum(x * y for x, y in zip(a, b, strict=True))
+    return dot / (sum(x * x for x in a) * sum(y * y for y in b)) ** 0.5
 
 
 def test_the_map_of_a_class_is_weights_times_features():
@@ -196,7 +197,9 @@ def test_mistakes(classifier, model, video, tmp_path):
     head = classifier.recognizer.cls_head
     head.spatial_type = "max"
     try:
-        with pytest.raises(ValueError, match="maps are those of a linear layer on the mean"):
+        with pytest.raises(
+            ValueError, match="maps are those of a linear layer on the mean of features"
+        ):
             class_activation(classifier, video)
     finally:
         head.spatial_type = "avg"

@@ -14,6 +14,7 @@ from helpers.run_tool import load, run_tool
 
 #: Programs of the pages. Each prints its words, NUL-separated, instead of running.
 PROGRAMS = "python bash pip source torchrun ffmpeg mkdir tar unzip rm sce-video"
+PROGRAMS += " tensorboard embedding-atlas"
 _PRINTER = "() { printf '%s\\0' \"$FUNCNAME\" \"$@\"; printf '\\n'; }"
 
 

@@ -52,8 +52,8 @@ def _media_type(files: list[str]) -> str:
     images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in files)
     if images not in (0, len(files)):
         raise ValueError(
-            f"{images} of the {len(files)} files are images: FiftyOne takes a data set of images or "
-            "one of videos"
+            f"{images} of the {len(files)} files are images: FiftyOne takes a data set of images "
+            "or one of videos"
         )
     return "image" if images else "video"
 

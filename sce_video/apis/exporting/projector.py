@@ -1,8 +1,8 @@
 """A folder for TensorBoard's projector: ``tensorboard --logdir FOLDER`` shows it.
 
-``tensors.tsv`` has the features, ``metadata.tsv`` path and label, ``sprite.jpg`` the thumbnails side
-by side, ``projector_config.pbtxt`` names the three. torch's ``add_embedding`` is not used: it holds
-all thumbnails as floats at once and does not escape tabs in names.
+``tensors.tsv`` has the features, ``metadata.tsv`` path and label, ``sprite.jpg`` the thumbnails
+side by side, ``projector_config.pbtxt`` names the three. torch's ``add_embedding`` is not used: it
+holds all thumbnails as floats at once and does not escape tabs in names.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def _of_features(file: str | os.PathLike) -> ExportedVideos:
             f"{os.fspath(file)} {kind}: give the folder of sce-video index, or the .npz file of "
             "sce-video embed"
         )
-    rows, provenance = load_features(file)
+    rows, provenance = load_features(os.fspath(file))
     files = [os.path.abspath(path) for path in rows.paths]
     if not all(rows.paths):
         raise ValueError(f"{os.fspath(file)} has features without a path: nothing could be shown")

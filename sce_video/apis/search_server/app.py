@@ -143,7 +143,8 @@ def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: in
             },
         }
         response = HTMLResponse(render_template(_PACKAGE, "search_page.html", values))
-        # Plotly compiles the shaders of its maps and writes style rules, hence the two "unsafe-".
+        # Plotly writes style rules, and WebGL maps compile the code that draws them, hence the two
+        # "unsafe-"; a script runs with the nonce of this answer only.
         response.headers["Content-Security-Policy"] = (
             f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
             "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -197,7 +198,7 @@ def _add_media(app: FastAPI, state: SearchState) -> None:
 
 def _or_404(content: bytes) -> bytes:
     if not content:
-        raise HTTPException(404, "this video has a single frame: there is nothing to play")
+        raise HTTPException(404, "the frames of this video are too small to be played")
     return content
 
 

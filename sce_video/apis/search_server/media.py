@@ -73,13 +73,13 @@ def thumbnail(file: str) -> bytes:
 
 
 def animation(file: str) -> bytes:
-    """Three seconds from the middle of a video as a small mp4; empty for a single frame.
+    """Three seconds from the middle of a video as a small mp4; four frames of one of an instant.
 
     Raises:
         VideoDecodeError: the file cannot be read.
     """
-    _, played, _ = read_frames(file, 1)
-    return encode_clip(played)
+    frames, played, _ = read_frames(file)
+    return encode_clip(played if len(played) > 1 else frames)
 
 
 def embed_file(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -9,6 +10,7 @@ import sys
 import webbrowser
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import FrameType
 
 import uvicorn
 
@@ -78,11 +80,18 @@ def serve(options: ServeOptions) -> None:
             timeout_graceful_shutdown=_CLOSE_SECONDS,
         )
         try:
-            uvicorn.Server(config).run(sockets=[listening])
-        except KeyboardInterrupt:  # uvicorn has closed everything and repeats the signal
-            pass
+            _Server(config).run(sockets=[listening])
         finally:
             state.close()
+
+
+class _Server(uvicorn.Server):
+    """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Neither repeats the signal afterwards, as its parent does, nor reports cut answers."""
+        self.should_exit = True
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
 
 
 def _listen(port: int) -> socket.socket:

@@ -195,7 +195,7 @@ class SearchState:
         return self._picture(row, media.thumbnail)
 
     def animation(self, row: int) -> bytes:
-        """A small mp4 of its middle; empty if the video has one frame only."""
+        """A small mp4 of its middle; empty for frames of less than two pixels."""
         return self._picture(row, media.animation)
 
     def _picture(self, row: int, make: Any) -> bytes:

@@ -33,6 +33,7 @@ export class Grid {
     this.items = []; // {row, similarity?}
     this.cards = new Map();
     this.selection = new Set();
+    this.problems = new Map(); // of videos that cannot be shown
     this.last = null; // card of the last click on a checkbox, for a range with shift
     new IntersectionObserver((seen) => seen.some((s) => s.isIntersecting) && this.append(), {
       rootMargin: "600px",
@@ -58,6 +59,7 @@ export class Grid {
       const card = this.card(item);
       this.cards.set(item.row, card);
       this.node.append(card);
+      if (this.problems.has(item.row)) this.mark(item.row, this.problems.get(item.row));
     }
     if (start === 0 && items.length) this.cards.get(items[0].row).tabIndex = 0;
     if (items.length) this.actions.missing(items.map((item) => item.row));
@@ -109,6 +111,7 @@ export class Grid {
   }
 
   mark(row, text) {
+    this.problems.set(row, text);
     const card = this.cards.get(row);
     if (!card || card.classList.contains("gone")) return;
     card.classList.add("gone");

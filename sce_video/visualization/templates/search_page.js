@@ -102,6 +102,7 @@ async function show() {
 }
 
 function search(next) {
+  byId("message").hidden = true;
   query = next;
   results = FIRST_RESULTS;
   byId("query-name").textContent = next?.name ?? "";
@@ -135,7 +136,6 @@ async function upload(file) {
   const answer = await ask(`/api/upload?name=${encodeURIComponent(name)}`, file);
   drop.classList.remove("busy");
   if (!answer) return null;
-  byId("message").hidden = true;
   return search({ upload: answer.upload, name, clip: answer.clip ? `/upload/${answer.upload}` : null });
 }
 
@@ -196,10 +196,8 @@ function drawMap() {
     node.replaceChildren(element("p", { class: "soft" }, "A map needs two videos."));
     return;
   }
-  const chosen = node.querySelector('[aria-pressed="true"]')?.textContent;
   const { rows } = points;
   const entry = (names, numbers) => rows.map((row) => names[numbers[row]] ?? null);
-  node.replaceChildren();
   map = featureMap(node, {
     projections: Object.fromEntries(points.methods.map(({ name, x, y }) => [name, { x, y }])),
     name: rows.map((row) => videos.names[row]),
@@ -209,8 +207,6 @@ function drawMap() {
     media: "video",
     onclick: (i) => similar(rows[i]),
   });
-  const button = [...node.querySelectorAll(".map-choice button")].find((b) => b.textContent === chosen);
-  button?.click();
   markQuery();
   const all = videos.names.length;
   byId("map-note").textContent =

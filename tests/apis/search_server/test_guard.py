@@ -80,4 +80,4 @@ def test_headers_of_answers(client):
     policies = [client.get("/").headers["content-security-policy"] for _ in range(2)]
     assert policies[0] != policies[1] and "nonce-" in policies[0], "a nonce for every page"
     scripts = policies[0].split("script-src")[1].split(";")[0]
-    assert "'self'" not in scripts and "unsafe-inline" not in scripts
+    assert "'self'" not in scripts and "unsafe-inline" not in scripts and "http" not in scripts

@@ -138,6 +138,7 @@ def test_labels_reach_the_list_that_finetuning_reads(page, state, searched):
 
 def test_the_map_is_drawn_and_answers(page, state):
     page.locator('#map[data-drawn="true"]').wait_for()
+    assert "WebGL" not in page.locator("#map").inner_text(), "the policy lets WebGL draw"
     page.locator("#map .map-frame").focus()
     page.keyboard.press("ArrowRight")
     page.locator("#map .map-card video").wait_for()
