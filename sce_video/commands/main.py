@@ -16,7 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate.main", "kNN, linear probe and retrieval of a run on labelled videos"),
     "embed": ("embed.main", "a feature of every video in a folder, in one .npz file"),
     "index": ("search.index_main", "build or update the search index of a folder"),
-    "search": ("search.query_main", "find the videos of an index that resemble one"),
+    "search": ("search.query_main", "videos of an index that resemble one; --serve: a page"),
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "verify": ("verify.main", "decode every file completely, list those with problems"),
     "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),
