@@ -123,7 +123,7 @@ def _rows_of(file: Path, damaged: list[str] | None) -> list[dict[str, Any]]:
 
 
 def _logged_step(where: str, row: dict[str, Any]) -> dict[str, float]:
-    if type(row["iter"]) is not int:
+    if type(row["iter"]) is not int or abs(row["iter"]) >= 2**63:
         raise ValueError(f"{where}: iter {row['iter']!r:.40} is not a whole number")
     return _numbers(row)
 

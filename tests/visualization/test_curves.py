@@ -87,6 +87,7 @@ def test_a_log_of_a_killed_run_and_a_damaged_one(tmp_path):
     for line, reason in (
         ("[1]", "is no object"),
         ('{"loss": 1, "iter": []}', "not a whole number"),
+        ('{"loss": 1, "iter": 99999999999999999999}', "not a whole number"),
     ):
         log.write_text(f'{{"loss": 1.0, "iter": 1}}\n{line}\n')
         with pytest.raises(ValueError, match=rf"scalars\.json, line 2.*{reason}"):

@@ -74,7 +74,7 @@ def _earlier_rows(runner) -> list[dict[str, Any]]:
         runner.logger.warning(f"alarms of this start do not know the earlier ones: {error}")
         return []
     known = [row for row in rows if row.get("kind") == "train" and type(row.get("iter")) is int]
-    return [{k: math.nan if v is None else v for k, v in row.items()} for row in known]
+    return [{k: v for k, v in row.items() if isinstance(v, int | float)} for row in known]
 
 
 @HOOKS.register_module()
