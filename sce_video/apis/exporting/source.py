@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.apis.index import read_index
+from sce_video.apis.index_files import FEATURES
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import load_features
 
@@ -103,7 +104,9 @@ def _of_features(file: str | os.PathLike) -> ExportedVideos:
     files = [os.path.abspath(path) for path in rows.paths]
     if not all(rows.paths):
         raise ValueError(f"{os.fspath(file)} has features without a path: nothing could be shown")
-    if isinstance(provenance.get("index"), dict):  # features.npz of an index: paths are relative
+    if isinstance(provenance.get("index"), dict):  # of an index: paths are relative to its root
+        if Path(file).name != FEATURES:
+            raise ValueError(f"{os.fspath(file)} is a file of an index: give the index's folder")
         return _of_index(Path(file).parent)
     test = provenance.get("test")
     test = test if isinstance(test, dict) else {}

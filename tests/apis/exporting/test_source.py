@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 
 import numpy as np
 import pytest
@@ -24,6 +25,11 @@ def test_an_index_has_its_folders_as_labels(index):
     np.testing.assert_array_equal(found.features, index.features)
     of_file = read_videos(index.folder / "features.npz")
     assert (of_file.paths, of_file.files) == (found.paths, found.files)
+    shutil.copy(index.folder / "features.npz", index.folder / "copy.npz")
+    with pytest.raises(
+        ValueError, match=r"copy\.npz is a file of an index: give the index's folder"
+    ):
+        read_videos(index.folder / "copy.npz")
 
 
 def test_a_feature_file_has_its_labels(feature_file, index):
