@@ -16,7 +16,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("evaluate.main", "kNN, linear probe and retrieval of a run on labelled videos"),
     "embed": ("embed.main", "a feature of every video in a folder, in one .npz file"),
     "index": ("search.index_main", "build or update the search index of a folder"),
-    "search": ("search.query_main", "find the videos of an index that resemble one"),
+    "search": ("search.query_main", "videos of an index that resemble one; --serve: a page"),
     "look": ("look.main", "where a network looks: what speaks for a class, or resembles a frame"),
     "export": (
         "export.main",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import threading
 from types import SimpleNamespace
 
@@ -27,6 +28,7 @@ def searched(tmp_path_factory, model, originals):
     build_index(model, folder / "videos", folder / "index", OPTIONS)
     labels = LabelList(folder / "none.txt")
     state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
+    state.start()
     yield SimpleNamespace(folder=folder, state=state)
     state.close()
 
@@ -68,11 +70,11 @@ def served(state):
     import uvicorn
 
     from sce_video.apis.search_server.app import create_app
-    from sce_video.apis.search_server.serve import _listen
+    from sce_video.apis.search_server.serve import _listen, _Server
 
     with _listen(0) as listening:
         port = listening.getsockname()[1]
-        server = uvicorn.Server(
+        server = _Server(
             uvicorn.Config(
                 create_app(state, TOKEN, port, upload_limit=200_000),
                 log_level="error",
@@ -84,5 +86,5 @@ def served(state):
         thread.start()
         origin = f"http://127.0.0.1:{port}"
         yield SimpleNamespace(origin=origin, link=f"{origin}/?token={TOKEN}")
-        server.should_exit = True
+        server.handle_exit(signal.SIGINT, None)
         thread.join()

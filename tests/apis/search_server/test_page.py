@@ -14,6 +14,7 @@ ROWS = sorted(NAMES)
 @pytest.fixture
 def page(served):
     with browser_page(served.origin) as found:
+        found.set_default_timeout(90_000)  # of a busy machine
         found.goto(served.link)
         found.locator(".card").nth(len(NAMES) - 1).wait_for()
         yield found
@@ -152,6 +153,7 @@ def test_videos_that_have_gone(served, searched, monkeypatch, tmp_path):
     monkeypatch.setitem(searched.state.index.stored.header, "root", str(tmp_path / "none"))
     monkeypatch.setattr(type(searched.state), "thumbnail", lambda self, row: b"")
     with browser_page(served.origin, width=390, dark=True, touch=True) as page:
+        page.set_default_timeout(90_000)
         page.goto(served.link)
         page.locator("#gone").wait_for()
         note = page.locator("#gone").text_content()
