@@ -21,6 +21,7 @@ from sce_video.visualization.curves import (
     read_history,
     read_online_evaluations,
     read_scalars,
+    read_validations,
 )
 from sce_video.visualization.run_page.record import RunRecord
 from sce_video.visualization.run_page.tables import plan_of
@@ -62,6 +63,7 @@ def read_run(folder: str | Path) -> RunRecord:
         evaluations=_without_damaged(
             read_online_evaluations, path, "online_evaluation.jsonl", notes
         ),
+        validations=_validations(path, config),
         alarms=_without_damaged(read_alarms, path, ALARMS, notes),
         history=history,
         bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
@@ -115,6 +117,13 @@ def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:
         notes.append("The log holds no training step yet: make the page again later.")
     _note_damaged(damaged, "log", notes)
     return rows
+
+
+def _validations(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the validation, which most pretrainings do not have: their log is read once."""
+    if config and not config.get("val_dataloader"):
+        return []
+    return read_validations(path, [])  # damaged lines are counted with the scalars
 
 
 def _without_damaged(

@@ -86,6 +86,19 @@ def read_online_evaluations(
     return [row for row in rows if "iter" in row]
 
 
+def read_validations(
+    work_dir: str | Path, damaged: list[str] | None = None
+) -> list[dict[str, Any]]:
+    """Rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
+
+    ``damaged`` gets the messages of damaged lines, as in :func:`read_scalars`.
+    """
+    rows = _rows_of(Path(work_dir, METRICS), damaged)
+    return [
+        _numbers(row) for row in rows if row.get("kind") == "val" and type(row.get("iter")) is int
+    ]
+
+
 def read_alarms(work_dir: str | Path, damaged: list[str] | None = None) -> list[dict[str, Any]]:
     """Alarms that a training has raised (``alarms.jsonl``), in their order; empty without any.
 

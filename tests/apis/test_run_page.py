@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -21,7 +22,7 @@ from sce_video.commands.main import main
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.work_dir import is_locked, locked_folder
 from sce_video.evaluation.features import load_features
-from sce_video.utils.run_files import PAGE, PAGE_FEATURES
+from sce_video.utils.run_files import HISTORY, PAGE, PAGE_FEATURES, append_row
 
 
 @pytest.fixture(scope="module")
@@ -236,3 +237,23 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, sign
     cfg.run_page = None
     train_with_page(cfg)
     assert len(asked) == 1
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_failed_training_has_a_page_and_a_refused_start_has_none(run, monkeypatch, began):
+    (run / PAGE).unlink()
+
+    def fail(cfg, overwrite):
+        if began:
+            append_row(run / HISTORY, {"event": "start", "time": time.time()})
+            end = {"status": "failed", "message": "NonFiniteLossError: the loss was not finite"}
+            append_row(run / HISTORY, {"event": "end", "time": time.time(), **end})
+        raise ValueError("the original error")
+
+    monkeypatch.setattr(run_page, "train", fail)
+    with pytest.raises(ValueError, match="the original error"):
+        train_with_page(small_config("videos", run))
+    assert (run / PAGE).exists() == began
+    if began:
+        html = (run / PAGE).read_text()
+        assert "The training failed in epoch 2 of 2. NonFiniteLossError" in html

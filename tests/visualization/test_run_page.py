@@ -72,6 +72,15 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
     assert loss.data()["curves"][0]["y"][0] == record.scalars[0]["loss"]
 
 
+def test_the_validation_of_a_classifier_is_drawn_in_percent():
+    rows = [{"iter": 10 * e, "epoch": e, "top1": e / 4, "loss": 3.0 - e / 2} for e in (1, 2, 3)]
+    record = record_of(validations=rows)
+    charts = {chart.title: chart for chart in run_charts(record)[0]}
+    assert charts["Validation: top1"].percent and not charts["Validation: loss"].percent
+    found = {tile.title: tile for tile in tiles(record)}
+    assert found["validation top-1"].value == "75.0 %"
+
+
 @pytest.mark.parametrize(
     ("changes", "state", "words"),
     [
@@ -109,9 +118,14 @@ def test_alarms_are_grouped_and_errors_come_first():
     assert last.name == "lr" and last.cleared == 7  # over: after those that last
     assert "over since iteration 7" in render_run_page(record_of(alarms=[over]))
     assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
-        ("collapse", 1, "b", 5),
-        ("queue", 2, "c", 9),
+        ("collapse", 1, "B", 5),
+        ("queue", 2, "C", 9),
     ]
+    for html in (
+        render_run_page(record_of(alarms=alarms)),
+        render_comparison([record_of(alarms=alarms)] * 2, {}),
+    ):
+        assert '<span class="state failed">collapsed</span>' in html
 
 
 def test_tiles_and_texts():

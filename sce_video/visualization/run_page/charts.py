@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from sce_video.utils.metric_names import NOT_FRACTIONS
 from sce_video.visualization.run_page.binning import Points, reduced
 from sce_video.visualization.run_page.record import RunRecord
 
@@ -215,12 +216,15 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     for kind in KINDS:
         found = _present(online if kind.online else rows, kind.names)
         chance = [("chance level", record.chance)] if kind.id == "loss" and record.chance else []
+        if kind.id == "loss" and not chance:
+            kind = replace(kind, note="What is minimised, and the parts that are logged of it.")
         chart = _chart(kind, found, online if kind.online else rows, chance)
         charts += [chart] if chart.curves else []
     schedules, constant = _schedules(record)
     known = {name for kind in KINDS for name in kind.names} | scheduled_names(record) | _NOT_DRAWN
     others = _other_charts(rows, known, "value")
     others += _other_charts(online, known | {"seconds"}, "online")
+    others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
     return [*charts[:1], *schedules, *charts[1:], *others], constant
 
 
@@ -258,15 +262,25 @@ def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     return charts, constant
 
 
+_WHERE = {
+    "value": ("", "Logged by the method."),
+    "online": ("Online evaluation: ", "Of the features of the evaluated videos."),
+    "val": ("Validation: ", "Of the validation set."),
+}
+
+
 def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) -> list[Chart]:
     """A chart for each value that no kind names, such as those of a method of one's own."""
     names = sorted((set().union(*rows) if rows else set()) - known)
-    where = "Online evaluation: " if kind == "online" else ""
-    return [
-        _chart(Kind(f"{kind}_{i}", f"{where}{name}", "Logged by the method."), [name], rows, [])
-        for i, name in enumerate(names)
-        if _of(rows, name)[1]
-    ]
+    before, note = _WHERE[kind]
+    charts = []
+    for i, name in enumerate(names):
+        if values := _of(rows, name)[1]:
+            shares = kind != "value" and name.rpartition("/")[2] not in NOT_FRACTIONS
+            percent = shares and all(0 <= value <= 1 for value in values)
+            chart = Kind(f"{kind}_{i}", f"{before}{name}", note, percent=percent)
+            charts.append(_chart(chart, [name], rows, []))
+    return charts
 
 
 def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:

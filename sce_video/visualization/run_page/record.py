@@ -29,6 +29,7 @@ class RunRecord:
         changes: (key, value of the recipe, value of the run) of the settings that differ.
         scalars: Logged rows, see :func:`~sce_video.visualization.curves.read_scalars`.
         evaluations: Rows of the online evaluation.
+        validations: Rows of the validation of a classifier.
         alarms: Lines of ``alarms.jsonl``.
         history: Lines of ``history.jsonl``, the starts and ends of the training.
         bad_files: Lines of ``bad_files.jsonl``.
@@ -49,6 +50,7 @@ class RunRecord:
     changes: list[tuple[str, str, str]] = field(default_factory=list)
     scalars: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
+    validations: list[dict[str, Any]] = field(default_factory=list)
     alarms: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     bad_files: list[dict[str, Any]] = field(default_factory=list)

@@ -49,6 +49,11 @@ def tiles(record: RunRecord) -> list[Tile]:
         best = max(accuracies, key=lambda row: row["knn_top1"])
         detail = f"best {100 * best['knn_top1']:.1f} % at epoch {best.get('epoch', '?')}"
         found.append(Tile("kNN top-1", f"{100 * accuracies[-1]['knn_top1']:.1f} %", detail))
+    accuracies = [row for row in record.validations if "top1" in row]
+    if accuracies:
+        best = max(accuracies, key=lambda row: row["top1"])
+        detail = f"best {100 * best['top1']:.1f} % at epoch {best.get('epoch', '?')}"
+        found.append(Tile("validation top-1", f"{100 * accuracies[-1]['top1']:.1f} %", detail))
     if "h_rank" in last:
         found.append(Tile("effective rank", number(last["h_rank"]), "of the representation"))
     if "videos_per_s" in last:

@@ -62,7 +62,7 @@ function drawCharts(charts) {
         unifiedhovertitle: { text: "iteration %{x:,.0f}" }, showspikes: true, spikemode: "across", spikethickness: 1,
         spikedash: "solid", spikecolor: colour("--soft"), nticks: 7,
       },
-      yaxis: { ...axis, ticksuffix: unit(chart), fixedrange: true, nticks: 6, exponentformat: "power" },
+      yaxis: { ...axis, ticksuffix: unit(chart), fixedrange: true, nticks: 6, exponentformat: "power", minexponent: 6, separatethousands: true },
     };
   }
 
