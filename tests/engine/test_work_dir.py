@@ -125,7 +125,8 @@ def test_overwriting_removes_the_earlier_training(videos, tmp_path):
     history = tmp_path / "history.jsonl"
     history.write_text(history.read_text().replace(log.name, earlier.name))
     kept = [tmp_path / "results.json", tmp_path / "notes" / "epoch_1.pth"]
-    gone = [tmp_path / "best_top1_epoch_2.pth", tmp_path / "online_evaluation.jsonl"]
+    lists = ("online_evaluation.jsonl", "run.html", "run_page_features.npz")
+    gone = [tmp_path / name for name in ("best_top1_epoch_2.pth", *lists)]
     for path in kept + gone:
         path.parent.mkdir(exist_ok=True)
         path.touch()

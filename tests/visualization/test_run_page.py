@@ -118,9 +118,14 @@ def test_alarms_are_grouped_and_errors_come_first():
     assert last.name == "lr" and last.cleared == 7  # over: after those that last
     assert "over since iteration 7" in render_run_page(record_of(alarms=[over]))
     assert [(g.name, g.times, g.message, g.last_iter) for g in found] == [
-        ("collapse", 1, "b", 5),
-        ("queue", 2, "c", 9),
+        ("collapse", 1, "B", 5),
+        ("queue", 2, "C", 9),
     ]
+    for html in (
+        render_run_page(record_of(alarms=alarms)),
+        render_comparison([record_of(alarms=alarms)] * 2, {}),
+    ):
+        assert '<span class="state failed">collapsed</span>' in html
 
 
 def test_tiles_and_texts():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sce_video.utils.metric_names import NOT_FRACTIONS
@@ -216,6 +216,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     for kind in KINDS:
         found = _present(online if kind.online else rows, kind.names)
         chance = [("chance level", record.chance)] if kind.id == "loss" and record.chance else []
+        if kind.id == "loss" and not chance:
+            kind = replace(kind, note="What is minimised, and the parts that are logged of it.")
         chart = _chart(kind, found, online if kind.online else rows, chance)
         charts += [chart] if chart.curves else []
     schedules, constant = _schedules(record)

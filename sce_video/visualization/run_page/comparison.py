@@ -9,7 +9,7 @@ from sce_video.utils.html_template import render_template
 from sce_video.visualization.run_page.charts import comparison_charts
 from sce_video.visualization.run_page.page import finished, page_frame
 from sce_video.visualization.run_page.record import RunRecord
-from sce_video.visualization.run_page.state import grouped_alarms, state_of
+from sce_video.visualization.run_page.state import grouped_alarms, lasting_errors, state_of
 from sce_video.visualization.run_page.tables import metric_text, tiles
 
 #: Colours of the theme.
@@ -33,6 +33,7 @@ def render_comparison(records: Sequence[RunRecord], settings: Mapping[str, Seque
             "method": record.method,
             "state": state_of(record),
             "alarms": grouped_alarms(record.alarms),
+            "errors": lasting_errors(grouped_alarms(record.alarms)),
             "notes": record.notes,
         }
         for slot, record in enumerate(records)

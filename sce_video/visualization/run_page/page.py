@@ -14,7 +14,7 @@ from sce_video.visualization.page_parts import Part
 from sce_video.visualization.plotly_script import plotly_script
 from sce_video.visualization.run_page.charts import run_charts
 from sce_video.visualization.run_page.record import RunRecord
-from sce_video.visualization.run_page.state import grouped_alarms, state_of
+from sce_video.visualization.run_page.state import grouped_alarms, lasting_errors, state_of
 from sce_video.visualization.run_page.tables import (
     command_of,
     data_rows,
@@ -41,12 +41,14 @@ def render_run_page(
         notes: Sentences on parts that could not be made.
     """
     charts, constant = run_charts(record)
+    alarms = grouped_alarms(record.alarms)
     values = {
         "title": record.name,
         "lead": _lead(record),
         "state": state_of(record),
         "running": record.locked,
-        "alarms": grouped_alarms(record.alarms),
+        "alarms": alarms,
+        "errors": lasting_errors(alarms),
         "alarms_known": bool(record.alarms or record.history),
         "tiles": tiles(record),
         "notes": [note[:1].upper() + note[1:] for note in (*record.notes, *notes)],

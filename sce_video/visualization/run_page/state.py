@@ -73,6 +73,12 @@ class AlarmGroup(NamedTuple):
     """Iteration at which the condition of the last one ended; None while it lasts."""
 
 
+def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
+    """What is wrong with a run, a word or two each: its alarms of level error that last."""
+    names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
+    return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
+
+
 def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
     """Alarms by kind: those that last first, errors before warnings, else by their first one."""
     groups: dict[str, list[dict[str, Any]]] = {}
@@ -88,7 +94,7 @@ def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
             AlarmGroup(
                 name=name,
                 level=level if level in _LEVELS else "warning",
-                message=message,
+                message=message[:1].upper() + message[1:],
                 times=len(rows),
                 first_iter=first.get("iter"),
                 last_iter=last.get("iter"),
