@@ -142,18 +142,21 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
     A page that fails is a warning and changes nothing else. A training that a signal has stopped
     gets its page at once, without embedding videos; so does one that has failed.
+
+    Raises:
+        ValueError: as :func:`~sce_video.apis.launch.train`, or a wrong number of videos.
     """
     settings, begun = cfg.get("run_page"), time.time()
+    options = None if settings is None else PageOptions(**settings)  # refused before the training
     try:
         runner = train(cfg, overwrite)
     except Exception:
-        if settings is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
+        if options is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
             _write_or_warn(cfg.work_dir, PageOptions(videos=0))
         raise
-    if settings is not None and is_main_process():
+    if options is not None and is_main_process():
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
-        options = {**settings, "videos": 0} if stopped else settings
-        _write_or_warn(cfg.work_dir, PageOptions(**options))
+        _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)
     return runner
 
 

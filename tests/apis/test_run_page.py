@@ -237,6 +237,10 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, sign
     cfg.run_page = None
     train_with_page(cfg)
     assert len(asked) == 1
+    cfg.run_page = dict(videos=-1)
+    monkeypatch.setattr(run_page, "train", None)  # refused before it
+    with pytest.raises(ValueError, match="videos must be a whole number of at least 0, got -1"):
+        train_with_page(cfg)
 
 
 @pytest.mark.parametrize("began", [True, False])

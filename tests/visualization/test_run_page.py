@@ -222,6 +222,7 @@ def test_the_comparison_draws_a_curve_of_every_run_and_marks_the_best(tmp_path):
     html = render_comparison([first, second], {"model.tau": ["0.1", "0.2"]})
     assert '<td class="best">75.00 %</td>' in html and '<td class="best">50' not in html
     assert "model.tau" in html
+    assert html.count(">first</button>") == len(charts)
     with browser_page() as page:
         open_page(page, html, tmp_path)
         assert (
