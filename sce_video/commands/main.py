@@ -49,7 +49,7 @@ def usage() -> str:
             "",
             "  sce-video pretrain VIDEOS --out RUN",
             "  sce-video index VIDEOS --checkpoint RUN --out INDEX",
-            "  sce-video search VIDEO.mp4 --index INDEX",
+            "  sce-video search --serve INDEX",
         ]
     )
 
@@ -70,6 +70,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"sce-video: error: no command {name!r}{meant} (sce-video --help)", file=sys.stderr)
         return 2
     module, function = COMMANDS[name][0].split(".")
-    sys.argv[0] = f"sce-video {name}"  # for usage and errors of argparse
-    # Imported here: a page of help must not wait for torch.
-    return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
+    before, sys.argv[0] = sys.argv[0], f"sce-video {name}"  # for usage and errors
+    try:
+        # Imported here: a page of help must not wait for torch.
+        return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
+    finally:
+        sys.argv[0] = before

@@ -38,7 +38,8 @@ _ASSERTING = ("mmengine", "mmcv", "mmaction")
 def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Callable:
     """Decorator of a tool's ``main(argv) -> exit status``: errors become one line and a status.
 
-    The line is ``TOOL.py: error: MESSAGE`` as argparse writes it, on stderr, for errors that a user
+    The line is ``TOOL.py: error: MESSAGE`` (``sce-video NAME: error: ...`` for its commands), as
+    argparse writes it, on stderr, for errors that a user
     can mend (:func:`explain`); all others keep their traceback.
 
     Args:
@@ -47,10 +48,11 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
     """
 
     def decorate(function: Main) -> Main:
-        tool = Path(function.__code__.co_filename).name
+        file = Path(function.__code__.co_filename).name
 
         @wraps(function)
         def run(argv: Sequence[str] | None = None) -> int:
+            tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
             try:
                 with printable_stdout():  # names of files and classes are those of strangers
                     return function(argv)

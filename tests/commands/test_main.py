@@ -42,3 +42,9 @@ def test_module_and_version():
         [sys.executable, "-m", "sce_video", "--version"], capture_output=True, text=True
     )
     assert (done.returncode, done.stdout.strip()) == (0, __version__)
+
+
+def test_errors_name_the_command(capsys, tmp_path):
+    assert main(["index", str(tmp_path / "none"), "--checkpoint", "x", "--out", "y"]) == 2
+    assert capsys.readouterr().err.startswith("sce-video index: error: ")
+    assert sys.argv == ["sce-video"]

@@ -76,7 +76,8 @@ class PlannedPretraining:
 
 
 def _duration(hours: float) -> str:
-    return f"{hours:.1f} hours" if hours >= 1 else f"{max(1, round(60 * hours))} minutes"
+    minutes = max(1, round(60 * hours))
+    return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
 
 
 def methods() -> dict[str, str]:
