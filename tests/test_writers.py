@@ -146,7 +146,7 @@ _ALLOWED = {
     "sce_video/apis/exporting/bundle.py": 2,  # in an unfinished folder, and the folder's rename
     "sce_video/apis/exporting/projector.py": 1,  # in an unfinished folder
     "sce_video/apis/sweep_run.py": 1,  # a log, the output of other processes
-    "tools/predict.py": 1,  # to the temporary file of atomic_file
+    "sce_video/commands/predict.py": 1,  # to the temporary file of atomic_file
     "sce_video/data_tools/repack/run.py": 1,  # renames outputs, see tests/tools/test_repack.py
 }
 

@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "export.main",
         "videos, map and thumbnails for Embedding Atlas, TensorBoard, FiftyOne",
     ),
+    "predict": ("predict.main", "the classes of new videos, by a finetuned classifier"),
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "verify": ("verify.main", "decode every file completely, list those with problems"),
     "sweep": ("sweep.main", "a table of pretrainings and their evaluations, resumable"),

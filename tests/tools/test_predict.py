@@ -1,7 +1,6 @@
 """tools/predict.py: lines, the CSV file, failures, views and mistakes."""
 
 import csv
-import importlib.util
 import shutil
 
 import numpy as np
@@ -10,16 +9,8 @@ from helpers.run_tool import run_tool
 from helpers.tiny_encoder import save_tiny
 
 from sce_video.apis import load_classifier, predict
+from sce_video.commands import predict as tool
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
-
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    """tools/predict.py as a module."""
-    spec = importlib.util.spec_from_file_location("predict_tool", repo / "tools" / "predict.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +45,7 @@ def test_a_line_per_video(folder_classifier, folder):
 
 
 def test_the_file_has_the_probabilities_of_the_test_views(
-    tool, folder_classifier, folder, tmp_path, capsys
+    folder_classifier, folder, tmp_path, capsys
 ):
     out = tmp_path / "new folder" / "out.csv"
     paths = [folder / "v2.mp4", folder / "broken.mp4", folder / "v0.mp4"]
@@ -77,7 +68,7 @@ def test_the_file_has_the_probabilities_of_the_test_views(
 
 
 def test_an_interrupt_keeps_the_rows_so_far(
-    tool, folder_classifier, folder, tmp_path, capsys, monkeypatch
+    folder_classifier, folder, tmp_path, capsys, monkeypatch
 ):
     real = tool.iterate_embeddings
 
@@ -95,7 +86,7 @@ def test_an_interrupt_keeps_the_rows_so_far(
     assert len(out.read_text().splitlines()) == 2
 
 
-def test_without_names_classes_are_numbers(tool, folder_classifier, folder, tmp_path, capsys):
+def test_without_names_classes_are_numbers(folder_classifier, folder, tmp_path, capsys):
     stored = load_checkpoint_file(folder_classifier)
     del stored["meta"]["classes"]
     save_checkpoint_file(stored, tmp_path / "bare.pth")
@@ -111,12 +102,12 @@ def test_without_names_classes_are_numbers(tool, folder_classifier, folder, tmp_
     assert "run 0." in printed.out and r"hop \x1b[31m 0." in printed.out
 
 
-def test_nothing_decoded_is_a_failure(tool, folder_classifier, folder, capsys):
+def test_nothing_decoded_is_a_failure(folder_classifier, folder, capsys):
     assert tool.main(arguments(folder_classifier, folder / "broken.mp4")) == 1
     assert "0 of 1 files classified" in capsys.readouterr().err
 
 
-def test_mistakes(tool, folder_classifier, folder, tmp_path, capsys):
+def test_mistakes(folder_classifier, folder, tmp_path, capsys):
     (tmp_path / "empty").mkdir()
     (tmp_path / "two").write_text("a\nb\nc\n")
     save_tiny(tmp_path / "tiny.pth")

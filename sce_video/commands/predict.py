@@ -1,0 +1,225 @@
+"""Classify new videos with a finetuned checkpoint.
+
+    sce-video predict CHECKPOINT VIDEOS... [--csv OUT] [--top 3] [--views 10x3]
+
+VIDEOS are files and folders, whose sub-folders are searched too. Network, class names and views
+(clips x crops) are read from the checkpoint; the probabilities are those of sce-video test. Prints
+the most probable classes of every video; --csv writes them to a file. Files that cannot be decoded
+are listed with the reason.
+Exit status: 0 predicted, 1 no file could be decoded, 2 wrong usage, 130 interrupted.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import os
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any
+
+from sce_video.apis import EmbedOptions, VideoClassifier, load_classifier, top_classes
+from sce_video.apis.embed import Embedded, iterate_embeddings
+from sce_video.datasets import scan_folder
+from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.utils.atomic_file import atomic_file
+from sce_video.utils.command import INTERRUPTED, command
+from sce_video.utils.printable import printable
+from sce_video.utils.progress import Progress
+
+_SHOWN_FAILURES = 20
+
+
+def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="Classify new videos with a finetuned checkpoint.")
+    parser.add_argument(
+        "checkpoint", help="checkpoint of a finetuning, or the folder of its run (its newest one)"
+    )
+    parser.add_argument("videos", nargs="+", help="files, or folders; sub-folders are read too")
+    parser.add_argument("--csv", metavar="OUT", help="write a row per file instead of printing it")
+    parser.add_argument("--top", type=int, default=3, help="classes per video (default: 3)")
+    parser.add_argument(
+        "--views",
+        metavar="CLIPSxCROPS",
+        help="views per video, for example 10x3 or 1x1, the fastest (default: those of the test "
+        "pipeline in the checkpoint's config)",
+    )
+    parser.add_argument(
+        "--classes", metavar="FILE", help="class names, one per line, if the checkpoint has none"
+    )
+    parser.add_argument("--config", help="config file, if the checkpoint contains none")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=min(8, len(os.sched_getaffinity(0))),
+        help="decoding processes (default: one per core, at most 8)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
+    )
+    parser.add_argument(
+        "--max-views", type=int, default=32, help="largest batch of views (default: 32)"
+    )
+    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    return parser.parse_args(argv)
+
+
+def read_class_names(path: str | None) -> list[str] | None:
+    """The lines of a file of class names; None without a file."""
+    if path is None:
+        return None
+    with open(path, encoding="utf-8-sig") as file:
+        return file.read().rstrip("\n").split("\n")
+
+
+def list_videos(given: list[str]) -> list[str]:
+    """The files, and the videos of the folders, in the given order.
+
+    Raises:
+        FileNotFoundError: there is no file or folder of that name.
+        ValueError: a folder holds no video.
+    """
+    paths = []
+    for path in given:
+        if os.path.isdir(path):
+            found = scan_folder(path)
+            paths += sorted(os.path.join(path, found.path(i)) for i in range(len(found)))
+        elif os.path.exists(path):
+            paths.append(path)
+        else:
+            raise FileNotFoundError(f"no video or folder at {path}")
+    return paths
+
+
+def view_options(args: argparse.Namespace, classifier: VideoClassifier) -> EmbedOptions:
+    """The classifier's views, or those of ``--views``.
+
+    Raises:
+        ValueError: ``--views`` is malformed, or asks for clips of a network that sees one clip.
+    """
+    options = replace(
+        classifier.options,
+        num_workers=args.workers,
+        timeout=args.timeout,
+        max_views=args.max_views,
+    )
+    if args.views is None:
+        return options
+    matched = re.fullmatch(r"(\d{1,4})x(\d)", args.views)
+    if matched is None:
+        raise ValueError(f"--views must be CLIPSxCROPS, for example 10x3 or 1x1, got {args.views}")
+    clips, crops = map(int, matched.groups())
+    if classifier.settings.clip_duration is None and clips != 1:
+        raise ValueError(
+            f"this network sees the whole video as one clip: --views 1x{crops}, not {args.views}"
+        )
+    return replace(options, num_clips=clips, num_crops=crops)
+
+
+class Table:
+    """Writes a row per file: to a CSV file, or as a line on stdout.
+
+    Args:
+        classifier: Names the classes.
+        top: Classes per video.
+        file: Opened CSV file; None for stdout.
+    """
+
+    def __init__(self, classifier: VideoClassifier, top: int, file: Any = None) -> None:
+        self._classes = classifier.classes
+        self._top = min(top, len(self._classes))
+        self._writer = None if file is None else csv.writer(file)
+        if self._writer is not None:
+            names = [
+                f"{name}_{n + 1}" for n in range(self._top) for name in ("class", "probability")
+            ]
+            self._writer.writerow(["path", *names, "failure"])
+
+    def add(self, path: str, result: Embedded) -> None:
+        """Write the row of one file."""
+        found = []
+        if result.feature is not None:
+            found = top_classes(result.feature, self._classes, self._top)
+        if self._writer is not None:
+            cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
+            cells += [""] * (2 * self._top - len(cells))
+            self._writer.writerow([path, *cells, result.reason])
+        elif found:
+            words = ", ".join(f"{name} {p:.3f}" for name, p in found)
+            print(printable(f"{path}: {words}"), flush=True)
+
+
+@contextmanager
+def open_table(args: argparse.Namespace, classifier: VideoClassifier) -> Iterator[Table]:
+    """The table; a CSV file is complete also if the run is interrupted, with the rows so far."""
+    if args.csv is None:
+        yield Table(classifier, args.top)
+        return
+    interrupted = None
+    with atomic_file(args.csv) as unfinished:
+        with open(unfinished, "w", newline="", encoding="utf-8", errors="surrogateescape") as file:
+            try:
+                yield Table(classifier, args.top, file)
+            except KeyboardInterrupt as error:
+                interrupted = error
+    if interrupted is not None:
+        raise interrupted
+
+
+def run(args: argparse.Namespace) -> bool:
+    """Predict, print and write; returns whether any file could be decoded."""
+    if args.top < 1:
+        raise ValueError(f"--top must be at least 1, got {args.top}")
+    paths = list_videos(args.videos)
+    names = read_class_names(args.classes)
+    args.checkpoint = str(newest_checkpoint(args.checkpoint))
+    classifier = load_classifier(args.checkpoint, args.config, args.device, names)
+    options = view_options(args, classifier)
+    if not classifier.named:
+        print(
+            f"predict.py: {args.checkpoint} contains no class names (its training read lists, not "
+            "folders): classes are numbers, --classes FILE names them",
+            file=sys.stderr,
+        )
+    failures: list[tuple[str, str]] = []
+    progress = Progress(len(paths), "predicting", unit="videos") if args.csv else None
+    try:
+        with open_table(args, classifier) as table:
+            for result in iterate_embeddings(classifier, paths, options):
+                table.add(paths[result.index], result)
+                if result.feature is None:
+                    failures.append((paths[result.index], result.reason))
+                if progress is not None:
+                    progress.advance(failed=result.feature is None)
+    finally:
+        if progress is not None:
+            progress.finish()
+    print(describe(args, len(paths), failures), file=sys.stdout if args.csv else sys.stderr)
+    return len(failures) < len(paths)
+
+
+def describe(args: argparse.Namespace, total: int, failures: list[tuple[str, str]]) -> str:
+    """The closing lines: how many files were classified, and those that could not be decoded."""
+    where = f", written to {args.csv}" if args.csv else ""
+    lines = [f"predict: {total - len(failures)} of {total} files classified{where}"]
+    lines += [f"  {path}: {reason}" for path, reason in failures[:_SHOWN_FAILURES]]
+    if len(failures) > _SHOWN_FAILURES:
+        rest = len(failures) - _SHOWN_FAILURES
+        lines.append(f"  and {rest} more" + (f", in {args.csv}" if args.csv else ""))
+    return "\n".join(map(printable, lines))
+
+
+@command
+def main(argv: list[str] | None = None) -> int:
+    """Predict; returns the exit status."""
+    args = parse_args(argv)
+    try:
+        return 0 if run(args) else 1
+    except KeyboardInterrupt:
+        kept = f"; {args.csv} has the videos so far" if args.csv else ""
+        print(f"\npredict.py: interrupted{kept}", file=sys.stderr)
+        return INTERRUPTED
