@@ -4,8 +4,8 @@
 
 The whole frame is a noise texture. A class is **how** it moves (drift, turn, zoom or ripple) and
 **what** it is made of (clouds: 1/f noise; fibres: noise that is stretched along one direction).
-Direction, speed, centre, orientation, colours and light are random and change within a video, and
-the texture turns into another of its kind, so that two clips of a video share little but the class.
+Direction, speed, centre, orientation, scale, colours and light are random, and the light changes
+within a video.
 The frames depend on the seed, the part and the number of the video alone.
 """
 
@@ -62,16 +62,14 @@ def render(what: str, how: str, rng: np.random.Generator) -> np.ndarray:
     """The frames of a video of 4 to 6 seconds, uint8 (T, 120, 160, 3), RGB."""
     num_frames = int(rng.integers(4 * FPS, 6 * FPS + 1))
     seconds = (np.arange(num_frames) / FPS).astype(np.float32)
-    angle = rng.uniform(0, math.pi)
-    first, second = (_texture(what, angle, rng) for _ in range(2))
-    blend = rng.uniform(0, 2 * math.pi) + rng.uniform(0.3, 0.6) * seconds
+    angle, scale = rng.uniform(0, math.pi), math.exp(rng.uniform(-0.35, 0.35))
+    texture = _texture(what, angle, rng)
     light = rng.uniform(0, 2 * math.pi, (2, 1)) + rng.uniform(0.8, 2.0, (2, 1)) * seconds
-    contrast, brightness = 40 * (1 + 0.3 * np.sin(light[0])), 128 + 30 * np.sin(light[1])
+    contrast, brightness = 45 * (1 + 0.2 * np.sin(light[0])), 128 + 20 * np.sin(light[1])
     tint = 1 + rng.uniform(-0.15, 0.15, (2, 3))  # of the light, of the texture
     frames = np.empty((num_frames, HEIGHT, WIDTH, 3), dtype=np.uint8)
     for number, (y, x) in enumerate(_positions(how, seconds, rng)):
-        texture = math.cos(blend[number]) * first + math.sin(blend[number]) * second
-        grey = contrast[number] * _sample(texture, y, x)
+        grey = contrast[number] * _sample(texture, y * scale, x * scale)
         grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
         coloured = brightness[number] * tint[0] + grey[..., None] * tint[1]
         frames[number] = np.clip(coloured, 0, 255)
@@ -115,8 +113,8 @@ def _positions(how: str, seconds: np.ndarray, rng: np.random.Generator):
             a = phase + sign * 0.7 * speed * second
             yield y * math.cos(a) + x * math.sin(a) + dy, x * math.cos(a) - y * math.sin(a) + dx
         elif how == "zoom":
-            scale = math.exp(0.45 * math.sin(phase + sign * 2.2 * speed * second))
-            yield scale * y + dy, scale * x + dx
+            zoom = math.exp(0.45 * math.sin(phase + sign * 2.2 * speed * second))
+            yield zoom * y + dy, zoom * x + dx
         else:
             ahead = 2 * math.pi / wave * (x * math.cos(phase) + y * math.sin(phase))
             swing = 7 * np.sin(ahead + sign * 6 * speed * second)
@@ -151,7 +149,7 @@ def encode(frames: np.ndarray) -> bytes:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=Path)
-    for part, count in zip(PARTS, (300, 150, 150), strict=True):
+    for part, count in zip(PARTS, (300, 80, 160), strict=True):
         parser.add_argument(f"--{part}", type=int, default=count, help="number of videos")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)

@@ -134,7 +134,7 @@ def _frames(facts: FolderFacts, clip_duration: float, scale: _Scale) -> Choice:
     """No frame twice in a clip."""
     available = max(1, int(min(clip_duration, facts.duration) * facts.fps + 0.01))
     if available < scale.frames:
-        return Choice("frames", available, f"a clip has {available} frames")
+        return Choice("frames", available, f"a clip of {clip_duration:g} s has no more")
     return Choice("frames", scale.frames, scale.reason)
 
 
@@ -228,7 +228,7 @@ def choose_warmup(epochs: int) -> Choice:
 
 def choose_momentum(steps: int) -> Choice:
     """Where the momentum of the target starts: the fewer steps, the quicker the target."""
-    for most, value in ((1500, 0.9), (20_000, 0.97), (math.inf, 0.99)):
+    for most, value in ((5000, 0.9), (20_000, 0.97), (math.inf, 0.99)):
         if steps <= most:
             return Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
     raise AssertionError("the last limit is infinite")
@@ -247,6 +247,8 @@ def notes(facts: FolderFacts, size: int, loading: float) -> Iterator[str]:
             f"{facts.num_videos} videos are few: a network learns from the differences between "
             "videos, and each of these is compared with few others"
         )
+    if facts.duration * facts.fps < 2:
+        yield "the videos have a single frame: nothing moves, and the clips of a video are alike"
     if facts.duration > _LONG:
         yield (
             f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "

@@ -131,6 +131,7 @@ def test_one_video_is_refused():
 def test_notes_name_what_is_unusual():
     assert not list(notes(facts(), 64, 1.0))
     assert "3 videos are few" in "".join(notes(facts(num_videos=3), 64, 1.0))
+    assert "a single frame" in "".join(notes(facts(duration=0.04), 64, 1.0))
     assert "30 minutes" in "".join(notes(facts(duration=1800.0), 64, 1.0))
     assert "--short-side 128" in "".join(notes(facts(), 64, 5.0))
     assert "--short-side 288" in "".join(notes(facts(), 224, 5.0))
