@@ -91,9 +91,9 @@ def dataset(name: str, folder: Path, part: str) -> Data:
     )
 
 
-def written_plan(name: str, planned: PlannedPretraining, out: Path, method: str) -> Path:
+def written_plan(name: str, planned: PlannedPretraining, out: Path) -> Path:
     """The config of the automatic run, of which nothing depends on measured times or on names."""
-    path = out / "plans" / f"{name}_{method}.py"
+    path = out / "plans" / f"{name}.py"
     config = planned.config.copy()
     for key in ("settings", "work_dir"):
         config.pop(key)
@@ -126,9 +126,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     part = "of the evaluation; search on val, report test. weizmann4 has no parts"
     parser.add_argument("--part", choices=["val", "test"], default="val", help=part)
     parser.add_argument("--method", default="sce")
-    parser.add_argument("--points", nargs="+", help="default: all; also 'automatic' and 'random'")
+    known = ["random", "automatic", *SEARCH]
+    parser.add_argument("--points", nargs="+", choices=known, default=known, metavar="POINT")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--epochs", type=int, help="given to the automatic run, which adapts")
+    parser.add_argument("--no-run", action="store_true", help="the table of what is finished")
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
     return parser.parse_args(argv)
 
@@ -140,21 +142,22 @@ def main(argv: Sequence[str] | None = None) -> int:
     data = dataset(args.data, args.videos.resolve(), args.part)
     given = {"epochs": args.epochs} if args.epochs else {}
     planned = planned_pretraining(data.train, out, method=args.method, settings=given)
-    config = written_plan(args.data, planned, out, args.method)
-    names = args.points or ["random", "automatic", *SEARCH]
+    name = f"{args.data}_{args.method}" + (f"_{args.epochs}e" if args.epochs else "")
+    config = written_plan(name, planned, out)
     sweep = Sweep(
-        name=f"{args.data}_{args.part}_{args.method}" + (f"_{args.epochs}e" if args.epochs else ""),
+        name=f"{name}_{args.part}",
         title=f"automatic choices, {args.data}, {args.method}",
         source="",
         config=str(config),
         options={},
-        points=points(planned.config, names),
+        points=points(planned.config, args.points),
         columns=COLUMNS,
         seeds=tuple(args.seeds),
     )
     extra = Extra(evaluate=tuple(option_texts(data.evaluate)))
     cells = plan([sweep], out, extra)
-    failed = SweepRunner(REPO, out, Resources(args.jobs)).run(chains(cells))
+    runner = SweepRunner(REPO, out, Resources(args.jobs))
+    failed = [] if args.no_run else runner.run(chains(cells))
     print(write_tables([sweep], cells, out)[0])
     return 1 if failed else 0
 
