@@ -40,6 +40,7 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert "12 videos in" in shown and "given" in shown and "sce_r3d18_folder_small" in shown
     plan = load_config(run / "config.py").plan  # with the reasons, also after the training began
     assert any("fewer keys than the 12 videos" in line for line in plan)
+    assert any("note: 12 videos are few" in line for line in plan)
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
     assert "plan = [" in checkpoint["meta"]["cfg"]
 
