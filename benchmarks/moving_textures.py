@@ -65,8 +65,8 @@ def render(what: str, how: str, rng: np.random.Generator) -> np.ndarray:
     angle, scale = rng.uniform(0, math.pi), math.exp(rng.uniform(-0.35, 0.35))
     texture = _texture(what, angle, rng)
     light = rng.uniform(0, 2 * math.pi, (2, 1)) + rng.uniform(0.8, 2.0, (2, 1)) * seconds
-    contrast, brightness = 45 * (1 + 0.2 * np.sin(light[0])), 128 + 20 * np.sin(light[1])
-    tint = 1 + rng.uniform(-0.15, 0.15, (2, 3))  # of the light, of the texture
+    contrast, brightness = 60 * (1 + 0.2 * np.sin(light[0])), 128 + 20 * np.sin(light[1])
+    tint = 1 + rng.uniform(-0.25, 0.25, (2, 3))  # of the light, of the texture
     frames = np.empty((num_frames, HEIGHT, WIDTH, 3), dtype=np.uint8)
     for number, (y, x) in enumerate(_positions(how, seconds, rng)):
         grey = contrast[number] * _sample(texture, y * scale, x * scale)
@@ -77,7 +77,7 @@ def render(what: str, how: str, rng: np.random.Generator) -> np.ndarray:
 
 
 def _texture(what: str, angle: float, rng: np.random.Generator) -> np.ndarray:
-    """Periodic noise of mean 0 and standard deviation 1, float32 (256, 256)."""
+    """Periodic noise from -1 to 1, float32 (256, 256)."""
     fy = np.fft.fftfreq(_PERIOD)[:, None]
     fx = np.fft.fftfreq(_PERIOD)[None, :]
     along, across = (
@@ -86,12 +86,12 @@ def _texture(what: str, angle: float, rng: np.random.Generator) -> np.ndarray:
     )
     stretch = 5.0 if what == "fibres" else 1.0
     frequency = np.hypot(along * stretch, across / math.sqrt(stretch))
-    low, high = 1 / 64, 1 / 6  # cycles per pixel: neither light gradients nor noise of the codec
+    low, high = 1 / 80, 1 / 24  # cycles per pixel: coarse, to be seen in small frames
     amplitude = np.where(frequency > 0, 1 / np.maximum(frequency, low), 0)
     amplitude *= np.exp(-((frequency / high) ** 2)) * (frequency > low)
     noise = np.fft.fft2(rng.standard_normal((_PERIOD, _PERIOD)))
     texture = np.fft.ifft2(noise * amplitude).real
-    return (texture / texture.std()).astype(np.float32)
+    return np.tanh(1.5 * texture / texture.std()).astype(np.float32)
 
 
 def _positions(how: str, seconds: np.ndarray, rng: np.random.Generator):
@@ -102,8 +102,8 @@ def _positions(how: str, seconds: np.ndarray, rng: np.random.Generator):
     phase, way = rng.uniform(0, 2 * math.pi, 2).tolist()
     sign = int(rng.choice([-1, 1]))
     # Besides the motion of the class everything drifts slowly, so that no pixel stays.
-    slow = 4 * seconds[:, None] * [math.sin(way), math.cos(way)]
-    speed, wave = rng.uniform(0.8, 1.25), rng.uniform(35, 55)
+    slow = 6 * seconds[:, None] * [math.sin(way), math.cos(way)]
+    speed, wave = rng.uniform(0.8, 1.25), rng.uniform(55, 85)
     for number, second in enumerate(seconds.tolist()):
         dy, dx = slow[number]
         if how == "drift":
@@ -117,7 +117,7 @@ def _positions(how: str, seconds: np.ndarray, rng: np.random.Generator):
             yield zoom * y + dy, zoom * x + dx
         else:
             ahead = 2 * math.pi / wave * (x * math.cos(phase) + y * math.sin(phase))
-            swing = 7 * np.sin(ahead + sign * 6 * speed * second)
+            swing = 12 * np.sin(ahead + sign * 6 * speed * second)
             yield y + dy - swing * math.cos(phase), x + dx + swing * math.sin(phase)
 
 

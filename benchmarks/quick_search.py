@@ -31,12 +31,13 @@ from torch import Tensor
 
 from sce_video.apis.automatic.pretrain import planned_pretraining
 from sce_video.datasets.video_list import scan_folder
-from sce_video.engine.config import parse_options
+from sce_video.engine.config import load_config, parse_options
 from sce_video.engine.config_settings import available_settings
 from sce_video.engine.schedules import build_schedule
 from sce_video.evaluation.functional.knn import knn_scores
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.registry import MODELS
+from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import command
 
 SHORT, SIZE, FRAMES, CLIPS = 48, 32, 4, 4
@@ -108,7 +109,9 @@ def uniform_clips(videos: Videos, seconds: float) -> Tensor:
     for frames, fps in zip(videos.frames, videos.fps, strict=True):
         step = seconds / FRAMES * fps
         starts = np.linspace(0, max(0.0, len(frames) - FRAMES * step), CLIPS)
-        at = [min(len(frames) - 1, int(s + (i + 0.5) * step)) for s in starts for i in range(FRAMES)]
+        at = [
+            min(len(frames) - 1, int(s + (i + 0.5) * step)) for s in starts for i in range(FRAMES)
+        ]
         small = frames[at].float().permute(0, 3, 1, 2)
         height, width = small.shape[2:]
         scale = SIZE / min(height, width)
@@ -165,7 +168,7 @@ def train(cfg: Config, videos: Videos, steps: int, seed: int) -> tuple[Any, floa
         outputs["loss"].backward()
         optimizer.step()
         model.after_optimizer_step()
-        losses.append(float(outputs["loss"]))
+        losses.append(float(outputs["loss"].detach()))
     return model, float(np.mean(losses[-max(1, steps // 10) :]))
 
 
@@ -203,15 +206,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def configured(plan: Any, settings: Mapping[str, Any]) -> Config:
+def configured(path: Path, settings: Mapping[str, Any]) -> Config:
     """The automatic run's config with settings of its recipe, or keys of its model."""
-    cfg = plan.config.copy()
-    known = available_settings(cfg)
+    known = available_settings(load_config(str(path)))
     options = {}
     for name, value in settings.items():
         options |= {place: value for place in known.get(name, (f"model.{name}",))}
-    cfg.merge_from_dict(options)
-    return cfg
+    return load_config(str(path), options)
 
 
 @command
@@ -221,10 +222,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     train_set = read(args.train, None if args.test else args.group_pattern)
     test_set = read(args.test) if args.test else train_set
     plan = planned_pretraining(args.train, args.out, method=args.method, settings={"epochs": 40})
-    args.out.parent.mkdir(parents=True, exist_ok=True)
+    written = args.out.with_suffix(".py")
+    write_text(written, plan.config.pretty_text)
     for text in args.set:
         settings = parse_options(text.split(",")) if text else {}
-        cfg = configured(plan, settings)
+        cfg = configured(written, settings)
         steps = args.samples // cfg.train_dataloader.batch_size
         clips = [uniform_clips(videos, _clip_duration(cfg)) for videos in (train_set, test_set)]
         for seed in args.seeds:
