@@ -149,8 +149,9 @@ def encode(frames: np.ndarray) -> bytes:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("root", type=Path)
-    for part, count in zip(PARTS, (300, 80, 160), strict=True):
-        parser.add_argument(f"--{part}", type=int, default=count, help="number of videos")
+    parser.add_argument("--train", type=int, default=300, help="number of videos")
+    parser.add_argument("--val", type=int, default=80)
+    parser.add_argument("--test", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--workers", type=int, default=1)
     args = parser.parse_args(argv)
