@@ -1,7 +1,7 @@
 """The automatic run against a small hand search around it, on three kinds of videos.
 
-    python benchmarks/automatic_choices.py weizmann4 --out work_dirs/choices
-    python benchmarks/automatic_choices.py weizmann4 --out work_dirs/choices \\
+    python benchmarks/automatic_choices.py weizmann4 --videos weizmann4 --out work_dirs/choices
+    python benchmarks/automatic_choices.py weizmann4 --videos weizmann4 --out work_dirs/choices \\
         --points automatic 'rate 6e-3' --seeds 0 1 2
 
 ``automatic`` is what ``sce-video pretrain VIDEOS --out RUN`` trains; every other point changes one

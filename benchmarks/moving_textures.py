@@ -1,6 +1,6 @@
 """Moving textures: generated, labelled videos that look and move unlike the toy actions.
 
-    python benchmarks/moving_textures.py data/moving_textures --train 300 --val 150 --test 150
+    python benchmarks/moving_textures.py data/moving_textures --train 300 --val 80 --test 80
 
 The whole frame is a noise texture. A class is **how** it moves (drift, turn, zoom or ripple) and
 **what** it is made of (clouds: 1/f noise; fibres: noise that is stretched along one direction).

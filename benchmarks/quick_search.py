@@ -1,6 +1,6 @@
 """A first look at many settings: trainings on small frames in memory, half a minute each.
 
-    python benchmarks/quick_search.py weizmann4 --videos weizmann4 --out work_dirs/quick \\
+    python benchmarks/quick_search.py weizmann4 --out work_dirs/quick/weizmann4.jsonl \\
         --set lr=6e-3 --set momentum=0.9,lr=6e-3
 
 Model, loss, augmentation on the batch, schedules and probes are those of the automatic run of
