@@ -105,6 +105,7 @@ settings = dict(
     batch=["train_dataloader.batch_size"],
     epoch_samples=["train_dataloader.sampler.min_samples"],
     epochs=["train_cfg.max_epochs"],
+    warmup=["custom_hooks.ScheduleHook.lr.warmup_epochs"],
     queue=["model.queue_size"],
     momentum=["custom_hooks.ScheduleHook.model.momentum.start"],
     lr=["optim_wrapper.optimizer.lr"],

@@ -8,7 +8,7 @@ so in its reason or comment.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,16 @@ from sce_video.apis.automatic.machine import Machine
 _STEPS = 2000
 _MAX_QUEUE = {"cpu": 256, "gpu": 4096}
 _MAX_WORKERS = 16
+#: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
+_MANY_STEPS = 20_000
+#: Below so many videos, and above so many seconds of a video, the user is told (not measured).
+_FEW_VIDEOS, _LONG = 32, 60.0
+#: Settings that other choices follow.
+_NUMBERS = frozenset(("frames", "clip_duration", "batch", "epoch_samples", "epochs"))
+_CUT = (
+    "Cut long videos into pieces first: ffmpeg -i VIDEO.mp4 -c copy -f segment -segment_time 10 "
+    "-reset_timestamps 1 PIECE%05d.mp4"
+)
 
 
 @dataclass(frozen=True)
@@ -55,39 +65,76 @@ def _scale(machine: Machine) -> _Scale:
     return _Scale(32, 512, 128, 8, 112, 16, memory)
 
 
-def choose(facts: FolderFacts, machine: Machine) -> dict[str, Choice]:
-    """Every setting but the length of the training, by its name, in the order to show them."""
-    return {choice.name: choice for choice in _choices(facts, machine)}
+def choose(
+    facts: FolderFacts, machine: Machine, given: Mapping[str, Any] | None = None
+) -> dict[str, Choice]:
+    """Every setting but the length of the training, by its name, in the order to show them.
+
+    Args:
+        facts: Of the videos.
+        machine: That trains.
+        given: Settings that the user chose, by name; the others are chosen to suit them.
+
+    Raises:
+        ValueError: there is one video only.
+    """
+    if facts.num_videos < 2:
+        raise ValueError(
+            f"there is one video only in {facts.folder}: a network learns from the differences "
+            f"between videos. {_CUT}"
+        )
+    values = {name: value for name, value in (given or {}).items() if value is not None}
+    for name in _NUMBERS & values.keys():
+        if isinstance(values[name], str | bool) or not values[name] > 0:
+            raise ValueError(f"{name} must be a positive number, got {values[name]!r}")
+    choices: dict[str, Choice] = {}
+    for choice in _choices(facts, machine, values):
+        choices[choice.name] = choice
+    extra = {name: Choice(name, values[name], "given") for name in values if name not in choices}
+    return {**choices, **extra}
 
 
-def _choices(facts: FolderFacts, machine: Machine) -> Iterator[Choice]:
+def _choices(facts: FolderFacts, machine: Machine, given: Mapping[str, Any]) -> Iterator[Choice]:
+    def known(choice: Choice) -> Choice:
+        if choice.name in given:
+            return Choice(choice.name, given[choice.name], "given")
+        return choice
+
     scale = _scale(machine)
-    yield Choice("width", scale.width, f"channels of the stem; {scale.reason}")
-    yield Choice("hidden", scale.hidden, "of projector and predictor, as wide as the network asks")
-    yield Choice("embedding", scale.embedding, "size of an embedding, likewise")
-    yield _clip_duration(facts, scale)
-    yield _frames(facts, scale)
-    yield _size(facts, scale)
-    batch = _batch(facts, scale)
+    yield known(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
+    hidden = "of projector and predictor, as wide as the network asks"
+    yield known(Choice("hidden", scale.hidden, hidden))
+    yield known(Choice("embedding", scale.embedding, "size of an embedding, likewise"))
+    duration = known(_clip_duration(facts, scale, given.get("frames", scale.frames)))
+    yield duration
+    yield known(_frames(facts, duration.value, scale))
+    yield known(_size(facts, scale))
+    batch = known(_batch(facts, scale))
     yield batch
-    yield _queue(facts, machine, batch.value)
-    yield _samples(facts, batch.value)
-    yield _workers(machine)
-    yield _precision(machine)
+    yield known(_queue(facts, machine, batch.value))
+    yield known(_samples(facts, batch.value))
+    yield known(_workers(machine))
+    yield known(_precision(machine))
 
 
-def _clip_duration(facts: FolderFacts, scale: _Scale) -> Choice:
-    wanted = 0.32 * scale.frames  # the paper's 8 frames of 2.56 s
-    if facts.duration >= wanted:
-        return Choice("clip_duration", round(wanted, 2), "frames 0.32 s apart, as in the paper")
-    value = max(round(0.8 * facts.duration, 2), 0.1)
-    return Choice("clip_duration", value, f"four fifths of a video of {facts.duration:.1f} s")
+def _clip_duration(facts: FolderFacts, scale: _Scale, frames: int) -> Choice:
+    """The paper's 8 frames span 2.56 s; more frames of a clip do not lengthen it there."""
+    wanted = 0.32 * scale.frames
+    reason = "frames 0.32 s apart, as in the paper" if frames == scale.frames else "as in the paper"
+    if frames > wanted * facts.fps:
+        wanted = frames / facts.fps
+        reason = f"{frames} different frames at {facts.fps:.2g} frames/s"
+    if facts.duration < wanted:
+        wanted = max(0.8 * facts.duration, 0.1)
+        reason = f"four fifths of a video of {facts.duration:.1f} s"
+    return Choice("clip_duration", round(wanted, 2), reason)
 
 
-def _frames(facts: FolderFacts, scale: _Scale) -> Choice:
-    available = max(1, int(facts.duration * facts.fps))
+def _frames(facts: FolderFacts, clip_duration: float, scale: _Scale) -> Choice:
+    """No frame twice in a clip."""
+    available = max(1, int(min(clip_duration, facts.duration) * facts.fps + 0.01))
     if available < scale.frames:
-        return Choice("frames", available, f"a video has {available} frames")
+        return Choice("frames", available, f"a clip of {clip_duration:g} s has no more")
     return Choice("frames", scale.frames, scale.reason)
 
 
@@ -116,11 +163,18 @@ def _queue(facts: FolderFacts, machine: Machine, batch: int) -> Choice:
 
 
 def _samples(facts: FolderFacts, batch: int) -> Choice:
-    """Samples of an epoch: at least 20 steps, so that few videos are passed over several times."""
+    """Least samples of an epoch: 20 steps, so that few videos are passed over several times."""
     least = 20 * batch
     if facts.num_videos >= least:
         return Choice("epoch_samples", facts.num_videos, "every video once")
-    return Choice("epoch_samples", least, "20 steps of an epoch: few videos, several clips of each")
+    passes = math.ceil(least / facts.num_videos)
+    reason = f"20 steps of an epoch or more: {passes} clips of every video"
+    return Choice("epoch_samples", least, reason)
+
+
+def samples_of_epoch(num_videos: int, least: int) -> int:
+    """Samples of an epoch of ``least`` or more: whole passes, as ``ResumableSampler`` makes."""
+    return num_videos * max(1, math.ceil(least / num_videos))
 
 
 def _workers(machine: Machine) -> Choice:
@@ -139,22 +193,21 @@ def _precision(machine: Machine) -> Choice:
     return Choice("precision", "float16", "the GPU has no bfloat16")
 
 
-def choose_epochs(
-    samples: int, batch: int, epoch_seconds: float | None, hours: float | None
-) -> Choice:
+def choose_epochs(steps: int, epoch_seconds: float | None, hours: float | None) -> Choice:
     """The length of the training.
 
     Args:
-        samples: Samples of an epoch.
-        batch: Samples of a step.
+        steps: Of an epoch.
         epoch_seconds: Measured time of an epoch; needed with ``hours``.
         hours: Budget; None for enough steps to learn.
 
     Raises:
         ValueError: ``hours`` is not positive, or does not suffice for an epoch.
     """
-    steps = max(1, samples // batch)
     if hours is None:
+        passes = min(20, math.ceil(_MANY_STEPS / steps))
+        if passes * steps >= _MANY_STEPS:
+            return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
         return Choice("epochs", max(20, math.ceil(_STEPS / steps)), f"{_STEPS} steps or more")
     if hours <= 0 or epoch_seconds is None:
         raise ValueError(f"--hours must be positive, got {hours}")
@@ -167,9 +220,46 @@ def choose_epochs(
     return Choice("epochs", epochs, f"{hours:g} hours at {epoch_seconds:.0f} s an epoch")
 
 
+def choose_warmup(epochs: int) -> Choice:
+    """Epochs in which the learning rate rises."""
+    value = round(0.05 * epochs, 2)
+    return Choice("warmup", int(value) if value == int(value) else value, "5 % of the epochs")
+
+
 def choose_momentum(steps: int) -> Choice:
-    """Where the momentum of the target starts: the fewer steps, the quicker the target."""
-    for most, value in ((1500, 0.9), (20_000, 0.97), (math.inf, 0.99)):
+    """Where the momentum of the target starts: the fewer steps, the quicker the target.
+
+    At 2000 steps 0.9 and 0.97 were compared (docs/choices.md); the other limits are not measured.
+    """
+    for most, value in ((5000, 0.9), (20_000, 0.97), (math.inf, 0.99)):
         if steps <= most:
             return Choice("momentum", value, f"{steps:,} steps; fewer need a quicker target")
     raise AssertionError("the last limit is infinite")
+
+
+def notes(facts: FolderFacts, size: int, loading: float) -> Iterator[str]:
+    """Sentences about what is unusual and what to do.
+
+    Args:
+        facts: Of the videos.
+        size: Pixels that a frame is reduced to.
+        loading: Time of making a batch of views, in that of the network's step.
+    """
+    if facts.num_videos < _FEW_VIDEOS:
+        yield (
+            f"{facts.num_videos} videos are few: a network learns from the differences between "
+            "videos, and each of these is compared with few others"
+        )
+    if facts.duration * facts.fps < 2:
+        yield "the videos have a single frame: nothing moves, and the clips of a video are alike"
+    if facts.duration > _LONG:
+        yield (
+            f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "
+            f"from anywhere in a video, and should show the same. {_CUT}"
+        )
+    if loading > 2:
+        yield (
+            f"making the views takes {loading:.0f} times as long as the network's step; a copy "
+            "that is quick to read: sce-video repack VIDEOS COPY "
+            f"--short-side {max(128, 32 * math.ceil(size * 1.15 / 32))}"
+        )

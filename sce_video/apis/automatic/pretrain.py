@@ -10,7 +10,15 @@ from typing import Any
 
 from mmengine.config import Config
 
-from sce_video.apis.automatic.choices import Choice, choose, choose_epochs, choose_momentum
+from sce_video.apis.automatic.choices import (
+    Choice,
+    choose,
+    choose_epochs,
+    choose_momentum,
+    choose_warmup,
+    notes,
+    samples_of_epoch,
+)
 from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
 from sce_video.apis.automatic.machine import Machine, this_machine
 from sce_video.apis.automatic.timing import Timing, measure
@@ -60,6 +68,12 @@ class PlannedPretraining:
         """Estimated time of the whole training."""
         return self.config.train_cfg.max_epochs * self.epoch_seconds / 3600
 
+    def notes(self) -> list[str]:
+        """What is unusual about the videos, and what to do."""
+        size = next(choice.value for choice in self.choices if choice.name == "size")
+        loading = self.timing.loading(self.config.train_dataloader.num_workers)
+        return list(notes(self.facts, size, loading))
+
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
         width = max(len(choice.name) for choice in self.choices)
@@ -72,6 +86,7 @@ class PlannedPretraining:
                 for choice in self.choices
             ),
             f"about {_duration(self.hours)} of training ({self.epoch_seconds:.0f} s an epoch)",
+            *(f"note: {note}" for note in self.notes()),
         ]
 
 
@@ -114,7 +129,7 @@ def planned_pretraining(
     given = dict(settings or {})
     machine = machine or this_machine()
     facts = examine_folder(str(videos))
-    chosen = _with_given(choose(facts, machine), {**given, "precision": precision})
+    chosen = choose(facts, machine, {**given, "precision": precision})
     if chosen["precision"].value not in PRECISIONS:
         raise ValueError(
             f"precision must be one of {', '.join(PRECISIONS)}, got {chosen['precision'].value!r}"
@@ -128,16 +143,12 @@ def planned_pretraining(
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    chosen |= {c.name: c for c in _length(chosen, seconds, hours, given) if c.name in names}
+    length = _length(chosen, facts.num_videos, seconds, hours, given)
+    chosen |= {choice.name: choice for choice in length if choice.name in names}
     config = _config(base, recipe, facts, out, chosen, names)
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
     return PlannedPretraining(config, facts, machine, shown, timing)
-
-
-def _with_given(choices: dict[str, Choice], given: Mapping[str, Any]) -> dict[str, Choice]:
-    values = {name: value for name, value in given.items() if value is not None}
-    return {**choices, **{name: Choice(name, value, "given") for name, value in values.items()}}
 
 
 def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
@@ -150,14 +161,21 @@ def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
 
 
 def _length(
-    chosen: Mapping[str, Choice], seconds: float, hours: float | None, given: Mapping[str, Any]
+    chosen: Mapping[str, Choice],
+    num_videos: int,
+    seconds: float,
+    hours: float | None,
+    given: Mapping[str, Any],
 ) -> Iterator[Choice]:
-    """Epochs, and the momentum that suits so many steps, unless they are given."""
-    samples, batch = chosen["epoch_samples"].value, chosen["batch"].value
-    epochs = chosen.get("epochs") or choose_epochs(samples, batch, seconds, hours)
+    """Epochs, and the warm-up and momentum that suit so many, unless they are given."""
+    samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
+    steps = max(1, samples // chosen["batch"].value)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours)
     yield epochs
+    if "warmup" not in given:
+        yield choose_warmup(epochs.value)
     if "momentum" not in given:
-        yield choose_momentum(epochs.value * (samples // batch))
+        yield choose_momentum(epochs.value * steps)
 
 
 def _config(

@@ -11,6 +11,7 @@ from statistics import median
 import torch
 from mmengine.config import Config
 
+from sce_video.apis.automatic.choices import samples_of_epoch
 from sce_video.datasets import SampleRequest, VideoDataset
 from sce_video.registry import DATASETS, MODELS
 
@@ -44,6 +45,10 @@ class Timing:
             return self.samples // self.batch * max(self.step, loading / max(1, workers))
         return self.samples // self.batch * (self.step + loading / cores)
 
+    def loading(self, workers: int) -> float:
+        """Time in which the workers make a batch, in that of a step."""
+        return self.batch * self.sample / max(1, workers) / self.step
+
     def workers(self) -> int:
         """Loader workers that make a batch in the time of a step."""
         return max(1, math.ceil(self.batch * self.sample / self.step))
@@ -64,7 +69,9 @@ def measure(cfg: Config) -> Timing:
         step=_step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch),
         sample=seconds,
         batch=batch,
-        samples=max(len(dataset), cfg.train_dataloader.sampler.get("min_samples") or 0),
+        samples=samples_of_epoch(
+            len(dataset), cfg.train_dataloader.sampler.get("min_samples") or 0
+        ),
         on_gpu=torch.cuda.is_available(),
     )
 

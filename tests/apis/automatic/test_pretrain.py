@@ -46,6 +46,7 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert "12 videos in" in shown and "given" in shown and "sce_r3d18_folder_small" in shown
     plan = load_config(run / "config.py").plan  # with the reasons, also after the training began
     assert any("fewer keys than the 12 videos" in line for line in plan)
+    assert any("note: 12 videos are few" in line for line in plan)
     page = (run / "run.html").read_text()
     assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
@@ -96,7 +97,7 @@ def test_the_function_takes_the_settings_by_name(videos, tmp_path):
 @pytest.mark.usefixtures("_without_page")
 def test_every_method_can_be_planned(videos, tmp_path, method):
     plan = planned_pretraining(videos, tmp_path, method=method, settings=TINY)
-    assert plan.config.train_cfg.max_epochs == 1000  # 2000 steps of two steps an epoch
+    assert plan.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
     assert plan.config.model.backbone.base_channels == 4
     assert plan.config.work_dir == str(tmp_path)
     assert plan.epoch_seconds > 0 and plan.hours > 0
