@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 
 import pytest
 from helpers.training import REPO, make_videos, small_config, train
@@ -48,7 +49,11 @@ def test_wandb_offline_writes_to_the_work_folder(videos, tmp_path, monkeypatch):
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracked(videos, tmp_path, "wandb")
     (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
-    content = file.read_bytes()  # records of protocol buffers, not compressed
+    # Records of protocol buffers, not compressed; wandb's own process writes them.
+    end = time.monotonic() + 60
+    while file.read_bytes().count(b"positive_similarity") < 3 and time.monotonic() < end:
+        time.sleep(0.2)
+    content = file.read_bytes()
     assert content.count(b"positive_similarity") >= 3 and b"queue_size" in content
 
 

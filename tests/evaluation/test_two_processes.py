@@ -106,7 +106,7 @@ except ValueError as error:
 # Online evaluation of a wrapped model: each rank embeds its samples, rank 0 writes.
 class Runner:
     model, work_dir, iter, epoch, seed = MMDistributedDataParallel(model), out, 0, 0, 0
-    logger, visualizer = logging.getLogger(), Mock()
+    logger, visualizer, call_hook = logging.getLogger(), Mock(), Mock()
 
 
 def distributed_loader(count):

@@ -64,7 +64,9 @@ def filled(parser: argparse.ArgumentParser, value: str) -> list[str]:
     chosen = [actions[-1] for actions in groups]
     words: list[str] = []
     for action in parser._actions:
-        needed = action.required or action in chosen
+        needed = action.required or action in chosen or action.nargs == "?"
+        # Of the search, whose other form is a page: --serve.
+        needed = "--index" in action.option_strings or (needed and action.dest != "serve")
         if (not needed and action.nargs not in ("+",)) or (not needed and action.option_strings):
             continue
         given = str(action.choices[0]) if action.choices else value
