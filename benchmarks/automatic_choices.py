@@ -120,7 +120,7 @@ def points(base: Config, names: Sequence[str]) -> tuple[Point, ...]:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", choices=["weizmann4", "toy_actions", "textures"])
+    parser.add_argument("data", choices=["weizmann4", "toy_actions", "digits", "textures"])
     parser.add_argument("--videos", type=Path, required=True, help="folder of the data set")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs and tables")
     part = "of the evaluation; search on val, report test. weizmann4 has no parts"

@@ -59,6 +59,7 @@ def browser_page(
                 color_scheme="dark" if dark else "light",
                 has_touch=touch,
             )
+            page.set_default_timeout(90_000)  # several browsers may share two cores
             page.on("console", lambda m: errors.append(m.text) if m.type == "error" else None)
             page.on("pageerror", lambda error: errors.append(str(error)))
             page.on("request", note_request)
