@@ -14,7 +14,7 @@ from helpers.small_index import OPTIONS
 from sce_video.apis.index import build_index, read_index
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def searched(tmp_path_factory, model, originals):
     """Folder of videos, index and workers, shared by all tests."""
     from sce_video.apis.search_server.label_list import LabelList
