@@ -27,6 +27,7 @@ from sce_video.engine.trackers import add_trackers
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.threads import cores_for_workers
 
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
@@ -311,7 +312,8 @@ def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
         _check_channels(runner.model)
         if overwrite:
             runner.register_hook(OverwriteHook())
-        runner.train()
+        with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
+            runner.train()
     return runner
 
 

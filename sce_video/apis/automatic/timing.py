@@ -14,6 +14,7 @@ from mmengine.config import Config
 from sce_video.apis.automatic.choices import samples_of_epoch
 from sce_video.datasets import SampleRequest, VideoDataset
 from sce_video.registry import DATASETS, MODELS
+from sce_video.utils.threads import cores_for_workers
 
 _STEPS = 3
 _DECODED = 12
@@ -65,8 +66,10 @@ def measure(cfg: Config) -> Timing:
     dataset = DATASETS.build(cfg.train_dataloader.dataset)
     sample, seconds = _decode(dataset)
     batch = cfg.train_dataloader.batch_size
+    with cores_for_workers(cfg.train_dataloader.num_workers):
+        step = _step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch)
     return Timing(
-        step=_step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch),
+        step=step,
         sample=seconds,
         batch=batch,
         samples=samples_of_epoch(
