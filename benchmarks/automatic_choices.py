@@ -61,6 +61,7 @@ SEARCH = {
     "momentum 0.99": Change({"momentum": 0.99}),
     "batch 32": Change({"batch": 32}),
     "8 frames": Change({"frames": 8}, cost=1.35),
+    "width 8": Change({"width": 8}, cost=1 / 1.3),
     "width 16": Change({"width": 16}, cost=1.3),
     "size 32": Change({"size": 32}, cost=0.7),
     "span 0.64 s": Change({"clip_duration": 0.64}),
@@ -120,7 +121,7 @@ def points(base: Config, names: Sequence[str]) -> tuple[Point, ...]:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("data", choices=["weizmann4", "toy_actions", "digits", "textures"])
+    parser.add_argument("data", choices=["weizmann4", "toy_actions", "patterns", "digits"])
     parser.add_argument("--videos", type=Path, required=True, help="folder of the data set")
     parser.add_argument("--out", type=Path, required=True, help="folder for runs and tables")
     part = "of the evaluation; search on val, report test. weizmann4 has no parts"
@@ -130,6 +131,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--points", nargs="+", choices=known, default=known, metavar="POINT")
     parser.add_argument("--seeds", nargs="+", type=int, default=[0])
     parser.add_argument("--epochs", type=int, help="given to the automatic run, which adapts")
+    parser.add_argument("--width", type=int, help="likewise; the other points follow it")
     parser.add_argument("--no-run", action="store_true", help="the table of what is finished")
     parser.add_argument("--jobs", type=int, default=1, help="trainings side by side")
     return parser.parse_args(argv)
@@ -140,9 +142,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     out = args.out.resolve()
     data = dataset(args.data, args.videos.resolve(), args.part)
-    given = {"epochs": args.epochs} if args.epochs else {}
+    given = {key: vars(args)[key] for key in ("epochs", "width") if vars(args)[key]}
     planned = planned_pretraining(data.train, out, method=args.method, settings=given)
-    name = f"{args.data}_{args.method}" + (f"_{args.epochs}e" if args.epochs else "")
+    name = f"{args.data}_{args.method}" + "".join(f"_{key}{value}" for key, value in given.items())
     config = written_plan(name, planned, out)
     sweep = Sweep(
         name=f"{name}_{args.part}",

@@ -12,22 +12,30 @@ uint8 tensors. Interleaved, on the originals and on their repacked versions:
     limit              the frames of our sample decoded by a plain PyAV loop with known positions:
                        open, seek, decode; no conversion, no crop
     limit, our reader  the same with our reader
+    files, in batches  our data set of files, batches of 16 samples as a loader worker makes them
+    table, in batches  the same samples from a local Lance table of the repacked files, each of the
+                       16 from a row of its own (where Lance is installed)
 
 Prints videos per second, ratios to mmaction2 on the original, CPU time by stage. The JSON's
 ``ratios`` are geometric means over the files of ratios of CPU time (``ratios_wall``: wall time) of
 one backend (``--backend``; ``av`` is our default): ``original`` and ``repacked`` to mmaction2 on
-the originals, ``of_decoder_limit`` on the originals to the faster of the two limits of each file.
+the originals, ``of_decoder_limit`` on the originals to the faster of the two limits of each file;
+``table`` to mmaction2 on the originals, ``table_to_repacked`` to the repacked files in batches.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.util
+import os
+import tempfile
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import side_by_side as sbs
 
-from sce_video.datasets import run_pipeline
+from sce_video.datasets import LanceVideoDataset, SampleRequest, VideoDataset, run_pipeline
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.transforms import (
     DecodeClips,
@@ -38,17 +46,24 @@ from sce_video.datasets.transforms import (
 )
 
 CLIP_DURATION, NUM_FRAMES, SIZE = 2.56, 8, 224
+BATCH = 16
+FILES, TABLE = "files, in batches", "table, in batches"
 
 
-def ours(backend: str) -> sbs.Sample:
-    """A function that makes one sample with one of our backends."""
-    steps = [
+def pipeline(backend: str) -> list[Any]:
+    """The transforms of our sample."""
+    return [
         OpenVideo(backend),
         RandomClips(CLIP_DURATION, NUM_FRAMES),
         DecodeClips(),
         RandomResizedCropClips(SIZE),
         PackClips(),
     ]
+
+
+def ours(backend: str) -> sbs.Sample:
+    """A function that makes one sample with one of our backends."""
+    steps = pipeline(backend)
 
     def sample(path: str, seed: int) -> None:
         results: dict[str, Any] = {"path": path, "label": -1, "index": 0, "seed": seed}
@@ -57,6 +72,59 @@ def ours(backend: str) -> sbs.Sample:
         assert results["inputs"][1].shape == (NUM_FRAMES, SIZE, SIZE, 3)
 
     return sample
+
+
+class InBatches:
+    """A candidate that makes batches with a data set; the times are those of one sample.
+
+    Args:
+        build: Makes the data set of a path, with :data:`BATCH` entries.
+    """
+
+    kinds = ("repacked",)
+
+    def __init__(self, build: Callable[[str], VideoDataset]) -> None:
+        self._build = build
+        self._datasets: dict[str, VideoDataset] = {}
+
+    def __call__(self, path: str, seed: int) -> tuple[float, float]:
+        if path not in self._datasets:
+            self._datasets[path] = self._build(path)
+        requests = [SampleRequest(k, BATCH * seed + k) for k in range(BATCH)]
+        cpu, wall = time.process_time(), time.perf_counter()
+        samples = self._datasets[path].__getitems__(requests)
+        cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
+        assert not any(sample["failures"] for sample in samples)
+        assert samples[0]["inputs"][1].shape == (NUM_FRAMES, SIZE, SIZE, 3)
+        return cpu / BATCH, wall / BATCH
+
+
+def in_batches(folder: str) -> dict[str, sbs.Sample]:
+    """The candidates that make batches; the table only where Lance is installed.
+
+    Args:
+        folder: For the lists and tables.
+    """
+
+    def files(path: str) -> VideoDataset:
+        listed = os.path.join(folder, f"{len(os.listdir(folder))}.txt")
+        with open(listed, "w", encoding="utf-8") as file:
+            file.write(f"{os.path.abspath(path)}\n" * BATCH)
+        return VideoDataset("", listed, pipeline("av"))
+
+    def table(path: str) -> VideoDataset:
+        from sce_video.data_tools.tables import RowSource, TableWriter, video_row, write_rows
+
+        made = os.path.join(folder, f"{len(os.listdir(folder))}.lance")
+        writer = TableWriter(made)  # imports Lance, so that this process itself reads
+        rows = (video_row(RowSource(path, f"{k:02}.mp4")) for k in range(BATCH))
+        writer.commit(write_rows(made, rows))
+        return LanceVideoDataset(made, None, pipeline("av"))
+
+    found: dict[str, sbs.Sample] = {FILES: InBatches(files)}
+    if importlib.util.find_spec("lance") is not None:
+        found[TABLE] = InBatches(table)
+    return found
 
 
 def mmaction2() -> sbs.Sample:
@@ -103,6 +171,8 @@ def ratios(times: dict, backend: str, speed: str) -> dict[str, float | None]:
         "original": sbs.mean_ratio(times, original, base, speed),
         "repacked": sbs.mean_ratio(times, repacked, base, speed),
         "of_decoder_limit": sbs.mean_ratio_to_best(times, original, sbs.LIMITS, speed),
+        "table": sbs.mean_ratio(times, ("repacked", TABLE), base, speed),
+        "table_to_repacked": sbs.mean_ratio(times, ("repacked", TABLE), ("repacked", FILES), speed),
     }
     return {name: None if value is None else round(value, 3) for name, value in found.items()}
 
@@ -117,7 +187,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     candidates = {sbs.MMACTION2: mmaction2()}
     candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
     candidates |= sbs.limits(needed)
-    sbs.compare(args, core, videos, candidates, ratios, (ours("av"), "pack, rest"))
+    with tempfile.TemporaryDirectory(prefix="tables_") as folder:
+        candidates |= in_batches(folder)
+        sbs.compare(args, core, videos, candidates, ratios, (ours("av"), "pack, rest"))
     return 0
 
 

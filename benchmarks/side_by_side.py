@@ -35,7 +35,8 @@ from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.transforms import lazy_view
 from sce_video.utils.atomic_file import write_json
 
-Sample = Callable[[str, int], Any]  # makes the sample of a path and a seed
+# Makes the sample of a path and a seed; ``kinds``, if it has them: the files that it can read.
+Sample = Callable[[str, int], Any]
 MMACTION2 = "mmaction2"
 LIMITS = ("limit", "limit, our reader")
 BACKENDS = ("av", "decord", "torchcodec")
@@ -278,7 +279,11 @@ def measure_interleaved(
         for kind, path in (("original", video.original), ("repacked", video.repacked)):
             if path is None:
                 continue
-            jobs += [(video.name, kind, name, path) for name in candidates]
+            jobs += [
+                (video.name, kind, name, path)
+                for name, sample in candidates.items()
+                if kind in getattr(sample, "kinds", (kind,))
+            ]
             # decord crashes on some damaged files
             if MMACTION2 in candidates and _crashes(candidates[MMACTION2], path):
                 print(f"{video.name} ({kind}): {MMACTION2}: crashes the process")

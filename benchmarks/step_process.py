@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 import torch.nn.functional as F
@@ -25,18 +26,21 @@ from mmengine.config import Config
 from mmengine.logging import MMLogger
 from mmengine.optim import build_optim_wrapper
 from mmengine.registry import init_default_scope
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.data import DataLoader
-from torch.utils.flop_counter import FlopCounterMode
 
 import sce_video.engine  # noqa: F401  registers LARS and the optim wrapper
+from sce_video.engine.compile import compile_backbones, fold_backbones
 from sce_video.engine.config import load_config
+from sce_video.engine.device_copy import copied_ahead
 from sce_video.models.algorithms import sce
+from sce_video.models.losses import collapse
 from sce_video.registry import MODELS
+from sce_video.utils.host_waits import host_waits
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "sce"
 # Otherwise every large tensor is a new mapping, whose pages the system zeroes one by one.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
+_LOSS_TERMS = sce.objective.terms
 # Parts of a step, in order; "figures" is the time of the collapse metrics h_std and h_rank.
 PARTS = (
     "data",
@@ -66,6 +70,8 @@ class Job:
     videos: str | None
     workers: int
     cfg_options: tuple[str, ...]
+    compiler: str = "inductor"
+    """Backend of torch.compile."""
 
 
 def job_config(job: Job) -> Config:
@@ -183,10 +189,16 @@ def endless(loader: DataLoader) -> Iterator[dict]:
 
 
 def synthetic_batches(job: Job) -> Iterator[dict]:
-    """Yield the same bytes with new seeds: all settings get the same augmentations."""
+    """Yield the same bytes with new seeds: all settings get the same augmentations.
+
+    Beyond 64 samples the bytes repeat.
+    """
     generator = torch.Generator().manual_seed(0)
-    shape = (job.batch, job.frames, job.size, job.size, 3)
+    shape = (min(job.batch, 64), job.frames, job.size, job.size, 3)
     views = [torch.randint(256, shape, dtype=torch.uint8, generator=generator) for _ in range(2)]
+    if job.batch > 64:
+        rows = torch.arange(job.batch) % 64
+        views = [view[rows] for view in views]
     if job.device == "cuda":
         views = [view.pin_memory() for view in views]
     while True:
@@ -199,23 +211,29 @@ class Step:
     def __init__(self, job: Job) -> None:
         torch.set_num_threads(job.threads)
         torch.manual_seed(0)
-        MMLogger.get_instance("train_step", log_level=logging.WARNING)  # no log line per weight
+        if not MMLogger.check_instance_created("train_step"):
+            MMLogger.get_instance("train_step", log_level=logging.WARNING)  # no line per weight
         init_default_scope("sce_video")
         cfg = job_config(job)
-        torch.backends.cudnn.benchmark = bool(cfg.env_cfg.cudnn_benchmark)
+        tuned = bool(cfg.env_cfg.cudnn_benchmark) and "no_benchmark" not in job.flags
+        torch.backends.cudnn.benchmark = tuned
+        tf32 = "tf32" in job.flags
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
         self.job = job
         self.watch = watch = Stopwatch(job.device)
         self.model = MODELS.build({**cfg.model, "data_preprocessor": cfg.data_preprocessor})
         self.model.init_weights()
         self.model.to(job.device).train()
         self.optim_wrapper = build_optim_wrapper(self.model, cfg.optim_wrapper)
-        if "compile" in job.flags:
-            for name, module in self.model.named_modules():
-                if name.split(".")[-1] == "backbone":
-                    module.compile()
+        if "conv_2d" in job.flags:
+            fold_backbones(self.model)
+        if "graphs" in job.flags:  # compiled, and replayed as CUDA graphs
+            compile_backbones(self.model, {"mode": "reduce-overhead"})
+        elif "compile" in job.flags:
+            compile_backbones(self.model, {"backend": job.compiler})
         model = self.model
         model.target.forward = watch.timed("target forward", model.target.forward)
-        sce.objective.terms = watch.timed("loss", sce.objective.terms)  # of this process
+        sce.objective.terms = watch.timed("loss", _LOSS_TERMS)  # of this process
         model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)
         model.queue.commit = watch.timed("queue", model.queue.commit)
@@ -224,12 +242,17 @@ class Step:
         if job.videos:
             loader = build_loader(cfg)
             self.total_steps = cfg.train_cfg.max_epochs * len(loader)
-            self.batches = endless(loader)
+            self.batches = copied_ahead(endless(loader), torch.device(job.device))
         else:
-            self.batches = synthetic_batches(job)
+            self.use_batches_of(job.batch)
+
+    def use_batches_of(self, samples: int) -> None:
+        """Take synthetic batches of another size from now on."""
+        batches = synthetic_batches(replace(self.job, batch=samples))
+        self.batches = copied_ahead(batches, torch.device(self.job.device))
 
     def __call__(self) -> dict[str, Any]:
-        """Run one step; returns its seconds and those of its parts."""
+        """Run one step and wait for it; returns its seconds and those of its parts."""
         watch = self.watch
         if self.job.device == "cuda":
             torch.cuda.synchronize()
@@ -237,6 +260,21 @@ class Step:
         with watch.part("data"):
             batch = next(self.batches)
         waited = time.perf_counter() - start[0]
+        loss = self._advance(batch)
+        if self.job.device == "cuda":
+            torch.cuda.synchronize()
+        wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
+        value = loss.item()
+        if not math.isfinite(value):
+            raise FloatingPointError(f"the loss is {value}")
+        videos = len(batch["inputs"][0])
+        return dict(wall=wall, cpu=cpu, waited=waited, videos=videos, parts=watch.take())
+
+    def _advance(self, batch: dict) -> torch.Tensor:
+        """Train on a batch without waiting for the device; returns the loss."""
+        watch = self.watch
+        if "graphs" in self.job.flags:  # they reuse the outputs of a step
+            torch.compiler.cudagraph_mark_step_begin()
         with watch.part("augmentation"):
             data = self.model.data_preprocessor(batch, True)
         # The same calls as BaseModel.train_step and the hook that updates the target.
@@ -249,14 +287,41 @@ class Step:
             self.optim_wrapper.step()
             self.optim_wrapper.zero_grad()
         self.model.after_optimizer_step()
+        return loss.detach()
+
+    def block(self, steps: int) -> dict[str, Any]:
+        """Run steps without waiting between them, as a training does; their mean."""
+        self.watch.on = False
+        if self.job.device == "cuda":
+            torch.cuda.synchronize()
+        start, waited = (time.perf_counter(), time.process_time()), 0.0
+        for _ in range(steps):
+            begin = time.perf_counter()
+            batch = next(self.batches)
+            waited += time.perf_counter() - begin
+            loss = self._advance(batch)
         if self.job.device == "cuda":
             torch.cuda.synchronize()
         wall, cpu = time.perf_counter() - start[0], time.process_time() - start[1]
-        value = loss.item()
-        if not math.isfinite(value):
-            raise FloatingPointError(f"the loss is {value}")
-        videos = len(batch["inputs"][0])
-        return dict(wall=wall, cpu=cpu, waited=waited, videos=videos, parts=watch.take())
+        self.watch.on = True
+        if not math.isfinite(loss.item()):
+            raise FloatingPointError(f"the loss is {loss.item()}")
+        mean = dict(wall=wall / steps, cpu=cpu / steps, waited=waited / steps)
+        return dict(**mean, videos=len(batch["inputs"][0]), parts={})
+
+    def waits(self) -> dict[str, int]:
+        """How often the host waits for the device in a step, by line; the batch is given.
+
+        On a CPU those that a GPU would have.
+        """
+        batch = next(self.batches)
+        self.watch.on = False
+        tensors = [*self.model.parameters(), *self.model.buffers()]
+        as_on_gpu = mock.patch.object(collapse, "_is_on_host", lambda h: False)
+        with as_on_gpu, host_waits(tensors) as found:
+            self._advance(batch)
+        self.watch.on = True
+        return dict(found)
 
     def run(self, steps: int) -> list[dict[str, Any]]:
         """Run some steps. On a GPU parts are timed in an extra step, since timing synchronises."""
@@ -264,8 +329,7 @@ class Step:
             return [self() for _ in range(steps)]
         self.watch.on = False
         self()  # allocates again what the last round returned
-        results = [self() for _ in range(steps)]
-        self.watch.on = True
+        results = [self.block(steps)]
         results[-1]["parts"] = self()["parts"]
         torch.cuda.empty_cache()  # for the other settings
         return results
@@ -387,17 +451,3 @@ class SettingProcess:
         if self.error is None:
             self.pipe.send(("end", None))
         self.process.join()
-
-
-def flops_per_video(job: Job) -> float:
-    """FLOPs of forward, loss and backward for one sample (two views), without computing them."""
-    cfg = job_config(job)
-    if "shuffle_bn_splits" in cfg.model:
-        cfg.model.shuffle_bn_splits = None  # costs nothing, and needs more than two samples
-    model = MODELS.build(cfg.model)
-    model.collapse_metrics = lambda h, z: {}  # needs values, which fake tensors do not have
-    fake = FakeTensorMode(allow_non_fake_inputs=True)
-    with fake, FlopCounterMode(display=False) as counter:
-        views = [torch.empty(2, 3, job.frames, job.size, job.size) for _ in range(2)]
-        model(views, mode="loss")["loss"].backward()
-    return counter.get_total_flops() / 2

@@ -10,8 +10,10 @@ and batch, unless given. --videos may then be a folder of images, or of an archi
 
 A setting is ``eager`` (the recipe in fp32), ``best`` (what this device is fastest with), or parts
 joined by "+": ``bf16``, ``channels_last``, ``compile`` (the backbones, as the config's ``compile``
-does), ``keep_memory`` (CPU: glibc's malloc keeps freed memory for the next step and does not return
-it to the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in all settings. A
+does), ``graphs`` (the same with CUDA graphs), ``conv_2d`` (as the config's), ``tf32`` (products of
+fp32 with a mantissa of 10 bits), ``no_benchmark`` (cuDNN does not try its algorithms),
+``keep_memory`` (CPU: glibc's malloc keeps freed memory for the next step and does not return it to
+the system; see KEEP_MEMORY). LARS and the target update are multi-tensor in all settings. A
 setting that this machine cannot run is left out, and the reason is printed.
 
 Every setting runs in its own process (so that its peak memory can be measured) and the steps of the
@@ -27,7 +29,8 @@ step, as the largest over the settings. On a CPU with one thread both are of CPU
 sensitive to other load, otherwise of wall time (``clock`` names which).
 
 FLOPs are those of forward and backward (torch.utils.flop_counter; a multiplication and an addition
-count as two). ``share_of_peak`` is relative to the dense bf16 peak, also in fp32. If the peak is
+count as two); ``floor`` has them and the least bytes of a step (see step_floor.py).
+``share_of_peak`` is relative to the dense bf16 peak, also in fp32. If the peak is
 unknown (CPUs; --peak-tflops sets it), the fastest matrix product or 3x3 convolution measured in the
 process with the setting's number type replaces it.
 """
@@ -48,13 +51,8 @@ from typing import Any
 import torch
 from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
-from step_process import (  # beside this file
-    PARTS,
-    Job,
-    SettingProcess,
-    flops_per_video,
-    with_sizes,
-)
+from step_floor import floor_of, operations_of  # beside this file
+from step_process import PARTS, Job, SettingProcess, with_sizes
 
 from sce_video.utils.atomic_file import write_json
 
@@ -62,7 +60,16 @@ RECIPES = {
     "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",
     "r3d50": "sce_r3d50_8xb64-8x224-200e_k400.py",
 }
-FLAGS = ("bf16", "channels_last", "compile", "keep_memory")
+FLAGS = (
+    "bf16",
+    "channels_last",
+    "compile",
+    "graphs",
+    "conv_2d",
+    "tf32",
+    "no_benchmark",
+    "keep_memory",
+)
 # Dense bf16 TFLOP/s (V100, T4: fp16) of the vendors' data sheets; the first matching name is used.
 PEAK_TFLOPS = {
     "B200": 2250.0,
@@ -94,6 +101,8 @@ def obstacle(flag: str, device: str) -> str | None:
     if flag == "bf16" and device == "cuda" and not torch.cuda.is_bf16_supported(False):
         return "this GPU has no bf16"
     compiler = os.environ.get("CXX", "g++")
+    if flag in ("tf32", "graphs", "no_benchmark") and device == "cpu":
+        return f"{flag} is a setting of GPUs"
     if flag == "compile" and device == "cpu" and not any(map(shutil.which, (compiler, "clang++"))):
         return "torch.compile needs a C++ compiler on a CPU (g++, or $CXX) and there is none"
     if flag == "keep_memory" and (device == "cuda" or platform.libc_ver()[0] != "glibc"):
@@ -186,7 +195,8 @@ def measure(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
         cfg_options=tuple(args.cfg_options),
     )
     job = with_sizes(job)
-    flops = flops_per_video(job)
+    floor = floor_of(operations_of(job))
+    flops = 1e12 * floor["tflop"] / job.batch
     processes: list[SettingProcess] = []
     left_out: dict[str, str] = {}
     try:
@@ -215,6 +225,7 @@ def measure(recipe: str, args: argparse.Namespace) -> dict[str, Any]:
         size=job.size,
         batch=job.batch,
         gflops_per_video=flops / 1e9,
+        floor=floor,
         settings=settings,
         left_out=left_out,
         ratios=ratios(settings, args.clock),
@@ -251,7 +262,9 @@ def ratios(settings: dict[str, dict], clock: str) -> dict[str, float]:
 def show(network: str, result: dict[str, Any]) -> None:
     print(
         f"\n{network}, batch {result['batch']}, two views of {result['frames']}x{result['size']}: "
-        f"{result['gflops_per_video']:.1f} GFLOP per video and step"
+        f"{result['gflops_per_video']:.1f} GFLOP per video and step; in 16 bits "
+        f"{result['floor']['convolutions_gb']:.1f} GB in convolutions alone, "
+        f"{result['floor']['eager_gb']:.1f} GB in all operations"
     )
     for name, why in result["left_out"].items():
         print(f"  {name}: left out: {why}")

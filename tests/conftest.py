@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,10 +19,20 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))  # tests/helpers/videos
 # Two test processes share the cores, and each starts others: one thread for each is fastest.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+from helpers.object_store import Bucket, forget_sessions  # noqa: E402  (below the folder of tests)
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the end-to-end tests, so that no process waits at the end for the longest one."""
     items.sort(key=lambda item: "e2e" not in item.path.parts)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Start the server that forks processes early in a run of many tests, which will need it."""
+    if len(session.items) > 1000 and not session.config.option.collectonly:
+        from helpers.run_tool import start_server
+
+        start_server()
 
 
 @pytest.fixture(scope="session")
@@ -37,6 +48,37 @@ def shared_videos() -> Path:
     if not (root / "formats").is_dir():
         pytest.skip(f"no real test videos at {root} (set SCE_VIDEO_TEST_VIDEOS)")
     return root
+
+
+@pytest.fixture(scope="session")
+def s3_server() -> Iterator[str]:
+    """Address of an S3 server in this process, on the loopback interface."""
+    server = pytest.importorskip("moto.server", reason="no moto[server]: pip install moto[server]")
+    pytest.importorskip("s3fs", reason="no s3fs: pip install s3fs")
+    running = server.ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    running.start()
+    host, port = running.get_host_and_port()
+    yield f"http://{host}:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bucket:
+    """A new bucket, to which s3:// leads; downloads are cached below ``tmp_path``."""
+    import boto3
+
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    forget_sessions()
+    client = boto3.client("s3")
+    name = f"b-{uuid.uuid4().hex}"
+    client.create_bucket(Bucket=name)
+    return Bucket(name, s3_server, client)
 
 
 @pytest.fixture(scope="session")

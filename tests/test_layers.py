@@ -59,10 +59,17 @@ ALLOWED: dict[str, tuple[str, ...]] = {
         "sce_video.datasets",
         "sce_video.models.losses",
         "sce_video.engine",
+        "sce_video.jobs",  # the extraction of features is a batch job
         "sce_video.published",
         "sce_video.version",
     ),
-    "sce_video.data_tools": ("sce_video.registry", "sce_video.utils", "sce_video.datasets"),
+    "sce_video.jobs": ("sce_video.utils", "sce_video.version"),
+    "sce_video.data_tools": (
+        "sce_video.registry",
+        "sce_video.utils",
+        "sce_video.datasets",
+        "sce_video.jobs",
+    ),
     "sce_video.reporting": (
         "sce_video.published",
         "sce_video.utils",

@@ -6,6 +6,11 @@
 #   NODE_RANK    number of this machine, from 0 (0), and with the same
 #   MASTER_ADDR  address of machine 0 (127.0.0.1) and
 #   PORT         a free port of it (29500)
+#   MAX_RESTARTS after a process has failed or was killed, start all of them again, so often at most
+#                (0); the training continues from its last checkpoint by itself
+#   RUN_ID       with restarts on several machines outside Slurm: a new name for each launch, the
+#                same on all machines
+#   STOP_SECONDS after SIGTERM or SIGUSR1, the time to write a checkpoint before all are killed (30)
 set -euo pipefail
 
 usage() {
@@ -29,10 +34,36 @@ python=python3
 [ ! -x "$root/.venv/bin/python" ] || python=$root/.venv/bin/python
 export PYTHONPATH="$root${PYTHONPATH:+:$PYTHONPATH}"
 
+nnodes=${NNODES:-1}
+address=${MASTER_ADDR:-127.0.0.1}
+port=${PORT:-29500}
+restarts=${MAX_RESTARTS:-0}
+if [ "$restarts" = 0 ]; then
+    options=(--node_rank="${NODE_RANK:-0}" --master_addr="$address" --master_port="$port")
+else
+    # This rendezvous tells the other machines that one of them starts again. Unless each start has
+    # a store of its own, torch 2.13 may hand it the addresses of processes that are gone.
+    export TORCH_DISABLE_SHARE_RDZV_TCP_STORE=1
+    run=${RUN_ID:-${SLURM_STEP_ID:+$SLURM_JOB_ID.$SLURM_STEP_ID}}
+    if [ "$nnodes" = 1 ]; then
+        run=${RUN_ID:-$(uname -n).$$}
+    elif [ -z "$run" ]; then
+        echo "dist_train: MAX_RESTARTS with NNODES=$nnodes needs RUN_ID, a new name for this" \
+            "launch, the same on all machines" >&2
+        usage
+    fi
+    export SCE_VIDEO_LAUNCH=$run # by which a start knows the earlier ones
+    options=(--rdzv_backend=c10d --rdzv_endpoint="$address:$port" --rdzv_id="$run")
+    [ "$nnodes" != 1 ] || options+=(--local_addr="$address")
+    options+=(--max_restarts="$restarts")
+fi
+if [ -n "${STOP_SECONDS:-}" ]; then
+    options+=(--shutdown_timeout="$STOP_SECONDS")
+    options+=(--signals_to_handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1)
+fi
+
 exec "$python" -m torch.distributed.run \
-    --nnodes="${NNODES:-1}" \
-    --node_rank="${NODE_RANK:-0}" \
-    --master_addr="${MASTER_ADDR:-127.0.0.1}" \
-    --master_port="${PORT:-29500}" \
+    --nnodes="$nnodes" \
+    "${options[@]}" \
     --nproc_per_node="$nproc" \
     "$root/tools/train.py" "$config" --launcher pytorch "$@"

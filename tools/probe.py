@@ -19,6 +19,7 @@ from pathlib import Path
 from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
+    FewShot,
     LinearProbe,
     Retrieval,
     RowMetric,
@@ -32,6 +33,7 @@ from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 
 _METRICS: dict[str, type[RowMetric]] = {
+    "few_shot": FewShot,
     "knn": KNN,
     "linear": LinearProbe,
     "retrieval": Retrieval,

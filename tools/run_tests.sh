@@ -3,5 +3,7 @@
 # A test process per core, 8 at most; "-n 0" runs all in one process, as a debugger needs it.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
-bash tools/setup_env.sh
+bash tools/setup_env.sh dev
+# Hundreds of processes import the package: the first one compiles it for all.
+unset PYTHONDONTWRITEBYTECODE
 exec .venv/bin/python -m pytest -n auto --maxprocesses 8 --dist worksteal "$@"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Make or refresh .venv with the tried versions. Safe to repeat: does nothing when nothing changed.
-# Usage: bash tools/setup_env.sh        (PYTHON=python3.11 chooses the interpreter)
+# Usage: bash tools/setup_env.sh [EXTRAS]       (PYTHON=python3.11 chooses the interpreter)
+# EXTRAS: optional dependencies of setup.py; "dev" is what the tests need, with Ray and Lance.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -19,9 +20,14 @@ if [ -z "$python" ]; then
     exit 1
 fi
 
+extras=${1:-transfer}
 stamp=.venv/.sce_video_installed
 wanted=$(cat setup.py requirements/constraints.txt sce_video/version.py | sha256sum | cut -d' ' -f1)
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ]; then
+installed=$(cat "$stamp" 2>/dev/null || true)
+if [ "$installed" = "$wanted dev" ]; then
+    extras=dev  # which has everything
+fi
+if [ -x .venv/bin/python ] && [ "$installed" = "$wanted $extras" ]; then
     echo "setup_env: .venv is up to date"
     exit 0
 fi
@@ -32,7 +38,7 @@ pip() { .venv/bin/python -m pip --disable-pip-version-check "$@"; }
 pip install --quiet -c requirements/constraints.txt setuptools wheel
 # torch first and alone: nothing else may pull another build of it.
 pip install --quiet -c requirements/constraints.txt torch
-pip install --quiet -c requirements/constraints.txt --no-build-isolation -e '.[dev]'
+pip install --quiet -c requirements/constraints.txt --no-build-isolation -e ".[$extras]"
 # mmengine too: its first import writes a cache (of yapf), which several ranks must not do at once.
 .venv/bin/python -c 'import mmengine, sce_video; print("setup_env: sce_video", sce_video.__version__)'
-echo "$wanted" >"$stamp"
+echo "$wanted $extras" >"$stamp"

@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
+#SBATCH --signal=B:USR1@300
+#SBATCH --requeue
+#SBATCH --open-mode=append
 # Run a sweep as a Slurm job array: each task does its share of the pretrainings and evaluations.
 # Usage: sbatch --array=1-N[%LIMIT] --gres=gpu:8 --cpus-per-task=64 [arguments of sbatch] \
 #            tools/slurm_sweep.sh SWEEP.py ... --out DIR [arguments of tools/sweep.py]
 # Submit it in the repository's root. The same command resumes: finished steps are kept. When all
 # tasks have ended, write the tables: python tools/sweep.py SWEEP.py ... --out DIR --report
+# 300 s before a task's time limit (--signal=B:USR1@SECONDS) its trainings write a checkpoint and
+# the task goes back into the queue, until its share is finished (--no-requeue: it only stops).
 #   SWEEP_SHARDS  number of tasks in all, where only some are repeated (--array=3,7)
+#   STOP_SECONDS  after the signal, the time to write a checkpoint (240)
 set -euo pipefail
 
 usage() {
@@ -55,6 +61,7 @@ fi
 python=$root/.venv/bin/python
 [ -x "$python" ] || python=python3
 export PYTHONPATH=$root${PYTHONPATH:+:$PYTHONPATH}
-# exec: the signal at the end of the job's time reaches the sweep, whose trainings then write a
-# checkpoint. Slurm gives it 30 s (KillWait); --signal=B:TERM@300 gives 300.
+export STOP_SECONDS=${STOP_SECONDS:-240}
+# exec: Slurm's signal reaches the sweep, which calls scontrol requeue when its trainings have
+# written a checkpoint (sce_video/commands/sweep.py). SIGTERM, which scancel sends, only stops them.
 exec "$python" "$root/tools/sweep.py" "$@" --shard "$task/$shards"

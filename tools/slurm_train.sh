@@ -6,6 +6,10 @@
 #   CPUS_PER_TASK  CPUs for each GPU's process and its data loaders (8)
 #   PORT           port of the first machine (from 20000 to 39999, by the number of the job)
 #   SRUN_ARGS      more arguments of srun, split at blanks, e.g. "--time=24:00:00 --qos=normal"
+#   REQUEUE        submit with sbatch; so many seconds before the time limit the training writes a
+#                  checkpoint and goes back into the queue, until it has finished, e.g. 300
+#   SBATCH_ARGS    with REQUEUE, more arguments of sbatch, e.g. "--time=24:00:00 --qos=normal"
+#   MAX_RESTARTS   of tools/dist_train.sh: starts again after a process has failed (0)
 set -euo pipefail
 
 # The processes of a machine are started by tools/dist_train.sh and not by Slurm, so that training
@@ -42,7 +46,14 @@ if [ $((gpus % gpus_per_node)) -ne 0 ]; then
     usage
 fi
 nodes=$((gpus / gpus_per_node))
+requeue=${REQUEUE:-}
+[ -z "$requeue" ] || positive REQUEUE "$requeue"
+if [ -n "${SBATCH_ARGS:-}" ] && [ -z "$requeue" ]; then
+    echo "slurm_train: SBATCH_ARGS are for REQUEUE; without it give SRUN_ARGS" >&2
+    usage
+fi
 read -ra srun_args <<<"${SRUN_ARGS:-}"
+read -ra sbatch_args <<<"${SBATCH_ARGS:-}"
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 
 # What each machine runs: the first host of the step is where the others meet.
@@ -55,14 +66,29 @@ export PORT=${PORT:-$((20000 + SLURM_JOB_ID % 20000))}
 exec bash "$@"
 '
 
-exec srun \
-    --partition="$partition" \
-    --job-name="$job_name" \
-    --nodes="$nodes" \
-    --ntasks="$nodes" \
-    --ntasks-per-node=1 \
-    --gres="gpu:$gpus_per_node" \
-    --cpus-per-task="$((cpus_per_task * gpus_per_node))" \
-    --kill-on-bad-exit=1 \
-    ${srun_args[@]+"${srun_args[@]}"} \
-    bash -c "$on_each_node" slurm_train "$root/tools/dist_train.sh" "$config" "$gpus_per_node" "$@"
+job=(--partition="$partition" --job-name="$job_name")
+machines=(
+    --nodes="$nodes"
+    --ntasks="$nodes"
+    --ntasks-per-node=1
+    --gres="gpu:$gpus_per_node"
+    --cpus-per-task="$((cpus_per_task * gpus_per_node))"
+)
+step=(--kill-on-bad-exit=1 ${srun_args[@]+"${srun_args[@]}"})
+step+=(bash -c "$on_each_node" slurm_train "$root/tools/dist_train.sh" "$config" "$gpus_per_node" "$@")
+
+[ -n "$requeue" ] || exec srun "${job[@]}" "${machines[@]}" "${step[@]}"
+
+# Without B: before its name the signal goes to the tasks of srun, which hand it to the training.
+# Rank 0 calls scontrol requeue (sce_video/engine/requeue.py), and Slurm runs the script again.
+exec sbatch \
+    "${job[@]}" \
+    "${machines[@]}" \
+    --requeue \
+    --open-mode=append \
+    --signal="USR1@$requeue" \
+    ${sbatch_args[@]+"${sbatch_args[@]}"} <<EOF
+#!/usr/bin/env bash
+export STOP_SECONDS=$requeue MAX_RESTARTS=$(printf '%q' "${MAX_RESTARTS:-0}")
+exec srun $(printf '%q ' "${machines[@]}" "${step[@]}")
+EOF

@@ -28,5 +28,6 @@ visualizer = dict(
 # The page run.html after a training, with up to this many training videos; None: no page.
 run_page = dict(videos=64)
 # compile = True, or torch.compile's arguments as a dict, compiles the encoders.
+# conv_2d = True computes convolutions over space alone in 2-D; the weights are the same.
 load_from = None
 resume = False

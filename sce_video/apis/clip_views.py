@@ -15,7 +15,8 @@ from torch import Tensor
 from sce_video.apis.arrays import ArrayReader, OneClip
 from sce_video.apis.embed import VideoFiles
 from sce_video.apis.model_settings import ModelSettings
-from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline
+from sce_video.apis.view_steps import pack_step, resize_steps
+from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline, video_exists
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
@@ -23,11 +24,10 @@ from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,
     OpenVideo,
-    PackVideo,
-    ResizeShortSide,
     UniformClips,
     cut_views,
 )
+from sce_video.utils.downloads import local_copy
 
 _Transform = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -85,14 +85,14 @@ def read_clips(
         VideoDecodeError: the file cannot be decoded.
     """
     path = os.fspath(path)
-    if not os.path.exists(path):
+    if not video_exists(path):
         raise FileNotFoundError(f"no video or image at {path}")
     if num_clips < 1:
         raise ValueError(f"the number of clips must be at least 1, got {num_clips}")
     if settings.clip_duration is None and (num_clips > 1 or at is not None):
         raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
     if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
-        return [_image_clip(settings, path)]
+        return [_image_clip(settings, os.fspath(local_copy(path)))]
     noted = _ClipTimes()
     steps: list[_Transform] = [OpenVideo(), _clip_step(settings, num_clips, at), noted]
     sample = VideoFiles([path], [*steps, *_crop_steps(settings)], timeout)[0]
@@ -158,11 +158,7 @@ def _clip_step(settings: ModelSettings, num_clips: int, at: float | None) -> _Tr
 
 
 def _crop_steps(settings: ModelSettings) -> list[_Transform]:
-    return [
-        DecodeSharedFrames(),
-        ResizeShortSide(settings.short_side),
-        PackVideo(settings.crop_size, 1),
-    ]
+    return [DecodeSharedFrames(), *resize_steps(settings, 1), pack_step(settings, 1)]
 
 
 def _image_clip(settings: ModelSettings, path: str) -> SeenClip:

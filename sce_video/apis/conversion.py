@@ -6,14 +6,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from torch import Tensor
+
 from sce_video.engine.checkpoint import (
     file_sha256,
     load_checkpoint_file,
     save_checkpoint_file,
 )
+from sce_video.engine.pretrained_folder import weights_file
 from sce_video.models.checkpoint_conversion import Conversion, stored_weights
-from sce_video.models.image_conversion import detector_file, to_layout
+from sce_video.models.image_conversion import EZTORCH_PARTS, detector_file, to_layout
+from sce_video.models.image_conversion import LAYOUTS as IMAGE_LAYOUTS
+from sce_video.models.video_layouts import VIDEO_LAYOUTS, LayoutWeights, to_video_layout
 from sce_video.version import __version__
+
+#: Code bases that weights are written for.
+LAYOUTS = (*IMAGE_LAYOUTS, *VIDEO_LAYOUTS)
 
 
 def convert_file(
@@ -59,39 +67,69 @@ def convert_file(
     return conversion
 
 
-def export_file(src: Path, dst: Path, layout: str) -> int:
-    """Write the weights of one of our checkpoints for another code base; returns their number.
+def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
+    """Write the weights of one of our checkpoints for another code base; returns what was written.
 
-    The file is a state dict for torchvision and timm, ``{"state_dict": ...}`` for eztorch and
-    mmdet, ``{"model": ...}`` with name matching for detectron2.
+    The file is a state dict for torchvision and timm, ``{"state_dict": ...}`` for eztorch, mmdet
+    and mmaction2, ``{"model_state": ...}`` for SlowFast and pytorchvideo, ``{"model": ...}`` with
+    name matching for detectron2.
 
     Args:
-        src: A checkpoint of this package with a ``ResNet2d``.
+        src: A checkpoint of this package, or the folder of a pretrained network.
         dst: File to write.
-        layout: One of :data:`~sce_video.models.image_conversion.LAYOUTS`.
+        layout: One of :data:`LAYOUTS`.
 
     Raises:
         FileNotFoundError: no file ``src``.
         ValueError: ``src`` is damaged or has no such network, or is ``dst`` itself.
     """
+    src = Path(weights_file(src))
     _check_other_file(src, dst)
-    checkpoint = load_checkpoint_file(src)
+    state = stored_weights(load_checkpoint_file(src))
     try:
-        weights = to_layout(stored_weights(checkpoint), layout)
+        written = _in_layout(state, layout)
     except ValueError as error:
         raise ValueError(f"{src}: {error}") from error
+    weights = written.state_dict
     content: dict[str, Any] = dict(weights)
     if layout == "detectron2":
         content = detector_file(weights.items())
-    elif layout in ("eztorch", "mmdet"):
+    elif layout in ("eztorch", "mmdet", "mmaction2"):
         content = {"state_dict": weights}
+    elif layout in VIDEO_LAYOUTS:
+        content = {"model_state": weights}
     save_checkpoint_file(content, dst)
-    return len(weights)
+    return written
+
+
+def _in_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
+    """The weights under the names of a code base, and those that it has no names for."""
+    if layout in VIDEO_LAYOUTS:
+        return to_video_layout(state, layout)
+    stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))
+    if layout == "eztorch" and stem is not None and stem.ndim == 5:
+        encoder = to_video_layout(state, "pytorchvideo")
+        trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
+        return encoder._replace(state_dict=trunk)
+    kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
+    bare = not any(name.startswith("backbone.") for name in state)
+    left_out = [name for name in state if not (bare or name.startswith(kept))]
+    return LayoutWeights(to_layout(state, layout), {"type": "ResNet2d"}, left_out)
 
 
 def _check_other_file(src: Path, dst: Path) -> None:
     if dst.exists() and src.exists() and dst.samefile(src):
         raise ValueError(f"{dst} is the source itself: give another file to write")
+
+
+def describe_export(written: LayoutWeights, dst: Path, layout: str) -> str:
+    """What was written and what was left out, in lines to print."""
+    lines = [
+        f"{len(written.state_dict)} tensors in the layout of {layout} to {dst}",
+        f"left out, without a counterpart there: {len(written.left_out)}",
+        *(f"  {name}" for name in written.left_out),
+    ]
+    return "\n".join(lines)
 
 
 def summary(conversion: Conversion, dst: Path) -> str:

@@ -24,9 +24,11 @@ from packaging.version import Version
 
 from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
 from sce_video.apis.automatic.pretrain import PlannedPretraining, planned_pretraining
+from sce_video.datasets import list_videos, open_video
 from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.readers import backend_importable, open_reader
-from sce_video.datasets.video_list import scan_folder
+from sce_video.datasets.readers import backend_importable
+from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.tables.storage import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.registry import READERS
 
@@ -200,36 +202,48 @@ def check_disk(folder: Path, free: int) -> Finding:
 
 
 def check_videos(facts: FolderFacts) -> Iterator[Finding]:
-    """A folder of videos: can they be read, and from random positions?"""
+    """A folder or a table of videos: can they be read, and from random positions?"""
     yield Finding(OK, facts.describe())
+    table = is_table(facts.folder)
     for path, reason in facts.unreadable:
-        yield Finding(
-            WARNING, f"{path}: {reason}", f"sce-video verify {facts.folder} lists all such files"
-        )
+        advice = f"sce-video verify {facts.folder} lists all such files"
+        if table:
+            advice = "import its file again: sce-video import FILES " + facts.folder
+        yield Finding(WARNING, f"{path}: {reason}", advice)
+    copy = f"sce-video repack {facts.folder} REPACKED"
+    if table:
+        copy = f"sce-video repack FILES REPACKED, then sce-video import REPACKED {facts.folder}"
     if facts.key_distance > 60 and facts.short_side > 128:
         yield Finding(
             WARNING,
             f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
             f"of about {facts.key_distance / 2:.0f} frames before it",
-            f"sce-video repack {facts.folder} --out REPACKED",
+            copy,
         )
     if facts.short_side > 480:
         yield Finding(
             WARNING,
             f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less",
-            f"sce-video repack {facts.folder} --out REPACKED --short-side 320",
+            copy.replace("REPACKED", "REPACKED --short-side 320", 1),
         )
 
 
 def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
-    """Clips per second and core of every decoder that is installed, on files of a folder."""
-    listed = scan_folder(folder)
+    """Clips per second and core of every decoder that is installed, on files of a folder.
+
+    Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
+    latency: nothing.
+    """
+    if is_remote(folder):
+        return {}
+    listed = list_videos(folder)
     rates = {}
-    for name in filter(backend_importable, _video_decoders()):
+    names = ["av"] if is_table(folder) else filter(backend_importable, _video_decoders())
+    for name in names:
         count, start = 0, time.perf_counter()
         for index in range(len(listed)):
             try:
-                reader = open_reader(os.path.join(folder, listed.path(index)), name)
+                reader = open_video(os.path.join(folder, listed.path(index)), name)
             except VideoDecodeError:
                 continue
             wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
@@ -256,7 +270,7 @@ def check_loading(planned: PlannedPretraining) -> Finding:
         return Finding(
             WARNING,
             f"{what}, and there are {cores} cores",
-            f"sce-video repack {planned.facts.folder} --out REPACKED, or a larger network",
+            f"sce-video repack {planned.facts.folder} REPACKED, or a larger network",
         )
     return Finding(OK, what)
 
@@ -266,7 +280,7 @@ def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
 
     Args:
         folder: Where the runs will be written.
-        videos: Folder of videos, or None.
+        videos: Folder or table of videos, or None.
     """
     yield check_python()
     yield from check_packages()

@@ -1,8 +1,8 @@
 """Embeds videos and arrays of frames: one feature per video.
 
-A network here is a :class:`VideoNetwork`: the encoder of :func:`~sce_video.apis.load_model` gives
-features, the classifier of :func:`~sce_video.apis.load_classifier` class probabilities, from the
-same views.
+A network here is a :class:`~sce_video.apis.embed_options.VideoNetwork`: the encoder of
+:func:`~sce_video.apis.load_model` gives features, the classifier of
+:func:`~sce_video.apis.load_classifier` class probabilities, from the same views.
 """
 
 from __future__ import annotations
@@ -10,83 +10,37 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, overload
 
 import numpy as np
 from torch.utils.data import DataLoader
 
 from sce_video.apis.arrays import ArrayReader, OneClip, Video, as_list, checked_frames, is_path
+from sce_video.apis.embed_options import EmbedOptions, VideoNetwork, embed_sample
 from sce_video.apis.model import VideoModel, check_model
-from sce_video.apis.model_settings import ModelSettings
+from sce_video.apis.view_steps import pack_step, resize_steps
+from sce_video.apis.window_features import WindowFeatures
+from sce_video.apis.window_lists import windows_of_videos
 from sce_video.datasets import (
     VideoDataset,
     VideoDecodeError,
     VideoList,
     batches_without_crashes,
+    is_elsewhere,
+    open_video,
     run_pipeline,
+    video_exists,
 )
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,
     OpenVideo,
-    PackVideo,
-    ResizeShortSide,
     UniformClips,
 )
+from sce_video.datasets.windows import Windows
+from sce_video.utils.errors import UserError
 
 _Transform = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class EmbedOptions:
-    """Views of a video, and how they are computed.
-
-    Attributes:
-        num_clips: Clips per video, at equal steps; 1 takes the centre. A network trained with
-            segment sampling always sees one clip, the whole video.
-        num_crops: Crops per clip: 1 (centre) or 3 (along the long side).
-        max_views: Largest batch of views. It bounds memory and affects speed; features change by
-            rounding only.
-        num_workers: Decoding processes; 0 decodes in the main process.
-        timeout: Time limit for decoding a file, seconds; None for no limit.
-    """
-
-    num_clips: int = 4
-    num_crops: int = 1
-    max_views: int = 32
-    num_workers: int = 0
-    timeout: float | None = 60.0
-
-    def __post_init__(self) -> None:
-        for name, least in (("num_clips", 1), ("max_views", 1), ("num_workers", 0)):
-            value = getattr(self, name)
-            if not isinstance(value, int) or value < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {value}")
-        if self.num_crops not in (1, 3):
-            raise ValueError(
-                f"num_crops must be 1 (centre) or 3 (along the long side), got {self.num_crops}"
-            )
-        if self.timeout is not None and not self.timeout > 0:
-            raise ValueError(f"timeout must be positive seconds or None, got {self.timeout}")
-
-
-class VideoNetwork(Protocol):
-    """What embedding needs of a network: its input settings, and a row of numbers for a video."""
-
-    @property
-    def settings(self) -> ModelSettings:
-        """Clip and crop."""
-
-    @property
-    def checkpoint(self) -> str:
-        """Path of the weights, for messages."""
-
-    @property
-    def row_size(self) -> int:
-        """D, size of a row."""
-
-    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
-        """(D,) float32 of a video packed by ``PackVideo``, from at most ``max_views`` at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,13 +91,36 @@ class Embedded:
     reason: str = ""
 
 
+@overload
 def embed(
     model: VideoModel,
     videos: Video | Sequence[Video],
     options: EmbedOptions | None = None,
     *,
     fps: float | None = None,
-) -> np.ndarray:
+    windows: None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def embed(
+    model: VideoModel,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+    windows: Windows,
+) -> list[WindowFeatures]: ...
+
+
+def embed(
+    model: VideoModel,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+    windows: Windows | None = None,
+) -> np.ndarray | list[WindowFeatures]:
     """Features of videos: the mean of the representation h over the views of each.
 
     A feature is **not** normalised: divide by its l2 norm before comparing by dot products. It is
@@ -151,15 +128,18 @@ def embed(
 
     Args:
         model: From :func:`~sce_video.apis.load_model`.
-        videos: Paths, arrays (T, H, W, 3) uint8 RGB, or a mix; a single path or array is treated
-            as a list of one.
+        videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
+            RGB, or a mix; a single path or array is treated as a list of one.
         options: Views and workers; None for the defaults of :class:`EmbedOptions`.
         fps: Frames per second of the arrays, which are then treated as videos and have the feature
             of a file with the same frames. None: an array is one clip, of which T frames are taken
             at equal steps from first to last.
+        windows: Give the features of the windows of each video, with their times; arrays then need
+            ``fps``, and a camera (``rtsp://...``) or a pipe is embedded until it ends.
 
     Returns:
-        (N, D) float32.
+        (N, D) float32; with ``windows``, for each video its
+        :class:`~sce_video.apis.window_features.WindowFeatures`.
 
     Raises:
         ValueError: the list is empty, an array is empty or not uint8 (T, H, W, 3) (the message has
@@ -168,7 +148,9 @@ def embed(
         VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
     """
     check_model(model)
-    return rows_of_videos(model, videos, options or EmbedOptions(), fps)
+    if windows is None:
+        return rows_of_videos(model, videos, options or EmbedOptions(), fps)
+    return windows_of_videos(model, videos, windows, options or EmbedOptions(), fps)
 
 
 def embed_files(
@@ -208,7 +190,7 @@ def rows_of_videos(
             else "fps is for arrays: files contain the time stamps of their frames"
         )
     for i, path in paths.items():
-        if not os.path.exists(path):
+        if not video_exists(path):
             raise FileNotFoundError(f"no video at {path} (position {i})")
     rows = np.empty((len(items), network.row_size), dtype=np.float32)
     for i, array in arrays.items():
@@ -267,7 +249,7 @@ def iterate_embeddings(
         if sample.get("frames") is None:
             yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
         else:
-            yield Embedded(index, _embed_sample(model, sample, options, paths[index]))
+            yield Embedded(index, embed_sample(model, sample, options, paths[index]))
 
 
 def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
@@ -275,11 +257,16 @@ def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
     return 1 if model.settings.clip_duration is None else options.num_clips
 
 
+def file_reader(model: VideoNetwork, options: EmbedOptions) -> VideoFiles:
+    """A data set whose ``read`` gives the packed views of one file after the other."""
+    return VideoFiles((), [OpenVideo(), *_view_transforms(model, options)], options.timeout)
+
+
 class VideoFiles(VideoDataset):
-    """A data set of given files, in which any error of a file makes it a bad file.
+    """A data set of given videos, in which any error of a video makes it a bad file.
 
     Args:
-        paths: The files.
+        paths: Files, URLs or rows of a table, see :func:`~sce_video.datasets.open_video`.
         pipeline: Built transforms.
         timeout: Time limit for a file, seconds.
     """
@@ -290,13 +277,23 @@ class VideoFiles(VideoDataset):
         self._files = VideoList.from_paths(paths, [-1] * len(paths))
         super().__init__(pipeline=pipeline, on_error="skip", timeout=timeout)
 
+    def read(self, path: str) -> dict[str, Any]:
+        """The sample of a file, which becomes the only one of the data set."""
+        self.videos = VideoList.from_paths([path], [-1])
+        self._known_bad.clear()
+        return self[0]
+
     def _list_videos(self, *_: Any) -> VideoList:
         return self._files
+
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        inputs = super()._inputs(index, seed)
+        return {**inputs, "open": open_video} if is_elsewhere(self.path(index)) else inputs
 
     def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
         try:
             return super()._run_pipeline(index, seed, given)
-        except VideoDecodeError:
+        except UserError:  # a bad file, or a table that cannot be read
             raise
         except Exception as error:  # e.g. a frame too large for memory, an error in a library
             raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
@@ -314,12 +311,9 @@ def _view_transforms(
         clips = OneClip(settings.num_frames)
     else:
         clips = UniformClips(settings.clip_duration, settings.num_frames, options.num_clips)
-    return [
-        clips,
-        DecodeSharedFrames(),
-        ResizeShortSide(settings.short_side),
-        PackVideo(settings.crop_size, options.num_crops),
-    ]
+    crops = options.num_crops
+    resize: list[_Transform] = resize_steps(settings, crops)
+    return [clips, DecodeSharedFrames(), *resize, pack_step(settings, crops)]
 
 
 def _embed_array(
@@ -331,22 +325,7 @@ def _embed_array(
         **dict(label=-1, index=0, seed=0),
     }
     results = run_pipeline(_view_transforms(model, options, one_clip=fps is None), results)
-    return _embed_sample(model, results, options, name)
-
-
-def _embed_sample(
-    model: VideoNetwork, sample: dict[str, Any], options: EmbedOptions, name: str
-) -> np.ndarray:
-    """The row (D,) of one video.
-
-    Videos are not batched: the rounding of a convolution depends on the batch size.
-    """
-    row = model.row(sample, options.max_views)
-    if not np.isfinite(row).all():
-        raise ValueError(
-            f"the output for {name} is not finite: the network of {model.checkpoint} has diverged"
-        )
-    return row
+    return embed_sample(model, results, options, name)
 
 
 def _unchanged(sample: Any) -> Any:

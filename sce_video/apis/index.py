@@ -2,54 +2,59 @@
 
 An index is a folder::
 
-    features.npz   features, paths (relative to the indexed folder), sizes and times of the files,
-                   and the settings
-    index.json     everything but the features, for people and other programs
-    parts/         features embedded by a run that is not finished; removed at its end
+    features.npz     features, paths (relative to the indexed folder), sizes and times of the files,
+                     and the settings; or features.lance, a table of the same content
+    index.json       a description, for people and other programs
+    records.sqlite   features embedded by a run that is not finished; empty after its end
 
-Only ``features.npz`` is read back, so an interrupted run cannot leave contradictory files.
+Shards of a run have records of their own, ``records.shard-I-of-N.sqlite``, which are removed when
+the index is written. Only the features' file is searched, so an interrupted run cannot leave
+contradictory files.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sce_video.apis.embed import EmbedOptions, count_clips, iterate_embeddings
-from sce_video.apis.index_files import (
-    DESCRIPTION,
-    FEATURES,
-    FileRecord,
-    StoredRecords,
-    locked_index,
-    new_part_file,
-    part_files,
-    read_records,
-    read_stored,
-    remove_index,
-    remove_parts,
-    write_description,
-    write_records,
+from sce_video.apis.embed import EmbedOptions
+from sce_video.apis.embed_job import EmbedJob
+from sce_video.apis.feature_columns import is_table_folder, open_features
+from sce_video.apis.index_build import (
+    RECORDS,
+    IndexReport,
+    embed_due,
+    index_header,
+    read_known,
+    write_index,
 )
+from sce_video.apis.index_files import FEATURES, StoredRecords
+from sce_video.apis.index_store import choose_store, find_store, remove_stores
+from sce_video.apis.index_table import TableFeatures, TableRecords
 from sce_video.apis.model import VideoModel
-from sce_video.datasets import scan_folder
+from sce_video.apis.video_states import real_path, video_states
+from sce_video.datasets.windows import Windows
+from sce_video.evaluation.job_processes import time_limit
+from sce_video.jobs import RecordStore, Workers
+from sce_video.jobs.shards import SharedFolder
+from sce_video.utils.shard import Shard
 
-#: A part is written after this many videos or seconds.
-SAVE_EVERY, _SAVE_SECONDS = 200, 60.0
+_JOINT = "joint.sqlite"
+_JOIN_SECONDS = 3600.0  # for another shard to write the index
 
 
 @dataclass(frozen=True, eq=False)
 class VideoIndex:
     """An index for search; made by :func:`read_index`.
 
-    Its arrays are memory-mapped, sorted by path, so an index of millions of videos opens at once.
+    The arrays of a file are memory-mapped and sorted by path, those of a table are read when they
+    are used, so an index of millions of videos opens at once.
 
     Attributes:
         folder: Folder of the index.
@@ -57,14 +62,16 @@ class VideoIndex:
     """
 
     folder: Path
-    stored: StoredRecords
+    stored: StoredRecords | TableRecords
 
     def __len__(self) -> int:
-        return len(self.stored.features)
+        return len(self.stored)
 
     @property
-    def features(self) -> np.ndarray:
-        """(N, D) float32, read-only, memory-mapped if large."""
+    def features(self) -> np.ndarray | TableFeatures:
+        """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
+        if isinstance(self.stored.features, TableFeatures):
+            return self.stored.features
         features = self.stored.features.view()
         features.flags.writeable = False
         return features
@@ -92,7 +99,17 @@ class VideoIndex:
     @property
     def failures(self) -> list[tuple[str, str]]:
         """(path, reason) of the files that cannot be decoded."""
-        return [(path, record.reason) for path, record in self.stored.failed.items()]
+        return [
+            (path, record.reason)
+            for path, record in self.stored.failed.items()
+            if self.windows is None or self.stored.row(path) is None
+        ]
+
+    @property
+    def windows(self) -> Windows | None:
+        """How its videos were divided; None if a row is a whole video."""
+        values = self.settings.get("windows")
+        return None if values is None else Windows.from_dict(values)
 
     @property
     def options(self) -> EmbedOptions:
@@ -103,40 +120,15 @@ class VideoIndex:
 
     def path(self, row: int) -> str:
         """Path of a row, relative to ``root``."""
-        return str(self.stored.paths[row])
+        return self.stored.paths_of(np.array([row]))[0]
 
     def row(self, path: str) -> int | None:
         """Row of a path relative to ``root``; None if it is not in the index."""
-        paths = self.stored.paths
-        if len(path) > paths.dtype.itemsize // 4:  # longer than all paths of the index
-            return None
-        row = int(np.searchsorted(paths, path))
-        return row if row < len(paths) and paths[row] == path else None
+        return self.stored.row(path)
 
     def file(self, path: str) -> str:
         """Absolute path of a video of the index."""
         return os.path.join(self.root, path)
-
-
-@dataclass(frozen=True)
-class IndexReport:
-    """What a call of :func:`build_index` did.
-
-    Attributes:
-        videos: Number of videos now in the index.
-        new: Files embedded for the first time.
-        changed: Files embedded again, since size or modification time differ.
-        kept: Files whose features were kept.
-        dropped: Files that are no longer in the folder.
-        failures: (path, reason) of all files that cannot be decoded.
-    """
-
-    videos: int
-    new: int
-    changed: int
-    kept: int
-    dropped: int
-    failures: list[tuple[str, str]] = field(default_factory=list)
 
 
 def build_index(
@@ -147,201 +139,105 @@ def build_index(
     *,
     rebuild: bool = False,
     retry_failed: bool = False,
-    save_every: int = SAVE_EVERY,
     on_video: Callable[[int, int, str], None] | None = None,
+    ray: str | None = None,
+    processes_per_gpu: int = 4,
+    table: bool = False,
+    approximate: bool = False,
+    shard: str = "1/1",
+    windows: Windows | None = None,
 ) -> IndexReport:
-    """Build an index of a folder of videos, or update it.
+    """Build an index of a folder or a table of videos, or update it.
 
     Only files that are new or changed (in size or modification time) are decoded; files that could
-    not be decoded are not tried again until they change. Features are saved every ``save_every``
-    videos and every minute; an interrupted run resumes from there.
+    not be decoded are not tried again until they change. Every feature is saved at once, so an
+    interrupted run resumes where it stopped.
 
     Args:
         model: From :func:`~sce_video.apis.load_model`.
-        root: The folder of videos; sub-folders are read too.
+        root: The folder of videos, sub-folders are read too; or a table of videos.
         folder: The index; created if it does not exist.
-        options: See :class:`~sce_video.apis.EmbedOptions`.
+        options: See :class:`~sce_video.apis.EmbedOptions`; each of its workers decodes and embeds,
+            with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
         retry_failed: Try files again that could not be decoded, even if unchanged.
-        save_every: Videos between two saves.
         on_video: Called after every video with the number of finished videos, their total, and why
             the video could not be decoded (empty if it could).
+        ray: Address of a Ray cluster to work on, or ``auto``; ``num_workers`` is then the number of
+            processes at once, 0 for all of the cluster.
+        processes_per_gpu: Processes that share a GPU of the cluster.
+        table: Keep the features in a Lance table, and move those of an existing file there. An
+            index that is kept in a table stays there.
+        approximate: Search the table by a vector index, whatever its number of rows is.
+        shard: Part ``i/n`` of the files, of several runs at the same time. The one that finishes
+            last writes the index.
+        windows: Divide every video: each window is a row, and a result of a search a moment.
+            ``options.timeout`` is then the limit for opening a file and for its next frame.
 
     Raises:
         ValueError: no video in ``root``; the index was built with another checkpoint, with other
             settings or from another folder; another run is writing it.
+        RunError: the network fails, or the disk is full.
     """
-    options = options or EmbedOptions()
-    if save_every < 1:
-        raise ValueError(f"save_every must be at least 1, got {save_every}")
-    folder, root = Path(folder), os.path.realpath(root)
-    header = _header(model, root, options)
-    states = _scan(root)
-    folder.mkdir(parents=True, exist_ok=True)
-    with locked_index(folder):
-        if rebuild:
-            remove_index(folder)
-        known, complete = _read_known(folder, header)
-        current = {
-            path: known[path]
-            for path, state in states.items()
-            if path in known
-            and known[path].same_file(state)
-            and not (retry_failed and known[path].feature is None)
-        }
-        todo = [path for path in states if path not in current]
-        with _PartWriter(folder, header, save_every) as writer:
-            files = [os.path.join(root, path) for path in todo]
-            for result in iterate_embeddings(model, files, options):
-                path = todo[result.index]
-                writer.add(path, FileRecord(*states[path], result.feature, result.reason))
-                if on_video is not None:
-                    on_video(result.index + 1, len(todo), result.reason)
-        records = {path: current.get(path) or writer.records[path] for path in states}
-        dropped = len(set(known) - set(states))
-        if todo or dropped or not complete:
-            # The old description goes first: it must never be there beside new features.
-            (folder / DESCRIPTION).unlink(missing_ok=True)
-            write_records(folder / FEATURES, header, records)
-            write_description(folder, header, records)
-            remove_parts(folder)
-    changed = sum(path in known for path in todo)
-    failures = [(path, r.reason) for path, r in records.items() if r.feature is None]
-    return IndexReport(
-        videos=len(records) - len(failures),
-        new=len(todo) - changed,
-        changed=changed,
-        kept=len(current),
-        dropped=dropped,
-        failures=failures,
+    options, part = options or EmbedOptions(), Shard.parse(shard)
+    if rebuild and part.count > 1:
+        raise ValueError(f"rebuild is for a run without shards: remove {folder}, then start them")
+    folder, root = Path(folder), real_path(root)
+    states = video_states(root)
+    job = EmbedJob(
+        model,
+        root,
+        options,
+        retry_failed=retry_failed,
+        ray=ray is not None,
+        processes_per_gpu=processes_per_gpu,
+        windows=windows,
     )
+    count = None if ray is not None and not options.num_workers else options.num_workers
+    # A long video takes long; its reader has the time limit then, for each frame.
+    seconds = time_limit(options.timeout if windows is None else None)
+    workers = Workers(count, seconds, ray)
+    shared = SharedFolder(folder, job.name)
+    header = index_header(model, job)
+    with shared.open(part, lambda record: part.holds(record.key)) as records:
+        store = choose_store(folder, table or approximate)
+        if rebuild:
+            remove_stores(folder)
+            records.clear()
+        known, _ = read_known(folder, store, header, records)
+        own = {path: state for path, state in states.items() if part.holds(path)}
+        run = embed_due(job, own, known, records, workers, on_video)
+        if part.count == 1:
+            return write_index(folder, store, header, states, records, run, approximate)
+    # The lock is waited for: of two shards that finish at once the second sees both.
+    with RecordStore(folder / _JOINT, job.name, wait=_JOIN_SECONDS) as joint:
+        shared.absorb_into(joint)
+        report = write_index(folder, store, header, states, joint, run, approximate)
+        joint.clear()
+    return report
 
 
-def read_index(folder: str | os.PathLike) -> VideoIndex:
+def read_index(folder: str | os.PathLike, column: str | None = None) -> VideoIndex:
     """Read an index.
+
+    Args:
+        folder: Of an index; or a table of videos with a column of features.
+        column: Of a table with several columns of features.
 
     Raises:
         FileNotFoundError: there is none, or its first run has not finished.
-        ValueError: ``features.npz`` is not the file of an index.
+        ValueError: ``features.npz`` is not the file of an index, or ``features.lance`` not its
+            table.
+        MissingPackageError: it is kept in a table, and Lance is not installed.
     """
+    if is_table_folder(os.fspath(folder)):
+        return VideoIndex(Path(folder), open_features(os.fspath(folder), column))
+    if column is not None:
+        raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
     folder = Path(folder)
-    file = folder / FEATURES
-    if not file.is_file():
-        unfinished = " (an interrupted run: run it again to resume)" if part_files(folder) else ""
+    store = find_store(folder)
+    if store is None:
+        begun = any(folder.glob(RECORDS))
+        unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    return VideoIndex(folder, read_stored(file))
-
-
-def setting_differences(
-    stored: dict[str, Any], current: dict[str, Any], prefix: str = ""
-) -> list[str]:
-    """``num_clips is 4 in the index, now 2`` for every setting that differs."""
-    differences = []
-    for name in sorted(set(stored) | set(current)):
-        old, new = stored.get(name), current.get(name)
-        if isinstance(old, dict) and isinstance(new, dict):
-            differences += setting_differences(old, new, f"{prefix}{name}.")
-        elif old != new:
-            differences.append(f"{prefix}{name} is {old} in the index, now {new}")
-    return differences
-
-
-def _header(model: VideoModel, root: str, options: EmbedOptions) -> dict[str, Any]:
-    """What all features of an index have in common."""
-    return {
-        "root": root,
-        "checkpoint": {"path": model.checkpoint, "sha256": model.checkpoint_sha256},
-        "settings": {
-            "model": model.settings.to_dict(),
-            "num_clips": count_clips(model, options),
-            "num_crops": options.num_crops,
-        },
-    }
-
-
-def _scan(root: str) -> dict[str, tuple[int, int]]:
-    """(size, modification time) of all videos of a folder by relative path, sorted."""
-    videos = scan_folder(root)
-    states = {}
-    for path in sorted(videos.path(i) for i in range(len(videos))):
-        try:
-            status = os.stat(os.path.join(root, path))
-        except OSError:  # a dangling link, or removed since; decoding reports the reason
-            states[path] = (-1, -1)
-        else:
-            states[path] = (status.st_size, status.st_mtime_ns)
-    return states
-
-
-def _read_known(folder: Path, header: dict[str, Any]) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index and of the parts of an interrupted run, and whether all is finished.
-
-    Raises:
-        ValueError: they were not made with this ``header``.
-    """
-    parts = part_files(folder)
-    known: dict[str, FileRecord] = {}
-    complete = not parts and all((folder / name).is_file() for name in (FEATURES, DESCRIPTION))
-    for file in [folder / FEATURES, *parts]:
-        if file.is_file():
-            stored, records = read_records(file)
-            _check_same(folder, stored, header)
-            known.update(records)
-            complete = complete and stored == header
-    return known, complete
-
-
-def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) -> None:
-    differences = []
-    if stored["root"] != header["root"]:
-        differences.append(f"it is of the folder {stored['root']}, not {header['root']}")
-    old, new = stored["checkpoint"], header["checkpoint"]
-    if old["sha256"] != new["sha256"]:
-        differences.append(
-            f"it was built with {old['path']} (sha256 {old['sha256'][:12]}), not with "
-            f"{new['path']} ({new['sha256'][:12]})"
-        )
-    differences += setting_differences(stored["settings"], header["settings"])
-    if differences:
-        raise ValueError(
-            f"the index {folder} does not match this call: {'; '.join(differences)}. Use another "
-            "folder for the index, or build this one from scratch (--rebuild, rebuild=True)"
-        )
-
-
-class _PartWriter:
-    """Collects new records and writes them in parts; the last one also if the run is interrupted.
-
-    Args:
-        folder: Folder of the index.
-        header: Header of every part.
-        save_every: Records of a part.
-    """
-
-    def __init__(self, folder: Path, header: dict[str, Any], save_every: int) -> None:
-        self.records: dict[str, FileRecord] = {}
-        self._folder = folder
-        self._header = header
-        self._save_every = save_every
-        self._unsaved: dict[str, FileRecord] = {}
-        self._saved = time.monotonic()
-
-    def add(self, path: str, record: FileRecord) -> None:
-        """Add the record of one file."""
-        self.records[path] = self._unsaved[path] = record
-        late = time.monotonic() - self._saved > _SAVE_SECONDS
-        if late or len(self._unsaved) >= self._save_every:
-            self.save()
-
-    def save(self) -> None:
-        """Write the records that are not yet on disk."""
-        if self._unsaved:
-            write_records(new_part_file(self._folder), self._header, self._unsaved)
-            self._unsaved = {}
-        self._saved = time.monotonic()
-
-    def __enter__(self) -> _PartWriter:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.save()
+    return VideoIndex(folder, store.open())

@@ -1,10 +1,9 @@
-"""Files of an index: records in ``.npz`` files, unfinished parts, the description, the lock."""
+"""Files of an index: records in an ``.npz`` file, and the description."""
 
 from __future__ import annotations
 
-import contextlib
 import importlib.metadata
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,36 +11,64 @@ from typing import Any
 import numpy as np
 import torch
 
-from sce_video.evaluation.functional.neighbours import check_features, feature_mean
+from sce_video.datasets.windows import Windows
+from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.evaluation.npz_files import (
+    RowStream,
     as_integers,
     as_matrix,
     read_failures,
     read_npz,
+    text_stream,
     write_npz,
 )
 from sce_video.utils.atomic_file import write_json
 
-FEATURES, DESCRIPTION, PARTS, LOCK = "features.npz", "index.json", "parts", "lock"
-_VERSION = 2
+FEATURES, DESCRIPTION = "features.npz", "index.json"
+_VERSION, _VERSION_OF_WINDOWS = 2, 3
 _MAX_CLIPS = 10_000  # of a video
 
 
-@dataclass(frozen=True)
+#: A feature, or what reads it.
+Stored = np.ndarray | Callable[[], np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
 class FileRecord:
     """State of an indexed file when it was embedded, and its feature.
 
     Attributes:
         size: Bytes.
         mtime_ns: Modification time, nanoseconds.
-        feature: (D,) float32; None if the file cannot be decoded.
-        reason: Why it cannot be decoded; empty if it can.
+        feature: (D,) float32, or (W, D) of its windows, or what reads it from where it is stored,
+            so that memory need not hold the features of all files; None if the file cannot be
+            decoded.
+        reason: Why it, or some of its windows, cannot be decoded; empty if they can.
+        spans: (W, 2) float64, start and end of each window in seconds; None without windows.
     """
 
     size: int
     mtime_ns: int
-    feature: np.ndarray | None
+    feature: Stored | None
     reason: str = ""
+    spans: np.ndarray | None = None
+
+    @property
+    def count(self) -> int:
+        """Rows of an index that are this file: 1, or as many as it has windows; 0 if it failed."""
+        if self.feature is None:
+            return 0
+        return 1 if self.spans is None else len(self.spans)
+
+    def read(self) -> np.ndarray:
+        """(D,) or (W, D) float32, of a file that has a feature."""
+        assert self.feature is not None
+        return self.feature() if callable(self.feature) else self.feature
+
+    def read_rows(self) -> np.ndarray:
+        """(W, D), the rows of an index that are this file; W is 1 without windows."""
+        feature = self.read()
+        return feature.reshape(-1, feature.shape[-1])
 
     def same_file(self, state: tuple[int, int]) -> bool:
         """Whether size and modification time are still these."""
@@ -54,12 +81,14 @@ class StoredRecords:
 
     Attributes:
         header: ``root``, ``checkpoint`` and ``settings`` of the index.
-        paths: (N,) text, relative to ``root``, of the files with a feature, sorted.
+        paths: (N,) text, relative to ``root``, of the files with a feature, sorted; of windows each
+            file as often as it has windows.
         features: (N, D) float32, not to be changed: search drops mapped pages, changed ones too.
         mean: (D,) float64, the mean of the features.
         sizes: (N,) int64, bytes of the files.
         mtimes: (N,) int64, modification times in nanoseconds.
-        failed: Records of the files that cannot be decoded, by path.
+        failed: Records of the files that cannot be decoded, or not all of them, by path.
+        spans: (N, 2) float64, start and end of the windows in seconds; None without windows.
     """
 
     header: dict[str, Any]
@@ -69,28 +98,64 @@ class StoredRecords:
     sizes: np.ndarray
     mtimes: np.ndarray
     failed: dict[str, FileRecord]
+    spans: np.ndarray | None = None
+
+    def __len__(self) -> int:
+        return len(self.features)
+
+    def paths_of(self, rows: np.ndarray) -> list[str]:
+        """Paths of some rows."""
+        return self.paths[rows].tolist()
+
+    def spans_of(self, rows: np.ndarray) -> np.ndarray | None:
+        """(n, 2) of some rows; None without windows."""
+        return None if self.spans is None else self.spans[rows]
+
+    def rows(self, path: str) -> list[int]:
+        """All rows of a path: its windows."""
+        first = self.row(path)
+        if first is None:
+            return []
+        return list(range(first, int(np.searchsorted(self.paths, path, side="right"))))
+
+    def row(self, path: str) -> int | None:
+        """Row of a path, the first of several; None if it has none."""
+        if len(path) > self.paths.dtype.itemsize // 4:  # longer than all paths of the index
+            return None
+        row = int(np.searchsorted(self.paths, path))
+        return row if row < len(self.paths) and self.paths[row] == path else None
 
 
 def write_records(file: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
     """Write a feature file that also holds the header and the state of every file.
+
+    The features are read one by one while they are written.
 
     Args:
         file: The ``.npz`` file.
         header: ``root``, ``checkpoint`` and ``settings`` of the index.
         records: By path relative to ``root``.
     """
-    good = {path: r for path, r in records.items() if r.feature is not None}
-    failed = {path: r for path, r in records.items() if r.feature is None}
-    rows = [r.feature for r in good.values() if r.feature is not None]
-    matrix = np.stack(rows) if rows else np.empty((0, 1), dtype=np.float32)
+    good = [path for path, r in records.items() if r.feature is not None]
+    failed = {path: r for path, r in records.items() if r.feature is None or r.reason}
+    counts = np.array([records[path].count for path in good], dtype=np.int64)
+    total, size = int(counts.sum()), records[good[0]].read().shape[-1] if good else 1
+    mean = np.zeros(size)
+    rows = _adding(mean, (row for path in good for row in records[path].read_rows()), total)
     settings = header["settings"]
-    arrays = {
-        "features": matrix,
-        "paths": np.array(list(good), dtype=np.str_),
-        "mean": feature_mean(torch.from_numpy(matrix)).numpy() if rows else np.zeros(1),
-        "sizes": np.array([r.size for r in good.values()], dtype=np.int64),
-        "mtimes": np.array([r.mtime_ns for r in good.values()], dtype=np.int64),
+    windows = settings.get("windows") is not None
+    paths = [path for path, count in zip(good, counts, strict=True) for _ in range(count)]
+    arrays: dict[str, np.ndarray | RowStream] = {
+        "features": RowStream((total, size), np.dtype(np.float32), rows),
+        "paths": text_stream(paths),
+        "mean": mean,  # complete when the features are written, which are before it
+        "sizes": np.repeat(np.array([records[p].size for p in good], dtype=np.int64), counts),
+        "mtimes": np.repeat(np.array([records[p].mtime_ns for p in good], dtype=np.int64), counts),
     }
+    if windows:
+        spans = [r.spans for r in records.values() if r.feature is not None and r.spans is not None]
+        both = np.concatenate(spans) if spans else np.empty((0, 2))
+        arrays |= {"starts": both[:, 0].copy(), "ends": both[:, 1].copy()}
     provenance = {
         "checkpoint": header["checkpoint"],
         "clips": settings["num_clips"],
@@ -100,12 +165,20 @@ def write_records(file: Path, header: dict[str, Any], records: dict[str, FileRec
         "num_views": settings["num_clips"] * settings["num_crops"],
         "failures": [(path, r.reason) for path, r in failed.items()],
         "index": {
-            "version": _VERSION,
+            "version": _VERSION_OF_WINDOWS if windows else _VERSION,
             **header,
             "failed": [(r.size, r.mtime_ns) for r in failed.values()],
         },
     }
     write_npz(file, arrays, provenance)
+
+
+def _adding(mean: np.ndarray, rows: Iterable[np.ndarray], count: int) -> Iterator[np.ndarray]:
+    """Yield ``count`` rows; afterwards ``mean``, (D,) float64 of zeros before, is their mean."""
+    for row in rows:
+        mean += row
+        yield row
+    mean /= max(1, count)
 
 
 def read_stored(file: Path) -> StoredRecords:
@@ -117,8 +190,9 @@ def read_stored(file: Path) -> StoredRecords:
     arrays, provenance = read_npz(file, "the file of an index", ("features", "paths"))
     try:
         entry = provenance["index"]
-        if entry["version"] != _VERSION:
-            raise ValueError(f"version {entry['version']} is unknown, only {_VERSION} can be read")
+        known = (_VERSION, _VERSION_OF_WINDOWS)
+        if entry["version"] not in known:
+            raise ValueError(f"version {entry['version']} is unknown, only {known} can be read")
         features = as_matrix(file, arrays["features"], "features")
         count, size = features.shape
         mean = np.asarray(arrays["mean"], dtype=np.float64)
@@ -128,11 +202,7 @@ def read_stored(file: Path) -> StoredRecords:
             raise ValueError(f"{count} features do not match 'paths' {arrays['paths'].shape}")
         failed = zip(read_failures(file, provenance), entry["failed"], strict=True)
         return StoredRecords(
-            header={
-                "root": str(entry["root"]),
-                "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
-                "settings": _checked_settings(entry["settings"]),
-            },
+            header=checked_header(entry),
             paths=arrays["paths"],
             features=features,
             mean=mean,
@@ -142,9 +212,33 @@ def read_stored(file: Path) -> StoredRecords:
                 path: FileRecord(int(size), int(mtime), None, reason)
                 for (path, reason), (size, mtime) in failed
             },
+            spans=_read_spans(arrays, count) if entry["version"] == _VERSION_OF_WINDOWS else None,
         )
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{file} is not the file of an index: {error!r:.500}") from error
+
+
+def _read_spans(arrays: dict[str, np.ndarray], count: int) -> np.ndarray:
+    """(N, 2), starts and ends of windows; ValueError for anything else."""
+    starts, ends = (np.asarray(arrays[name], dtype=np.float64) for name in ("starts", "ends"))
+    if starts.shape != (count,) or ends.shape != (count,):
+        raise ValueError(f"{count} features do not match {starts.shape} starts, {ends.shape} ends")
+    if not (np.isfinite(ends).all() and (0 <= starts).all() and (starts < ends).all()):
+        raise ValueError("windows do not end after their starts")
+    return np.stack([starts, ends], axis=1)
+
+
+def checked_header(entry: dict[str, Any]) -> dict[str, Any]:
+    """``root``, ``checkpoint`` and ``settings`` of the stored entry of an index.
+
+    Raises:
+        KeyError, TypeError, ValueError: It is none.
+    """
+    return {
+        "root": str(entry["root"]),
+        "checkpoint": {key: str(entry["checkpoint"][key]) for key in ("path", "sha256")},
+        "settings": _checked_settings(entry["settings"]),
+    }
 
 
 def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
@@ -154,6 +248,8 @@ def _checked_settings(settings: dict[str, Any]) -> dict[str, Any]:
         raise ValueError(f"{num_clips!r:.40} clips x {num_crops!r:.40} crops of a video")
     if not isinstance(settings["model"], dict):
         raise ValueError("no settings of a model")
+    if settings.get("windows") is not None:
+        Windows.from_dict(settings["windows"])
     return dict(settings)
 
 
@@ -166,17 +262,43 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
     stored = read_stored(file)
     if len(stored.features):
         check_features(torch.from_numpy(stored.features), f"{file}: 'features'")
-    files = zip(
-        stored.paths.tolist(), stored.sizes.tolist(), stored.mtimes.tolist(), stored.features,
-        strict=True,
-    )  # fmt: skip
-    records = {path: FileRecord(size, mtime, row) for path, size, mtime, row in files}
-    return stored.header, dict(sorted({**records, **stored.failed}.items()))
+    records = dict(stored.failed)
+    firsts = np.flatnonzero(np.append(True, stored.paths[1:] != stored.paths[:-1]))
+    for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=True):
+        if first == last:  # of an index without rows
+            break
+        path, spans = str(stored.paths[first]), stored.spans
+        records[path] = FileRecord(
+            size=int(stored.sizes[first]),
+            mtime_ns=int(stored.mtimes[first]),
+            feature=stored.features[first] if spans is None else stored.features[first:last],
+            reason="" if path not in records else records[path].reason,
+            spans=None if spans is None else spans[first:last],
+        )
+    return stored.header, dict(sorted(records.items()))
 
 
-def write_description(folder: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
-    """Write ``index.json``: everything but the features, for people and other programs."""
+def write_description(
+    folder: Path, header: dict[str, Any], records: dict[str, FileRecord], listed: bool = True
+) -> None:
+    """Write ``index.json``: everything but the features, for people and other programs.
+
+    Args:
+        folder: Of the index.
+        header: Of the index.
+        records: By path.
+        listed: Whether files are listed that have a feature; a table lists them itself.
+    """
     good = [path for path, record in records.items() if record.feature is not None]
+    files = [
+        {
+            "path": path,
+            "size": records[path].size,
+            "mtime_ns": records[path].mtime_ns,
+            **_count_of_windows(records[path]),
+        }
+        for path in good
+    ]
     write_json(
         folder / DESCRIPTION,
         {
@@ -184,45 +306,22 @@ def write_description(folder: Path, header: dict[str, Any], records: dict[str, F
             **header,
             "decoder": f"av {importlib.metadata.version('av')}",
             "videos": len(good),
-            "files": [
-                {"path": path, "size": records[path].size, "mtime_ns": records[path].mtime_ns}
-                for path in good
-            ],
+            **({"files": files} if listed else {}),
             "failures": [
                 {"path": path, "size": r.size, "mtime_ns": r.mtime_ns, "reason": r.reason}
                 for path, r in records.items()
-                if r.feature is None
+                if r.feature is None or r.reason
             ],
         },
     )
 
 
-def part_files(folder: Path) -> list[Path]:
-    """The parts that an interrupted run has written, oldest first."""
-    return sorted((folder / PARTS).glob("part_*.npz"), key=_part_number)
-
-
-def new_part_file(folder: Path) -> Path:
-    """Path of the next part."""
-    number = max((_part_number(file) for file in part_files(folder)), default=0) + 1
-    return folder / PARTS / f"part_{number:06}.npz"
-
-
-def _part_number(file: Path) -> int:
-    number = file.stem.removeprefix("part_")
-    return int(number) if number.isdecimal() else 0
-
-
-def remove_parts(folder: Path) -> None:
-    """Remove all parts and their folder."""
-    for file in part_files(folder):
-        file.unlink()
-    with contextlib.suppress(OSError):
-        (folder / PARTS).rmdir()
+def _count_of_windows(record: FileRecord) -> dict[str, int]:
+    return {} if record.spans is None else {"windows": len(record.spans)}
 
 
 def remove_index(folder: Path) -> None:
-    """Remove features and parts.
+    """Remove the features.
 
     Raises:
         ValueError: ``features.npz`` is not the file of an index; nothing is removed.
@@ -231,24 +330,3 @@ def remove_index(folder: Path) -> None:
     if file.is_file():
         read_stored(file)
         file.unlink()
-    remove_parts(folder)
-
-
-@contextlib.contextmanager
-def locked_index(folder: Path) -> Iterator[None]:
-    """Hold the lock of an index; the operating system releases it if the process is killed.
-
-    Raises:
-        ValueError: another run holds the lock.
-    """
-    from filelock import FileLock, Timeout  # imported here: only building an index needs it
-
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(blocking=False)
-    except Timeout:
-        raise ValueError(f"another run is writing the index {folder}") from None
-    try:
-        yield
-    finally:
-        lock.release()

@@ -11,13 +11,16 @@ import torch
 from torch import nn
 
 from sce_video.apis.config_text import stored_config
+from sce_video.apis.encoders import is_model
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
-from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file
+from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config import load_config
+from sce_video.engine.pretrained_folder import weights_file
 from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_backbone_weights
 from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import MODELS
+from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."
 _COUNTER = "num_batches_tracked"
@@ -32,7 +35,7 @@ class VideoModel:
             :class:`~sce_video.models.algorithms.encoder.Encoder`.
         settings: Backbone, normalisation, clip and crop.
         feature_size: D, size of a feature.
-        checkpoint: Absolute path of the checkpoint file.
+        checkpoint: Absolute path or URL of the checkpoint file.
         checkpoint_sha256: SHA-256 of that file.
         device: Device of the network.
     """
@@ -93,7 +96,8 @@ def load_model(
     you trust.
 
     Args:
-        checkpoint: A local file.
+        checkpoint: A file, a URL, or the folder of a pretrained network; or a model of
+            transformers, ``hf:FOLDER`` or ``hf:OWNER/MODEL``.
         config: Config file; needed for a converted checkpoint, which contains no config.
         device: For example "cuda:1"; None selects a GPU if there is one.
 
@@ -107,6 +111,12 @@ def load_model(
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
             raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
+    if is_model(checkpoint):
+        # Imported here: no other network needs the lock of a run, or configs.
+        from sce_video.apis.encoders.run import run_of_model
+
+        checkpoint = newest_checkpoint(run_of_model(str(checkpoint)))
+    checkpoint = weights_file(checkpoint)
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)
@@ -164,7 +174,7 @@ def build_model(
         encoder=encoder,
         settings=settings,
         feature_size=_feature_size(encoder, settings, selected),
-        checkpoint=str(Path(checkpoint).resolve()),
+        checkpoint=absolute(checkpoint),
         checkpoint_sha256=file_sha256(checkpoint),
         device=selected,
     )

@@ -29,6 +29,8 @@ _MAX_CROP_RATIO = 1.5
 #: Limits of a clip, far above every network: what a file states is allocated for every view.
 _LIMITS = {"num_frames": 4096, "short_side": 4096, "crop_size": 4096}
 _MAX_CLIP_PIXELS = 2**28
+#: See :class:`ModelSettings`.
+RESIZES = ("linear", "bilinear", "bicubic", "square", "network")
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,9 @@ class ModelSettings:
         num_frames: T, frames kept of a clip; 1 for an image network.
         short_side: Pixels to which the short side of a frame is scaled.
         crop_size: Side of the square crop, pixels.
+        resize: "linear" (not filtered); "bilinear" or "bicubic", antialiased as in the processors
+            of transformers, and "square" as "bilinear" without keeping the aspect; "network": the
+            network resizes whole frames.
     """
 
     backbone: dict[str, Any]
@@ -52,8 +57,11 @@ class ModelSettings:
     num_frames: int
     short_side: int
     crop_size: int
+    resize: str = "linear"
 
     def __post_init__(self) -> None:
+        if self.resize not in RESIZES:
+            raise ValueError(f"resize must be one of {', '.join(RESIZES)}, got {self.resize!r:.40}")
         if self.clip_duration is not None and not (
             _is_number(self.clip_duration) and 0 < self.clip_duration < math.inf
         ):
@@ -81,7 +89,10 @@ class ModelSettings:
 
     def to_dict(self) -> dict[str, Any]:
         """The settings as JSON data: the inverse of :meth:`from_dict`."""
-        return {name: _lists(value) for name, value in asdict(self).items()}
+        plain = {name: _lists(value) for name, value in asdict(self).items()}
+        if self.resize == "linear":  # as in files made before there was another
+            del plain["resize"]
+        return plain
 
     @classmethod
     def from_dict(cls, stored: dict[str, Any]) -> ModelSettings:
@@ -91,7 +102,8 @@ class ModelSettings:
             ValueError: keys are missing or unknown, a value is out of range, or the backbone may
                 not be built.
         """
-        if not isinstance(stored, dict) or set(stored) != set(cls.__dataclass_fields__):
+        names = set(cls.__dataclass_fields__)
+        if not isinstance(stored, dict) or {*stored, "resize"} != names:
             raise ValueError(f"these are not the settings of a model: {stored!r:.200}")
         values = {name: _tuples(value) for name, value in stored.items()}
         return cls(**{**values, "backbone": checked_backbone(stored["backbone"])})
@@ -132,6 +144,7 @@ def settings_from_config(cfg: dict[str, Any], trusted: bool = False) -> ModelSet
         num_frames=num_frames,
         short_side=short_side,
         crop_size=crop_size,
+        resize=_resize(test),
     )
 
 
@@ -212,6 +225,9 @@ def _sizes(
     for name, transform in test:
         if name == "ResizeShortSide" and _is_size(transform, "size"):
             short_side = transform["size"]
+        if name == "ResizeAsProcessor" and transform.get("size"):
+            size = transform["size"]
+            short_side = size if isinstance(size, int) else size[0]
         if name in TEST_CROPS and _is_size(transform, TEST_CROPS[name]):
             crop_size = transform[TEST_CROPS[name]]
             if trained is None or crop_fits(crop_size, trained):
@@ -224,6 +240,17 @@ def _sizes(
     size = _TEST_SIZE_OF.get(trained, trained)
     # Image networks are tested at their training crop from a short side of 8/7 of it (MoCo).
     return size, trained if image else size
+
+
+def _resize(test: list[tuple[str, dict]]) -> str:
+    """How frames are resized, see :class:`ModelSettings`."""
+    for name, transform in test:
+        if name == "ResizeAsProcessor":
+            square = not isinstance(transform.get("size"), int)
+            return "square" if square else transform.get("interpolation", "bilinear")
+        if name == "PackVideo" and transform.get("whole") is True:
+            return "network"
+    return "linear"
 
 
 def view_counts(cfg: dict[str, Any]) -> tuple[int, int]:

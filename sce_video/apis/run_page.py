@@ -157,6 +157,7 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
     if options is not None and is_main_process():
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
         _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)
+        runner.call_hook("after_page")
     return runner
 
 

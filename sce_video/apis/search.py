@@ -6,43 +6,38 @@ import contextlib
 import mmap
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import torch
 
 from sce_video.apis.embed import embed
-from sce_video.apis.index import VideoIndex, setting_differences
+from sce_video.apis.encoders.text import text_feature
+from sce_video.apis.index import VideoIndex
+from sce_video.apis.index_build import setting_differences
+from sce_video.apis.index_table import TableFeatures, TableRecords
 from sce_video.apis.model import VideoModel, build_model, load_model
 from sce_video.apis.model_settings import ModelSettings
+from sce_video.apis.moments import Match, Query, merge_moments
+from sce_video.apis.video_states import real_path
+from sce_video.apis.window_features import embed_span
+from sce_video.datasets import video_exists
+from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.tables.named_rows import split_row_path
 from sce_video.engine.checkpoint import file_sha256
+from sce_video.engine.pretrained_folder import weights_file
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
+from sce_video.utils.storage import exists
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
 _READ_ROWS, _CACHED_ROWS = 16384, 512
-
-
-@dataclass(frozen=True)
-class Match:
-    """One result of a query.
-
-    Attributes:
-        rank: From 1.
-        path: Relative to the indexed folder.
-        similarity: Cosine, -1 to 1.
-        file: Absolute path of the video.
-    """
-
-    rank: int
-    path: str
-    similarity: float
-    file: str
-
-    @property
-    def distance(self) -> float:
-        """1 - similarity, 0 to 2."""
-        return 1.0 - self.similarity
+#: Candidates beyond k, which are ranked in double precision; and a difference of similarities that
+#: rounding to single precision may make.
+_SPARE, _ROUNDING = 16, 1e-6
+_TINY = 1e-12
+#: With more rows left out all others are compared.
+_MOST_LEFT_OUT = 1000
 
 
 def model_of_index(
@@ -65,13 +60,7 @@ def model_of_index(
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: the checkpoint or the config is not that of the index.
     """
-    path = index.checkpoint["path"] if checkpoint is None else os.fspath(checkpoint)
-    if not os.path.isfile(path):
-        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
-        raise FileNotFoundError(
-            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
-        )
-    check_checkpoint(index, path)
+    path = checkpoint_of_index(index, checkpoint)
     if config is None:
         settings = ModelSettings.from_dict(index.settings.get("model", {}))
         return build_model(settings, path, device)
@@ -82,6 +71,24 @@ def model_of_index(
             f"{config} does not match the index {index.folder}: {'; '.join(differences)}"
         )
     return model
+
+
+def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None = None) -> str:
+    """Path of the checkpoint of an index, after a look at its content.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: it is not that of the index.
+    """
+    given = None if checkpoint is None else os.fspath(weights_file(os.fspath(checkpoint)))
+    path = given or index.checkpoint["path"]
+    if not exists(path):
+        advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
+        raise FileNotFoundError(
+            f"the checkpoint of the index {index.folder} is not at {path}{advice}"
+        )
+    check_checkpoint(index, path)
+    return path
 
 
 def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
@@ -97,7 +104,11 @@ def check_checkpoint(index: VideoIndex, path: str | os.PathLike) -> None:
 
 
 def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
-    """Rows of an index that are the given file, also if it is given by another path or a link."""
+    """Rows of an index that are the given file, also if it is given by another path or a link; or
+    the given row of the table that was indexed."""
+    of_table = split_row_path(os.fspath(video))
+    if of_table is not None:
+        return rows_of_path(index, of_table[1]) if real_path(of_table[0]) == index.root else []
     try:
         status = os.stat(video)
     except OSError:
@@ -106,36 +117,83 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
         os.path.relpath(os.path.abspath(video), index.root),
         os.path.relpath(os.path.realpath(video), index.root),
     }
-    rows = {row for name in names if (row := index.row(name)) is not None}
-    for row in np.flatnonzero(index.stored.sizes == status.st_size).tolist():
+    same_size = np.flatnonzero(index.stored.sizes == status.st_size)
+    for path in sorted(set(index.stored.paths_of(same_size)) - names):
         with contextlib.suppress(OSError):
-            if os.path.samestat(status, os.stat(index.file(index.path(row)))):
-                rows.add(row)
-    return sorted(rows)
+            if os.path.samestat(status, os.stat(index.file(path))):
+                names.add(path)
+    return sorted({row for name in names for row in rows_of_path(index, name)})
+
+
+def rows_of_path(index: VideoIndex, path: str) -> list[int]:
+    """Rows of a path relative to the indexed folder: one, its windows, or none."""
+    if index.windows is not None:
+        return index.stored.rows(path)
+    row = index.row(path)
+    return [] if row is None else [row]
+
+
+def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
+    """Rows that are the query itself: those of the file, or its windows that share frames with
+    the moment."""
+    rows = rows_of_file(index, query.video)
+    spans = index.stored.spans_of(np.array(rows, dtype=np.int64))
+    if query.start is None or query.end is None or spans is None or not rows:
+        return rows
+    shared = (spans[:, 0] < query.end) & (spans[:, 1] > query.start)
+    return [row for row, same in zip(rows, shared.tolist(), strict=True) if same]
 
 
 def query_feature(
-    index: VideoIndex, video: str | os.PathLike, model: Callable[[], VideoModel]
+    index: VideoIndex, video: str | os.PathLike | Query, model: Callable[[], VideoModel]
 ) -> np.ndarray:
-    """The feature (D,) of a video; taken from the index if the file is in it and unchanged.
+    """The feature (D,) of a video or of a moment of it; taken from an index of whole videos if the
+    file is in it and unchanged.
 
     Args:
         index: From :func:`~sce_video.apis.index.read_index`.
-        video: The file.
+        video: A file, a URL or a row of a table; or the moment of one.
         model: Called for the network if the video has to be embedded.
 
     Raises:
         FileNotFoundError: no such file.
         VideoDecodeError: it cannot be decoded.
     """
-    if not os.path.exists(video):
+    start = end = None
+    if isinstance(video, Query):
+        start, end = video.start, video.end
+        video = video.video
+    if not video_exists(video):
         raise FileNotFoundError(f"no video at {os.fspath(video)}")
-    status = os.stat(video)
-    for row in rows_of_file(index, video):
+    if start is not None and end is not None:
+        return embed_span(model(), os.fspath(video), start, end, index.options)
+    if index.windows is not None:
+        return embed(model(), video, index.options)[0]
+    for row in [] if is_elsewhere(os.fspath(video)) else rows_of_file(index, video):
+        status = os.stat(video)
         state = index.stored.sizes[row], index.stored.mtimes[row]
         if state == (status.st_size, status.st_mtime_ns):
             return np.array(index.features[row])
     return embed(model(), video, index.options)[0]
+
+
+def text_query(
+    index: VideoIndex, text: str, checkpoint: str | os.PathLike | None = None
+) -> np.ndarray:
+    """The embedding (D,) of a text, by the text encoder beside the index's video encoder.
+
+    Args:
+        index: Made by a video-text model.
+        text: What the videos should show.
+        checkpoint: Current path of the checkpoint; None for the path stored in the index.
+
+    Raises:
+        FileNotFoundError: there is no checkpoint at that path.
+        ValueError: the checkpoint is not that of the index or has no text encoder; the text is
+            empty or too long.
+    """
+    path = checkpoint_of_index(index, checkpoint)
+    return text_feature(path, index.settings["model"]["backbone"], text)
 
 
 def query_index(
@@ -145,8 +203,11 @@ def query_index(
     *,
     leave_out: list[int] | None = None,
     centred: bool = False,
+    exact: bool = False,
 ) -> list[Match]:
     """The videos of an index that are most similar to a feature, the most similar first.
+
+    Of an index of windows they are moments: see :func:`~sce_video.apis.moments.merge_moments`.
 
     Args:
         index: From :func:`~sce_video.apis.index.read_index`.
@@ -155,62 +216,148 @@ def query_index(
         leave_out: Rows excluded from the results, see :func:`rows_of_file`.
         centred: Subtract the mean feature of the index from all features first. It spreads out
             similarities that are all close to 1.
+        exact: Compare all features, also where there is a vector index. Without one they are; they
+            are too for centred similarities, and where many rows are left out.
 
     Raises:
         ValueError: the index is empty, sizes differ, ``k`` is below 1.
     """
+    if index.windows is None:
+        return query_rows(index, feature, k, leave_out=leave_out, centred=centred, exact=exact)
+
+    def ranked(count: int) -> list[Match]:
+        return query_rows(index, feature, count, leave_out=leave_out, centred=centred, exact=exact)
+
+    return merge_moments(ranked, k)
+
+
+def query_rows(
+    index: VideoIndex,
+    feature: np.ndarray,
+    k: int,
+    *,
+    leave_out: list[int] | None = None,
+    centred: bool = False,
+    exact: bool = False,
+) -> list[Match]:
+    """The k most similar rows, which may be windows of the same moment; see :func:`query_index`."""
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
-    query = torch.from_numpy(np.array(feature, dtype=np.float32)).reshape(1, -1)
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    query = np.array(feature, dtype=np.float32).reshape(-1)
+    left_out = np.unique(np.array(leave_out or [], dtype=np.int64))
+    wanted = min(k, len(index) - len(left_out))
+    if not exact and searches_approximately(index, centred, len(left_out)):
+        rows, features, paths = _nearest(index, query, k + len(left_out) + _SPARE, left_out)
+        if len(rows) >= wanted:
+            return _ranked(index, query, rows, features, paths)[:k]
+    rows = _exact(index, query, k, left_out, centred)
+    features, paths = np.asarray(index.stored.features[rows]), index.stored.paths_of(rows)
+    mean = index.stored.mean if centred else None
+    return _ranked(index, query, rows, features, paths, mean)[:k]
+
+
+def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
+    """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
+    stored = index.stored
+    held = isinstance(stored, TableRecords) and stored.indexed is not None
+    return held and not centred and left_out <= _MOST_LEFT_OUT
+
+
+def _nearest(
+    index: VideoIndex, query: np.ndarray, k: int, left_out: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, list[str]]:
+    """Rows, features and paths that the vector index finds; none for a query without direction."""
+    stored = index.stored
+    assert isinstance(stored, TableRecords)
+    nothing: tuple[np.ndarray, np.ndarray, list[str]]
+    nothing = np.empty(0, dtype=np.int64), np.empty((0, 0)), []
+    if query.shape != (stored.features.shape[1],) or not np.isfinite(query).all():
+        return nothing  # the exact search says what is wrong
+    if not query.any():
+        return nothing
+    rows, features, paths = stored.nearest(query, k)
+    kept = np.flatnonzero(~np.isin(rows, left_out))
+    return rows[kept], features[kept], [paths[i] for i in kept.tolist()]
+
+
+def _exact(
+    index: VideoIndex, feature: np.ndarray, k: int, left_out: np.ndarray, centred: bool
+) -> np.ndarray:
+    """Rows of the k most similar features, and of some more that are about as similar."""
+    query = torch.from_numpy(feature).reshape(1, -1)
     own = torch.zeros(len(index), dtype=torch.long)
-    own[torch.tensor(leave_out or [], dtype=torch.long)] = 1
+    own[torch.from_numpy(left_out)] = 1
     mean = torch.from_numpy(index.stored.mean) if centred else None
-    parts = []
-    for start, block in _blocks(index.stored.features):
-        try:
-            values, rows = nearest_neighbours(
-                query,
-                block,
-                k,
-                query_groups=torch.ones(1, dtype=torch.long),
-                gallery_groups=own[start : start + len(block)],
-                query_mean=mean,
-                gallery_mean=mean,
-                gallery_block=_CACHED_ROWS,
-            )
-        except NotFiniteError as error:
-            path = index.path(start + error.row)
-            raise ValueError(
-                f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
-                "infinity; build it from scratch (--rebuild, rebuild=True)"
-            ) from error
-        parts.append((values[0], rows[0] + start))
-    similarities = torch.cat([values for values, _ in parts])
-    rows = torch.cat([rows for _, rows in parts])
-    similarities, order = similarities.sort(descending=True, stable=True)
-    found = list(zip(similarities[:k].tolist(), rows[order[:k]].tolist(), strict=True))
-    return [
-        Match(
-            rank=rank,
-            path=index.path(row),
-            similarity=max(-1.0, min(1.0, similarity)),
-            file=index.file(index.path(row)),
-        )
-        for rank, (similarity, row) in enumerate(found, start=1)
-        if similarity != float("-inf")
-    ]
+    count = k + _SPARE
+    while True:
+        parts = []
+        for start, block in _blocks(index.stored.features):
+            try:
+                values, rows = nearest_neighbours(
+                    query,
+                    block,
+                    count,
+                    query_groups=torch.ones(1, dtype=torch.long),
+                    gallery_groups=own[start : start + len(block)],
+                    query_mean=mean,
+                    gallery_mean=mean,
+                    gallery_block=_CACHED_ROWS,
+                )
+            except NotFiniteError as error:
+                path = index.path(start + error.row)
+                raise ValueError(
+                    f"the index {index.folder} is damaged: the feature of {path} holds NaN or "
+                    "infinity; build it from scratch (--rebuild, rebuild=True)"
+                ) from error
+            parts.append((values[0], rows[0] + start))
+        similarities = torch.cat([values for values, _ in parts])
+        rows = torch.cat([rows for _, rows in parts])
+        similarities, order = similarities.sort(descending=True, stable=True)
+        found = rows[order[:count]][similarities[:count] != float("-inf")].numpy()
+        if len(found) < count or similarities[k - 1] - similarities[count - 1] > _ROUNDING:
+            return found
+        count *= 8  # many are as similar as the last one: their paths decide
 
 
-def _blocks(features: np.ndarray) -> Iterator[tuple[int, torch.Tensor]]:
+def _ranked(
+    index: VideoIndex,
+    query: np.ndarray,
+    rows: np.ndarray,
+    features: np.ndarray,
+    paths: list[str],
+    mean: np.ndarray | None = None,
+) -> list[Match]:
+    """Candidates by their similarity, computed in double precision, then by path and start.
+
+    So a match is the same whichever way it was found.
+    """
+    shift = 0.0 if mean is None else mean
+    own = query.astype(np.float64) - shift
+    spans = index.stored.spans_of(rows)
+    times = [(None, None)] * len(paths) if spans is None else spans.tolist()
+    found: list[Match] = []
+    for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
+        other = feature.astype(np.float64) - shift
+        lengths = max(float(np.linalg.norm(own)), _TINY) * max(float(np.linalg.norm(other)), _TINY)
+        cosine = max(-1.0, min(1.0, float(np.float32((own * other).sum() / lengths))))
+        found.append(Match(0, path, cosine, index.file(path), int(row), start, end))
+    found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
+    return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
+
+
+def _blocks(features: np.ndarray | TableFeatures) -> Iterator[tuple[int, torch.Tensor]]:
     """First row and content of consecutive blocks of a matrix.
 
     The pages of a memory-mapped file are dropped after each block. They would count as memory of
     the process otherwise, all of the file in the end.
     """
-    mapping = features.base
+    mapping = None if isinstance(features, TableFeatures) else features.base
     while isinstance(mapping, np.ndarray):
         mapping = mapping.base
     for start in range(0, len(features), _READ_ROWS):
-        yield start, torch.from_numpy(features[start : start + _READ_ROWS])
+        block = features[start : start + _READ_ROWS]
+        yield start, torch.from_numpy(block if block.flags.writeable else block.copy())
         if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
             mapping.madvise(mmap.MADV_DONTNEED)

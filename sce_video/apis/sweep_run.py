@@ -95,6 +95,8 @@ class SweepRunner:
         self.out = Path(out)
         self.resources = resources
         self.report = report
+        self.stopped_by = 0
+        """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
         self._stopping = threading.Event()
         self._running: set[subprocess.Popen] = set()
         self._mutex = threading.Lock()
@@ -103,8 +105,8 @@ class SweepRunner:
         """Run all steps that are not finished; returns those that failed or were left out.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C or SIGTERM; running trainings have written a checkpoint.
-                A second signal kills them.
+            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGUSR1; running trainings have written a
+                checkpoint. A second signal kills them.
         """
         slots: SimpleQueue[int] = SimpleQueue()
         for slot in range(self.resources.jobs):
@@ -119,7 +121,8 @@ class SweepRunner:
 
         pool = ThreadPoolExecutor(self.resources.jobs)
         futures: list[Future[list[Step]]] = []
-        before = signal.signal(signal.SIGTERM, _interrupt)
+        numbers = (signal.SIGTERM, signal.SIGUSR1)
+        before = {number: signal.signal(number, self._interrupt) for number in numbers}
         try:
             futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)
@@ -131,7 +134,14 @@ class SweepRunner:
                 pool.shutdown(wait=False, cancel_futures=True)
                 self._stop([future for future in futures if not future.cancelled()])
             finally:
-                signal.signal(signal.SIGTERM, before)
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if number == self.stopped_by == signal.SIGUSR1:
+            return  # Slurm may send it twice
+        self.stopped_by = self.stopped_by or number
+        raise KeyboardInterrupt
 
     def _stop(self, futures: Sequence[Future]) -> None:
         """Let the running commands end with a checkpoint, and wait for them."""
@@ -220,18 +230,16 @@ class SweepRunner:
     def _launcher(self) -> list[str]:
         if self.resources.nproc == 1:
             return []
-        processes = f"--nproc_per_node={self.resources.nproc}"
-        return ["-m", "torch.distributed.run", "--standalone", processes]
+        options = [f"--nproc_per_node={self.resources.nproc}"]
+        if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
+            options.append(f"--shutdown_timeout={seconds}")
+        return ["-m", "torch.distributed.run", "--standalone", *options]
 
     def _failed(self, step: Step, command: tuple[str, ...], why: str) -> bool:
         folder = self.out / step.folder
         write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
         self.report(f"FAILED  {step.folder}: {why}, {folder / LOG}")
         return False
-
-
-def _interrupt(number: int, frame: Any) -> None:
-    raise KeyboardInterrupt
 
 
 def _error_line(log: Path, begin: int) -> str:
@@ -248,6 +256,15 @@ def is_done(out: str | Path, step: Step) -> bool:
     """Whether a step is finished and its result is there."""
     folder = Path(out) / step.folder
     return (folder / DONE).is_file() and (folder / step.result).is_file()
+
+
+def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
+    """What shows that steps have advanced: marks of finished ones, and the names of checkpoints,
+    which count epochs or iterations."""
+    folders = [Path(out) / step.folder for step in steps]
+    return frozenset(
+        str(file) for name in (DONE, "*.pth") for folder in folders for file in folder.rglob(name)
+    )
 
 
 def state_of(out: str | Path, step: Step) -> str:

@@ -18,10 +18,12 @@ from sce_video.apis.model import select_device
 from sce_video.apis.model_settings import ModelSettings, settings_from_config, view_counts
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import load_config
+from sce_video.engine.pretrained_folder import weights_file
 from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_classifier_weights, load_backbone
 from sce_video.evaluation.row_functions import class_scores
 from sce_video.registry import MODELS
+from sce_video.utils.storage import absolute
 
 _HEAD = "cls_head."
 #: Heads that are built for a config text inside a checkpoint, which may be a stranger's.
@@ -42,7 +44,7 @@ class VideoClassifier:
         options: Clips and crops of the test pipeline.
         classes: K names, in the order of the outputs; their numbers if the checkpoint has no names.
         named: Whether ``classes`` are names.
-        checkpoint: Absolute path of the checkpoint file.
+        checkpoint: Absolute path or URL of the checkpoint file.
         device: Device of the network.
     """
 
@@ -84,7 +86,7 @@ def load_classifier(
     the checkpoint is parsed as data and never executed, while a config *file* is executed.
 
     Args:
-        checkpoint: A local file.
+        checkpoint: A file, a URL, or the folder of a pretrained network.
         config: Config file, for a checkpoint that contains none or a head of one's own.
         device: For example "cuda:1"; None selects a GPU if there is one.
         classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
@@ -95,6 +97,7 @@ def load_classifier(
         ValueError: the checkpoint has no classifier, another number of classes than names, or see
             :func:`~sce_video.apis.load_model`.
     """
+    checkpoint = weights_file(checkpoint)
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)
@@ -120,7 +123,7 @@ def load_classifier(
         options=EmbedOptions(num_clips=num_clips, num_crops=num_crops),
         classes=names or tuple(map(str, range(recognizer.cls_head.num_classes))),
         named=bool(names),
-        checkpoint=str(Path(checkpoint).resolve()),
+        checkpoint=absolute(checkpoint),
         device=selected,
     )
 

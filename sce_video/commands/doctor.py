@@ -1,6 +1,6 @@
 """Is this machine fit for training? Packages, decoders, GPU, limits, and your videos.
 
-    sce-video doctor [--videos DIR] [--out RUNS]
+    sce-video doctor [--videos DIR|TABLE] [--out RUNS]
 
 Every warning and failure has a line that mends it. Exit status: 0, or 1 when something will fail.
 """
@@ -19,7 +19,7 @@ from sce_video.utils.printable import printable
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Is this machine fit for training?")
-    parser.add_argument("--videos", metavar="DIR", help="folder of videos to decode, too")
+    parser.add_argument("--videos", metavar="DIR", help="folder or table of videos to decode, too")
     parser.add_argument(
         "--out", type=Path, default=Path(), help="folder of the runs (default: this one)"
     )

@@ -1,32 +1,62 @@
-"""A feature of every video in a folder, in one .npz file.
+"""A feature of every video in a folder or a table, in one .npz file.
 
     sce-video embed VIDEOS --checkpoint RUN --out features.npz
 
-The file holds features (N, D) float32, paths, labels (N,) from sub-folders, and, as JSON, their
-provenance. The same command resumes an interrupted run.
+The file holds features (N, D) float32, paths, labels (N,) from sub-folders or the table, and, as
+JSON, their provenance. The same command resumes an interrupted run. With --windows, which also
+takes one video, a camera or a pipe, a row is a window, and `starts` and `ends` hold its seconds.
 """
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
-from sce_video.apis import launch
+from sce_video.apis import EmbedOptions, launch, load_model
+from sce_video.apis.encoders.run import run_of_model
+from sce_video.apis.window_file import embed_to_file
+from sce_video.commands.index import add_window_options, given_windows
+from sce_video.datasets.live_video import is_stream
+from sce_video.datasets.windows import Windows
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.work_dir import config_of_run
 from sce_video.utils.command import command
+from sce_video.utils.downloads import output_file
+from sce_video.utils.printable import printable
+from sce_video.utils.storage import path_or_url
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="A feature of every video in a folder.")
-    parser.add_argument("videos", help="folder; sub-folders are searched too")
+    parser = argparse.ArgumentParser(description="A feature of every video in a folder or a table.")
     parser.add_argument(
-        "--checkpoint", required=True, type=Path, help="folder of a run, or its checkpoint"
+        "videos",
+        help="folder, sub-folders too; or a table (v.lance); with --windows also a video, a camera "
+        "(rtsp://...), a named pipe, or - for the standard input",
     )
-    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file")
+    parser.add_argument(
+        "--checkpoint",
+        required=True,
+        type=path_or_url,
+        help="folder of a run, or its checkpoint; may be in an object store (s3://...); or a model "
+        "of transformers: hf:FOLDER, hf:OWNER/MODEL",
+    )
+    parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file or URL")
     parser.add_argument("--config", help="config (default: the one beside the checkpoint)")
+    add_window_options(parser, "default: whole videos")
+    windows = parser.add_argument_group("with --windows")
+    windows.add_argument("--clips", type=int, default=4, help="per window (default: 4)")
+    windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
+    windows.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    windows.add_argument(
+        "--follow", action="store_true", help="the video is a file that is still being written"
+    )
+    windows.add_argument(
+        "--timeout",
+        type=float,
+        default=10.0,
+        help="seconds without a frame after which a camera has stopped (default: 10)",
+    )
     return parser.parse_args(argv)
 
 
@@ -34,7 +64,28 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Embed; returns the exit status."""
     args = parse_args(argv)
-    config = args.config or config_of_run(args.checkpoint)
-    checkpoint = newest_checkpoint(args.checkpoint)
-    launch.test(launch.extraction_config(config, checkpoint, args.out, data_root=args.videos))
+    windows = given_windows(args)
+    if windows is not None:
+        return run_windows(args, windows)
+    if is_stream(args.videos) or args.follow:
+        raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
+    run = run_of_model(args.checkpoint)
+    config = args.config or config_of_run(run)
+    checkpoint = newest_checkpoint(run)
+    with output_file(args.out) as out:
+        launch.test(launch.extraction_config(config, checkpoint, out, data_root=args.videos))
     return 0
+
+
+def run_windows(args: argparse.Namespace, windows: Windows) -> int:
+    """Embed windows; returns 1 if some of them are missing."""
+    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
+    with output_file(args.out) as out:
+        count, problems = embed_to_file(
+            model, args.videos, out, windows, options, timeout=args.timeout, follow=args.follow
+        )
+    print(printable(f"{args.out}: {count} {windows}"))
+    for problem in problems:
+        print(printable(f"  {problem}"))
+    return 1 if problems else 0

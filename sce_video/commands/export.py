@@ -1,10 +1,15 @@
-"""Videos with their features, map, labels and thumbnails, for the viewers that people have.
+"""A network for other runtimes; or videos with features and map, for the viewers people have.
+
+    sce-video export RUN --to pretrained --out FOLDER           # safetensors and JSON
+    sce-video export RUN --to onnx --out model.onnx             # onnxruntime
+    sce-video export RUN --to program --out model.pt2           # torch.export
 
     sce-video export INDEX --to parquet --out videos.parquet    # Embedding Atlas, pandas, DuckDB
     sce-video export INDEX --to projector --out projector       # tensorboard --logdir projector
     sce-video export features.npz --to fiftyone --out fiftyone  # fiftyone
 
-The source is the folder of `sce-video index` or the file of `sce-video embed`.
+RUN is the folder of a run or of a pretrained network, or a checkpoint; the source of the others the
+folder of `sce-video index` or the file of `sce-video embed`.
 Exit status: 0 written, 1 written and some files could not be read for a thumbnail, 2 wrong usage.
 """
 
@@ -15,13 +20,16 @@ import os
 import shlex
 from collections.abc import Sequence
 
-from sce_video.apis.exporting import FORMATS, ExportReport, export
+from sce_video.apis.exporting import FORMATS, NETWORK_FORMATS, ExportReport, export
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
 _SHOWN_FAILURES = 20
 _NEXT = {
+    "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
+    "onnx": "python examples/onnx_features.py {out} VIDEO",
+    "program": "in Python, torch.export.load({out}).module()(clips)",
     "parquet": "embedding-atlas {out} --x x --y y{columns}",
     "projector": "tensorboard --logdir {out}",
     "fiftyone": "in Python, fiftyone.Dataset.from_dir({out}, fiftyone.types.FiftyOneDataset)",
@@ -31,11 +39,16 @@ _NEXT = {
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
-        description="Export videos with features, map, labels and thumbnails to a viewer."
+        description="Export a network to another runtime, or videos with features to a viewer."
     )
-    parser.add_argument("source", help="folder of an index, or a feature file (.npz)")
-    parser.add_argument("--to", required=True, choices=list(FORMATS))
-    parser.add_argument("--out", required=True, help="file (parquet) or folder; must not exist")
+    parser.add_argument(
+        "source", help="run or checkpoint; of the viewers, an index or a feature file (.npz)"
+    )
+    parser.add_argument("--to", required=True, choices=[*NETWORK_FORMATS, *FORMATS])
+    parser.add_argument("--out", required=True, help="file or folder; must not exist")
+    parser.add_argument(
+        "--config", help="of a network whose checkpoint contains none, as converted files"
+    )
     parser.add_argument("--labels", metavar="LIST", help="list with 'path label' on every line")
     parser.add_argument(
         "--classes", metavar="FILE", help="names of its labels, one per line (default: the file "
@@ -62,6 +75,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Export; returns the exit status."""
     args = parse_args(argv)
+    if args.to in NETWORK_FORMATS:
+        return export_a_network(args)
+    if args.config is not None:
+        raise ValueError(f"--config is for networks, not for --to {args.to}")
     if args.no_embedding and args.to == "projector":
         raise ValueError("the projector shows the features: leave out --no-embedding")
     progress: Progress | None = None
@@ -90,6 +107,25 @@ def main(argv: Sequence[str] | None = None) -> int:
             progress.finish()
     print(describe(report, args))
     return 1 if report.failures else 0
+
+
+def export_a_network(args: argparse.Namespace) -> int:
+    """Export a network and say what was written; returns the exit status."""
+    # Imported here: the formats of viewers need no network.
+    from sce_video.apis.exporting.network_files import export_network
+    from sce_video.apis.pretrained import load_network
+
+    report = export_network(load_network(args.source, args.config, "cpu"), args.to, args.out)
+    lines = [f"{report.path}: {' and '.join(report.outputs)} of uint8 clips (N, T, H, W, 3)"]
+    if report.difference is not None:
+        sizes = "batch, length and size" if report.any_size else "the batch"
+        lines += [
+            f"{sizes} of the clips may vary from call to call",
+            f"largest difference from PyTorch on random clips: {report.difference:.1e}",
+        ]
+    lines.append("next: " + _NEXT[args.to].format(out=shlex.quote(str(report.path))))
+    print("\n".join(map(printable, lines)))
+    return 0
 
 
 def _class_file(labels: str | None) -> str | None:

@@ -5,8 +5,12 @@
     torchrun --nproc_per_node 8 tools/extract_features.py CONFIG CHECKPOINT --out F.npz \
         --launcher pytorch
 
+    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --ray auto
+    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --shard 2/16
+
 The file holds features (N, D) float32, labels (N,), paths and, as JSON, their provenance; see
-tools/retrieve.py and tools/probe.py. The same command resumes an interrupted run.
+tools/retrieve.py and tools/probe.py. Every feature is saved at once in F.npz.parts/; the same
+command resumes an interrupted run. Ray clusters and shards: docs/jobs.md.
 """
 
 from __future__ import annotations
@@ -14,9 +18,16 @@ from __future__ import annotations
 import argparse
 
 from sce_video.apis import launch
+from sce_video.commands.job_options import (
+    add_gpu_option,
+    add_ray_option,
+    add_shard_option,
+)
 from sce_video.engine.runner import RANDOM
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
+
+_PROCESSES = ("workers", "ray", "processes_per_gpu", "shard")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -41,6 +52,15 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help="processes that decode and embed, of each rank; 0 for none besides this one (default: "
+        "num_workers of the config, at most one per core; with --ray the whole cluster)",
+    )
+    add_ray_option(parser)
+    add_gpu_option(parser)
+    add_shard_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",
@@ -55,7 +75,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: list[str] | None = None) -> int:
     """Embed; returns the exit status."""
-    args = parse_args(argv)
-    launch.test(launch.extraction_config(**vars(args)))
+    args = vars(parse_args(argv))
+    processes = {name: args.pop(name) for name in _PROCESSES}
+    launch.test(launch.extraction_config(**args, processes=processes))
     leave_process_group()
     return 0

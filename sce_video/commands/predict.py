@@ -2,7 +2,8 @@
 
     sce-video predict CHECKPOINT VIDEOS... [--csv OUT] [--top 3] [--views 10x3]
 
-VIDEOS are files and folders, whose sub-folders are searched too. Network, class names and views
+VIDEOS are files, folders, whose sub-folders are searched too, tables and rows of them (v.lance,
+v.lance/a.mp4), or URLs (s3://bucket/a.mp4), which are downloaded. Network, class names and views
 (clips x crops) are read from the checkpoint; the probabilities are those of sce-video test. Prints
 the most probable classes of every video; --csv writes them to a file. Files that cannot be decoded
 are listed with the reason.
@@ -23,7 +24,9 @@ from typing import Any
 
 from sce_video.apis import EmbedOptions, VideoClassifier, load_classifier, top_classes
 from sce_video.apis.embed import Embedded, iterate_embeddings
-from sce_video.datasets import scan_folder
+from sce_video.commands.decoding_options import add_decoding_options
+from sce_video.datasets import list_videos, video_exists
+from sce_video.datasets.tables.named_rows import is_table
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import atomic_file
 from sce_video.utils.command import INTERRUPTED, command
@@ -39,7 +42,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "checkpoint", help="checkpoint of a finetuning, or the folder of its run (its newest one)"
     )
-    parser.add_argument("videos", nargs="+", help="files, or folders; sub-folders are read too")
+    parser.add_argument("videos", nargs="+", help="files, folders, tables (v.lance), URLs")
     parser.add_argument("--csv", metavar="OUT", help="write a row per file instead of printing it")
     parser.add_argument("--top", type=int, default=3, help="classes per video (default: 3)")
     parser.add_argument(
@@ -52,18 +55,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--classes", metavar="FILE", help="class names, one per line, if the checkpoint has none"
     )
     parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=min(8, len(os.sched_getaffinity(0))),
-        help="decoding processes (default: one per core, at most 8)",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
-    )
-    parser.add_argument(
-        "--max-views", type=int, default=32, help="largest batch of views (default: 32)"
-    )
+    add_decoding_options(parser)
     parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
     return parser.parse_args(argv)
 
@@ -76,19 +68,20 @@ def read_class_names(path: str | None) -> list[str] | None:
         return file.read().rstrip("\n").split("\n")
 
 
-def list_videos(given: list[str]) -> list[str]:
-    """The files, and the videos of the folders, in the given order.
+def find_videos(given: list[str]) -> list[str]:
+    """The given videos, and those of the folders and tables, in the given order.
 
     Raises:
-        FileNotFoundError: there is no file or folder of that name.
+        FileNotFoundError: there is no file, folder, object or row of that name.
         ValueError: a folder holds no video.
+        StorageError, TableError: a store or a table cannot be read.
     """
     paths = []
     for path in given:
-        if os.path.isdir(path):
-            found = scan_folder(path)
+        if is_table(path) or os.path.isdir(path):
+            found = list_videos(path)
             paths += sorted(os.path.join(path, found.path(i)) for i in range(len(found)))
-        elif os.path.exists(path):
+        elif video_exists(path):
             paths.append(path)
         else:
             raise FileNotFoundError(f"no video or folder at {path}")
@@ -174,7 +167,7 @@ def run(args: argparse.Namespace) -> bool:
     """Predict, print and write; returns whether any file could be decoded."""
     if args.top < 1:
         raise ValueError(f"--top must be at least 1, got {args.top}")
-    paths = list_videos(args.videos)
+    paths = find_videos(args.videos)
     names = read_class_names(args.classes)
     args.checkpoint = str(newest_checkpoint(args.checkpoint))
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)

@@ -5,6 +5,8 @@
     python tools/data/repack.py my_videos packed --short-side none --keyint 8 --crf 20
     python tools/data/repack.py LIST DST --shard 2/4     (on the second of four machines)
     python tools/data/repack.py LIST DST --merge         (write the list, if no shard did)
+    python tools/data/repack.py LIST DST --ray auto      (on a Ray cluster: docs/jobs.md)
+    python tools/data/repack.py LIST --to TABLE.lance    (into a table, with no files in between)
 
 SRC is a folder of videos or an annotation list (`path label` per line). DST gets the same relative
 paths with the extension .mp4 (a.avi becomes a.avi.mp4 if there is also an a.mp4), the list with the
@@ -12,9 +14,11 @@ new paths under its name, and
 
     repack.json   LIST.repack.json    size, time, PSNR, settings, failures
     failed.txt    LIST.failed.txt     files that failed and why; they are not in the list
-    .repack/                          journals, from which an interrupted run is resumed
+    .repack/                          records, from which an interrupted run is resumed
 
 Several lists may go to one DST, one after the other; shards of one list at the same time.
+With --to every video becomes a row of a table (Lance), at a path or a URI such as s3://bucket/x.lance,
+like the rows of sce-video import DST TABLE: docs/tables.md. Rows of unchanged files are kept.
 A video of constant frame rate keeps its rate and its number of frames; one of variable rate becomes
 constant, and each output frame is the frame that the source shows at its time. Rotation is applied,
 audio is dropped. Every output is decoded and compared with its source before it is renamed to its
@@ -29,6 +33,8 @@ import os
 import sys
 from collections.abc import Sequence
 
+from sce_video.commands.file_progress import FileProgress
+from sce_video.commands.job_options import add_ray_option, add_shard_option
 from sce_video.data_tools.repack import (
     Options,
     Plan,
@@ -37,13 +43,15 @@ from sce_video.data_tools.repack import (
     make_plan,
     merge,
     repack,
+    repack_to_table,
 )
 from sce_video.data_tools.repack.report import summarize
 from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS
+from sce_video.data_tools.tables import summarize as summarize_table
 from sce_video.data_tools.verification import read_videos
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.datasets import scan_folder
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
 from sce_video.utils.command import command
-from sce_video.utils.progress import Progress
 from sce_video.utils.shard import Shard
 
 _SETTINGS, _OPTIONS = Settings(), Options()
@@ -57,7 +65,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "130 interrupted",
     )
     parser.add_argument("source", metavar="SRC", help="folder of videos, or an annotation list")
-    parser.add_argument("destination", metavar="DST", help="output folder")
+    parser.add_argument("destination", metavar="DST", nargs="?", help="output folder")
+    parser.add_argument(
+        "--to",
+        metavar="TABLE",
+        help="write rows of a table instead of files: videos.lance, s3://bucket/videos.lance",
+    )
     parser.add_argument(
         "--data-root",
         help="folder the paths of a list are relative to (default: the list's or the current one)",
@@ -112,10 +125,10 @@ def _add_settings(group: argparse._ArgumentGroup) -> None:
 
 
 def _add_options(group: argparse._ArgumentGroup) -> None:
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     group.add_argument(
-        "--workers", type=int, default=cores or 1, help="processes (default: one per core)"
+        "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
     )
+    add_ray_option(group)
     group.add_argument(
         "--threads",
         type=int,
@@ -143,33 +156,16 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
         metavar="PIXELS",
         help="a file with larger frames (height x width) fails (default: %(default)s)",
     )
-    group.add_argument("--shard", default="1/1", metavar="I/N", help="part I of N of the files")
+    add_shard_option(group)
     group.add_argument(
         "--merge", action="store_true", help="only write the list and report of all shards"
     )
     group.add_argument(
         "--force",
         action="store_true",
-        help="repack all files again, and replace other files, lists or reports at their paths",
+        help="repack all files again, and replace other files, lists or reports at their paths, or "
+        "rows of the table",
     )
-
-
-class ProgressBar:
-    """Prints the number of files to repack, then the progress, to stderr."""
-
-    def __init__(self) -> None:
-        self._progress: Progress | None = None
-
-    def __call__(self, done: int, total: int, failed: bool) -> None:
-        if self._progress is None:
-            print(f"repack: {total - done} of {total} files to do", file=sys.stderr)
-            self._progress = Progress(total, "repacking", begin=done)
-            if done == total:
-                return
-        else:
-            self._progress.advance(failed)
-        if done == total:
-            self._progress.finish()
 
 
 def read_settings(args: argparse.Namespace) -> Settings:
@@ -195,19 +191,37 @@ def read_settings(args: argparse.Namespace) -> Settings:
     )
 
 
-def read_plan(args: argparse.Namespace) -> Plan:
-    """The files of a command line."""
-    if os.path.exists(args.destination) and not os.path.isdir(args.destination):
+def check_output(args: argparse.Namespace) -> None:
+    """Raise ValueError unless there is one output, and options that suit it."""
+    if (args.destination is None) == (args.to is None):
+        raise ValueError("give either DST, an output folder, or --to TABLE")
+    if args.to is not None and args.merge:
+        raise ValueError("--merge writes the list of an output folder: a table needs none")
+    if args.to is None and os.path.exists(args.destination) and not os.path.isdir(args.destination):
         raise ValueError(f"DST {args.destination!r} exists and is not a folder")
-    if os.path.isdir(args.source):
-        if args.data_root is not None:
-            raise ValueError(f"{args.source} is a folder: --data-root goes with an annotation list")
-        extensions = tuple(
-            extension if extension.startswith(".") else f".{extension}"
-            for extension in args.extensions.lower().split(",")
-            if extension
-        )
-        return make_plan(args.source, args.destination, extensions=extensions)
+
+
+def read_extensions(args: argparse.Namespace) -> tuple[str, ...]:
+    """Extensions of videos in a folder, with their dots."""
+    return tuple(
+        extension if extension.startswith(".") else f".{extension}"
+        for extension in args.extensions.lower().split(",")
+        if extension
+    )
+
+
+def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
+    """The videos of a command line, and the root of their paths."""
+    if os.path.isdir(args.source) and args.data_root is None:
+        return scan_folder(args.source, read_extensions(args)), args.source
+    videos, root, _ = read_videos(args.source, args.data_root)
+    return videos, root
+
+
+def read_plan(args: argparse.Namespace) -> Plan:
+    """The files of a command line with an output folder."""
+    if os.path.isdir(args.source) and args.data_root is None:
+        return make_plan(args.source, args.destination, extensions=read_extensions(args))
     videos, root, _ = read_videos(args.source, args.data_root)
     return make_plan(args.source, args.destination, data_root=root, read_list=videos)
 
@@ -228,9 +242,31 @@ def main(argv: Sequence[str] | None = None) -> int:
         threads=args.threads,
         timeout=args.timeout,
         min_psnr=args.min_psnr,
+        max_pixels=args.max_pixels,
         shard=Shard.parse(args.shard),
         force=args.force,
+        ray=args.ray,
     )
+    check_output(args)
+    try:
+        if args.to is not None:
+            return repack_into_table(args, settings, options)
+        return repack_into_folder(args, settings, options)
+    except StorageError as error:
+        raise StorageError(f"{error}; the same command resumes from here") from error
+
+
+def repack_into_table(args: argparse.Namespace, settings: Settings, options: Options) -> int:
+    """Write rows, print what was done, and return the exit status."""
+    videos, root = read_source(args)
+    progress = FileProgress("repack", "repacking")
+    result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
+    print_text(summarize_table(result, args.to, "repacked"))
+    return 0 if result.complete else 1
+
+
+def repack_into_folder(args: argparse.Namespace, settings: Settings, options: Options) -> int:
+    """Write files, lists and reports, print what was done, and return the exit status."""
     plan = read_plan(args)
     if args.merge:
         result = merge(plan, args.destination, settings, options)
@@ -240,10 +276,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                 "with these options: run all shards first, with the same options"
             )
     else:
-        try:
-            result = repack(plan, args.destination, settings, options, on_progress=ProgressBar())
-        except StorageError as error:
-            raise StorageError(f"{error}; the same command resumes from here") from error
+        progress = FileProgress("repack", "repacking")
+        result = repack(plan, args.destination, settings, options, on_progress=progress)
     print_text(summarize(result.report))
     if not result.complete:
         print_text(f"{result.missing} files of other shards are still to do")

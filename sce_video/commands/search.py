@@ -5,9 +5,9 @@
     python tools/search.py query --serve INDEX
 
 No labels are needed. Running `index` again embeds only new and changed files; an interrupted run
-resumes where it stopped. `query` prints a table and writes a gallery with frames and players,
-INDEX/queries/VIDEO.html, and never over that of an earlier query. With `--serve` it opens a local
-page to search and label the videos of the index.
+resumes where it stopped, and --ray runs it on a cluster (docs/jobs.md). `query` prints a table and
+writes a gallery with frames and players, INDEX/queries/VIDEO.html, and never over that of an
+earlier query. With `--serve` it opens a local page to search and label the videos of the index.
 """
 
 from __future__ import annotations
@@ -17,32 +17,39 @@ import itertools
 import os
 from pathlib import Path
 
-from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.index import IndexReport, VideoIndex, build_index, read_index
-from sce_video.apis.index_files import FEATURES
+from sce_video.apis.encoders.run import run_of_model
+from sce_video.apis.feature_columns import is_table_folder
+from sce_video.apis.index import VideoIndex, read_index
+from sce_video.apis.moments import Query, parse_query
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
     model_of_index,
     query_feature,
     query_index,
-    rows_of_file,
+    rows_of_query,
+    searches_approximately,
+    text_query,
 )
+from sce_video.commands.index import INDEX_HELP, INTERRUPTED, add_index_options, run_index
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-from sce_video.utils.progress import Progress
+from sce_video.utils.storage import absolute, exists
 from sce_video.visualization.figures import save_figure
-from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
+from sce_video.visualization.gallery import (
+    draw_gallery,
+    format_moment,
+    read_entry,
+    write_gallery,
+)
 
-_SHOWN_FAILURES = 20
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
 #: Longest name of a page; file systems allow 255 bytes.
 _STEM_BYTES = 200
 _GALLERY_LIMIT = 100
-_INDEX_HELP = "build or update the index of a folder"
 _QUERY_HELP = "find the videos most similar to a given one"
 
 
@@ -50,7 +57,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Search a folder of videos by example.")
     commands = parser.add_subparsers(dest="command", required=True)
-    _add_index_options(commands.add_parser("index", help=_INDEX_HELP))
+    add_index_options(commands.add_parser("index", help=INDEX_HELP))
     query = commands.add_parser("query", help=_QUERY_HELP)
     _add_query_options(query)
     args = parser.parse_args(argv)
@@ -59,46 +66,22 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     return args
 
 
-def _add_index_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("dir", help="folder of videos; sub-folders are read too")
-    parser.add_argument(
-        "--checkpoint",
-        help="pretrained or finetuned checkpoint, or the folder of a run; an update needs none: "
-        "the index names its own",
-    )
-    parser.add_argument("--out", required=True, help="folder of the index")
-    parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    parser.add_argument(
-        "--clips", type=int, help="clips per video (default: those of the index, else 4)"
-    )
-    parser.add_argument(
-        "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
-    )
-    parser.add_argument(
-        "--workers",
-        type=int,
-        default=min(8, len(os.sched_getaffinity(0))),
-        help="decoding processes (default: one per core, at most 8)",
-    )
-    parser.add_argument(
-        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
-    )
-    parser.add_argument(
-        "--max-views",
-        type=int,
-        default=32,
-        help="largest batch of views (default: 32)",
-    )
-    parser.add_argument("--rebuild", action="store_true", help="discard the existing index")
-    parser.add_argument(
-        "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
-    )
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
-
-
 def _add_query_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("video", nargs="?", help="a video, indexed or not")
-    parser.add_argument("--index", help="folder of the index")
+    parser.add_argument(
+        "video",
+        nargs="?",
+        help="a video, indexed or not; a URL or a row of a table, too; or a moment of one, "
+        "a.mp4@12.5-17",
+    )
+    parser.add_argument(
+        "--text",
+        help="instead of a VIDEO: what the videos show, in words; for an index made by a "
+        "video-text model (X-CLIP, CLIP). No gallery is written",
+    )
+    parser.add_argument(
+        "--index", help="folder of the index, or a table of videos with a column of features"
+    )
+    parser.add_argument("--column", help="of a table with several columns of features")
     parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
     parser.add_argument("--checkpoint", help="current path of the checkpoint, if it has moved")
     parser.add_argument(
@@ -106,6 +89,11 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--centred", action="store_true", help="subtract the mean feature of the index first"
+    )
+    parser.add_argument(
+        "--exact",
+        action="store_true",
+        help="compare all videos, also where the index has a vector index",
     )
     parser.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
@@ -140,9 +128,12 @@ def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
 
 def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End with an error unless there is either a video and an index, or an index to serve."""
+    if args.text is not None:
+        _check_text_options(parser, args)
+        return
     if args.serve is None:
         if args.video is None:
-            parser.error("give a VIDEO, or --serve for a page in the browser")
+            parser.error("give a VIDEO, --text, or --serve for a page in the browser")
         if args.index is None:
             parser.error("the following arguments are required: --index")
         return
@@ -155,66 +146,16 @@ def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespac
         parser.error("--serve needs the folder of an index: --serve INDEX")
 
 
-def run_index(args: argparse.Namespace) -> None:
-    """Build or update an index and print what was done."""
-    stored = None
-    if not args.rebuild and os.path.isfile(os.path.join(args.out, FEATURES)):
-        stored = read_index(args.out)
-    options = index_options(args, stored)
-    if args.checkpoint is not None:
-        model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
-    elif stored is not None:
-        model = model_of_index(stored, None, args.config, args.device)
-    else:
-        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
-    progress: Progress | None = None
-
-    def show(done: int, total: int, reason: str) -> None:
-        nonlocal progress
-        if progress is None:
-            progress = Progress(total, "embedding", unit="videos")
-        progress.advance(failed=bool(reason))
-
-    try:
-        report = build_index(
-            model,
-            args.dir,
-            args.out,
-            options,
-            rebuild=args.rebuild,
-            retry_failed=args.retry_failed,
-            on_video=show,
-        )
-    finally:
-        if progress is not None:
-            progress.finish()
-    print(describe_report(report, args.out))
-
-
-def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
-    """The options of the command line, over the views of the existing index."""
-    defaults = EmbedOptions() if stored is None else stored.options
-    return EmbedOptions(
-        num_clips=defaults.num_clips if args.clips is None else args.clips,
-        num_crops=defaults.num_crops if args.crops is None else args.crops,
-        max_views=args.max_views,
-        num_workers=args.workers,
-        timeout=args.timeout,
-    )
-
-
-def describe_report(report: IndexReport, out: str) -> str:
-    """Text for the terminal: what a run did."""
-    lines = [
-        f"{out}: {report.videos} videos in the index, {len(report.failures)} unreadable files",
-        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
-        f"{report.dropped} dropped",
-    ]
-    lines += [f"  {path}: {reason}" for path, reason in report.failures[:_SHOWN_FAILURES]]
-    if len(report.failures) > _SHOWN_FAILURES:
-        rest = len(report.failures) - _SHOWN_FAILURES
-        lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
-    return "\n".join(map(printable, lines))
+def _check_text_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
+    """Take the positional argument for the index; refuse what a text has not."""
+    if args.video is not None and args.index is not None:
+        parser.error("give a VIDEO or --text, not both")
+    args.index, args.video = args.index or args.video, None
+    if args.index is None:
+        parser.error("--text needs an index: sce-video search INDEX --text WORDS")
+    for name in ("serve", "html", "png"):
+        if getattr(args, name) is not None:
+            parser.error(f"--{name} shows a query's frames; a text has none: give --json")
 
 
 def run_query(args: argparse.Namespace) -> None:
@@ -222,32 +163,41 @@ def run_query(args: argparse.Namespace) -> None:
     if args.serve is not None:
         run_serve(args)
         return
-    index = read_index(args.index)
+    index = read_index(args.index, args.column)
     if args.checkpoint is not None:
-        if not os.path.isfile(args.checkpoint):
+        args.checkpoint = newest_checkpoint(run_of_model(args.checkpoint))
+        if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
         check_checkpoint(index, args.checkpoint)
 
-    feature = query_feature(
-        index,
-        args.video,
-        lambda: model_of_index(index, args.checkpoint, args.config, args.device),
-    )
-    own = rows_of_file(index, args.video)
+    query = None if args.text is not None else parse_query(args.video)
+    if query is None:
+        feature, own = text_query(index, args.text, args.checkpoint), []
+    else:
+        feature = query_feature(
+            index,
+            query,
+            lambda: model_of_index(index, args.checkpoint, args.config, args.device),
+        )
+        own = rows_of_query(index, query)
     matches = query_index(
         index,
         feature,
         args.k,
         leave_out=[] if args.include_self else own,
         centred=args.centred,
+        exact=args.exact,
     )
-    print(format_table(args.video, index, matches))
+    print(format_table(repr(args.text) if args.text else args.video, index, matches))
+    if not args.exact and searches_approximately(index, args.centred):
+        print("note: found by a vector index, which may miss some; --exact compares all videos")
     note = remark(matches, args.centred)
     if note is not None:
         print(note)
     if args.json is not None:
-        write_json(Path(args.json), describe_query(args, index, matches))
-    _write_galleries(args, index, matches)
+        write_json(Path(args.json), describe_query(args, query, index, matches))
+    if query is not None:
+        _write_galleries(args, query, index, matches)
 
 
 def run_serve(args: argparse.Namespace) -> None:
@@ -256,6 +206,11 @@ def run_serve(args: argparse.Namespace) -> None:
     from sce_video.apis.search_server.serve import ServeOptions, can_open_browser, serve
     from sce_video.apis.search_server.state import Network
 
+    if is_table_folder(args.index):
+        raise ValueError(
+            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
+            "index"
+        )
     network = Network(args.checkpoint, args.config, args.device)
     open_browser = can_open_browser() and not args.no_open
     serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
@@ -263,29 +218,48 @@ def run_serve(args: argparse.Namespace) -> None:
 
 def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
+    what = "videos" if index.windows is None else "windows"
+    moments = "" if index.windows is None else f"{'moment':>19}  "
     lines = [
-        f"{video}: the {len(matches)} most similar of {len(index)} videos in {index.root}",
-        " rank  similarity  distance  path",
+        f"{video}: the {len(matches)} most similar of {len(index)} {what} in {index.root}",
+        f" rank  similarity  distance  {moments}path",
     ]
-    lines += [f"{m.rank:5d}  {m.similarity:10.4f}  {m.distance:8.4f}  {m.path}" for m in matches]
+    for m in matches:
+        moment = "" if m.start is None or m.end is None else format_moment(m.start, m.end)
+        moment = f"{moment:>19}  " if moments else ""
+        lines.append(f"{m.rank:5d}  {m.similarity:10.4f}  {m.distance:8.4f}  {moment}{m.path}")
     return "\n".join(map(printable, lines))
 
 
+def _describe_searched(args: argparse.Namespace, query: Query | None) -> dict[str, object]:
+    if query is None:
+        return {"text": args.text}
+    moment = {} if query.start is None else {"start": query.start, "end": query.end}
+    return {"query": absolute(query.video), **moment}
+
+
 def describe_query(
-    args: argparse.Namespace, index: VideoIndex, matches: list[Match]
+    args: argparse.Namespace, query: Query | None, index: VideoIndex, matches: list[Match]
 ) -> dict[str, object]:
     """The results as written to JSON."""
     return {
-        "query": os.path.abspath(args.video),
+        **_describe_searched(args, query),
         "index": os.path.abspath(args.index),
         "root": index.root,
         "checkpoint": index.checkpoint,
+        "pool": index.settings["model"]["backbone"].get("pool"),
         "clips": index.settings["num_clips"],
         "crops": index.settings["num_crops"],
         "centred": args.centred,
-        "videos": len(index),
+        "approximate": not args.exact and searches_approximately(index, args.centred),
+        **({} if index.windows is None else {"windows": index.windows.to_dict()}),
+        "videos" if index.windows is None else "rows": len(index),
         "results": [
-            {"rank": m.rank, "similarity": m.similarity, "distance": m.distance, "path": m.path}
+            {
+                **{"rank": m.rank, "similarity": m.similarity, "distance": m.distance},
+                **{"path": m.path},
+                **({} if m.start is None else {"start": m.start, "end": m.end}),
+            }
             for m in matches
         ],
     }
@@ -293,10 +267,13 @@ def describe_query(
 
 def new_page(index: str, video: str) -> str:
     """Path of a page that does not exist yet, named after the query: ``queries/walk.html``, then
-    ``queries/walk-2.html``."""
+    ``queries/walk-2.html``, in the folder of the index; for a table of videos in the
+    current folder."""
+    table = f"{os.path.basename(index.rstrip('/'))}.queries"
+    folder = table if is_table_folder(index) else os.path.join(index, "queries")
     stem = os.fsdecode(os.fsencode(Path(video).stem)[:_STEM_BYTES])
     names = (f"{stem}{f'-{n}' if n > 1 else ''}.html" for n in itertools.count(1))
-    pages = (os.path.join(index, "queries", name) for name in names)
+    pages = (os.path.join(folder, name) for name in names)
     return next(page for page in pages if not os.path.lexists(page))
 
 
@@ -310,32 +287,34 @@ def remark(matches: list[Match], centred: bool) -> str | None:
     )
 
 
-def _write_galleries(args: argparse.Namespace, index: VideoIndex, matches: list[Match]) -> None:
-    page = None if args.no_html else args.html or new_page(args.index, args.video)
+def _write_galleries(
+    args: argparse.Namespace, query: Query, index: VideoIndex, matches: list[Match]
+) -> None:
+    page = None if args.no_html else args.html or new_page(args.index, query.video)
     if page is None and args.png is None:
         return
-    query = read_entry(args.video, args.video)
     shown = matches[:_GALLERY_LIMIT]
-    results = [read_entry(m.path, m.file, m.rank, m.similarity) for m in shown]
+    own = read_entry(query.video, query.video, start=query.start, end=query.end)
+    results = [
+        read_entry(m.path, m.file, m.rank, m.similarity, start=m.start, end=m.end) for m in shown
+    ]
     views = index.settings["num_clips"] * index.settings["num_crops"]
     note = (
-        f"{len(index)} videos in {index.root}; cosine similarity, views per video: {views}"
+        f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
+        f"cosine similarity, views each: {views}"
         f"{', centred' if args.centred else ''}; {os.path.basename(index.checkpoint['path'])}"
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"
     if page is not None:
-        write_gallery(page, query, results, note)
+        write_gallery(page, own, results, note)
         print(printable(f"gallery: {page}"))
     if args.png is not None:
-        save_figure(draw_gallery(query, results, note), args.png)
+        save_figure(draw_gallery(own, results, note), args.png)
         print(printable(f"image: {args.png}"))
 
 
-_INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
-
-
-@command(interrupted=_INTERRUPTED)
+@command(interrupted=INTERRUPTED)
 def main(argv: list[str] | None = None) -> int:
     """Run `index` or `query`; returns the exit status."""
     args = parse_args(argv)
@@ -343,16 +322,7 @@ def main(argv: list[str] | None = None) -> int:
     return 0
 
 
-@command(interrupted=_INTERRUPTED)
-def index_main(argv: list[str] | None = None) -> int:
-    """The command `sce-video index`."""
-    parser = argparse.ArgumentParser(description=_INDEX_HELP)
-    _add_index_options(parser)
-    run_index(parser.parse_args(argv))
-    return 0
-
-
-@command(interrupted=_INTERRUPTED)
+@command(interrupted=INTERRUPTED)
 def query_main(argv: list[str] | None = None) -> int:
     """The command `sce-video search`."""
     parser = argparse.ArgumentParser(description=_QUERY_HELP)

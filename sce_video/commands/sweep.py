@@ -22,8 +22,10 @@ from pathlib import Path
 from sce_video.apis.sweep import Sweep, check_seeds, read_sweep
 from sce_video.apis.sweep_plan import Cell, Extra, Step, chains, plan
 from sce_video.apis.sweep_report import write_tables
-from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
+from sce_video.apis.sweep_run import Resources, SweepRunner, progress_of, state_of
 from sce_video.engine.recipes import find_sweep, shipped_folder
+from sce_video.engine.requeue import BEFORE_LIMIT, call_scontrol
+from sce_video.engine.restarts import slurm_job
 from sce_video.utils.command import command
 from sce_video.utils.shard import Shard
 
@@ -122,6 +124,25 @@ def show_plan(steps: Sequence[Step], out: Path) -> None:
     print(summary(steps, out))
 
 
+def requeue(job: str, advanced: bool) -> str:
+    """Requeue a job that ran out of time; returns what to print.
+
+    Args:
+        job: As ``scontrol`` names it.
+        advanced: Whether this start has finished a step or written a checkpoint; otherwise the next
+            one would not either.
+    """
+    if not advanced:
+        return (
+            f"job {job} is not requeued: since its start no step has advanced; give it a longer "
+            "time limit, or an earlier signal"
+        )
+    reason = call_scontrol(job)
+    if reason is not None:
+        return f"job {job} could not be requeued: {reason}; submit it again, it resumes"
+    return f"job {job} is requeued; its next start continues the sweep"
+
+
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps; returns the exit status, 1 if a step failed."""
@@ -142,7 +163,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     print(summary(steps, args.out), flush=True)
     runner = SweepRunner(root, args.out, resources, lambda line: print(line, flush=True))
-    left = runner.run(work)
+    before = progress_of(args.out, steps)
+    try:
+        left = runner.run(work)
+    except KeyboardInterrupt:
+        job = slurm_job()
+        if runner.stopped_by == BEFORE_LIMIT and job is not None:
+            print(requeue(job, progress_of(args.out, steps) != before), file=sys.stderr)
+        raise
     show_tables(sweeps, cells, args.out)
     if left:
         print(f"{len(left)} of {len(steps)} steps failed or were left out", file=sys.stderr)

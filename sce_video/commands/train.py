@@ -3,11 +3,13 @@
     python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH] | --overwrite] [--amp [DTYPE]]
                           [--seed N] [--pretrained CHECKPOINT|random]
                           [--backend av|decord|torchcodec|auto] [--track wandb|mlflow]
-                          [--cfg-options KEY=VALUE ...] [--launcher none|pytorch|slurm]
+                          [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
+                          [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
 Ctrl-C or SIGTERM completes the current step, writes a checkpoint and exits with status 130 or 143;
---resume continues from there. A second Ctrl-C stops at once, without a checkpoint.
+--resume continues from there. A second Ctrl-C stops at once, without a checkpoint. SIGUSR1 does the
+same and requeues the Slurm job. Started again by torchrun or Slurm, a training resumes by itself.
 """
 
 from __future__ import annotations
@@ -71,6 +73,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "given files (default: the config's)",
     )
     add_track_option(parser)
+    add_mirror_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
 
@@ -83,6 +86,16 @@ def add_track_option(parser: argparse.ArgumentParser) -> None:
         default=[],
         choices=sorted(TRACKERS),
         help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
+    )
+
+
+def add_mirror_option(parser: argparse.ArgumentParser) -> None:
+    """Add ``--mirror``."""
+    parser.add_argument(
+        "--mirror",
+        metavar="URL",
+        help="copy checkpoints and logs to this folder of an object store, s3://BUCKET/RUN; with "
+        "--resume a newer run there is restored first (docs/object_storage.md)",
     )
 
 
@@ -109,6 +122,6 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:  # before the training started, or the second one
         print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)
         return 130
-    status = launch.exit_status(runner)
+    status = launch.end_training(runner)
     leave_process_group(status)
     return status

@@ -16,8 +16,8 @@ LIST is an annotation list or a folder of videos. The table names the files with
     label      has a label that is missing or out of range (with --classes)
 
 The table is written beside LIST, as train_split1.verify.tsv, and the facts about every file to the
-journal train_split1.verify.jsonl. The same command resumes an interrupted run from the journal;
-changed files are decoded again, other limits need no decoding.
+records train_split1.verify.sqlite. The same command resumes an interrupted run from them; changed
+files are decoded again, other limits need no decoding. --ray runs it on a cluster: docs/jobs.md.
 Exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted.
 """
 
@@ -29,16 +29,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sce_video.commands.job_options import add_ray_option
 from sce_video.data_tools.verification import (
     Limits,
+    VerifyJob,
     find_problems,
-    open_journal,
+    open_records,
     read_videos,
     summarize,
     verify_videos,
     write_table,
 )
 from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.jobs import Workers
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
 
@@ -60,8 +63,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--classes", help="file of class names, one per line: checks the labels")
     parser.add_argument(
-        "--workers", type=int, default=os.cpu_count() or 1, help="processes (default: all cores)"
+        "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
     )
+    add_ray_option(parser)
     parser.add_argument(
         "--timeout", type=float, default=120.0, help="seconds per file (default: 120)"
     )
@@ -88,7 +92,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "--out", type=Path, help="path of the table, .tsv or .md (default: beside the list)"
     )
     parser.add_argument(
-        "--restart", action="store_true", help="discard the journal and decode all files again"
+        "--restart", action="store_true", help="discard the records and decode all files again"
     )
     return parser.parse_args(argv)
 
@@ -134,7 +138,7 @@ def count_classes(path: str | None) -> int | None:
 
 def check_args(args: argparse.Namespace) -> None:
     """Raise ValueError for a number out of range or an unknown table format."""
-    if args.workers < 1:
+    if args.workers is not None and args.workers < 1:
         raise ValueError(f"--workers must be at least 1, got {args.workers}")
     if not args.timeout > 0:
         raise ValueError(f"--timeout must be positive seconds, got {args.timeout}")
@@ -156,19 +160,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     num_classes = count_classes(args.classes)
     videos, root, lines = read_videos(args.list, args.data_root)
     table = args.out or default_table(args.list)
-    paths = [videos.path(index) for index in range(len(videos))]
-    with open_journal(table.with_suffix(".jsonl"), restart=args.restart) as journal:
-        facts = verify_videos(
-            paths,
-            root,
-            journal,
-            workers=args.workers,
-            timeout=args.timeout,
-            max_pixels=args.max_pixels,
-            on_progress=ProgressBar(),
-        )
-    limits = Limits(args.min_frames, args.min_duration)
-    problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
+    paths = (videos.path(index) for index in range(len(videos)))
+    job = VerifyJob(root, args.timeout, args.max_pixels)
+    workers = Workers(args.workers, args.timeout, args.ray)
+    with open_records(table.with_suffix(".sqlite"), restart=args.restart) as store:
+        facts = verify_videos(paths, job, store, workers, ProgressBar())
+        limits = Limits(args.min_frames, args.min_duration)
+        problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
     write_table(table, problems)
     print(summarize(problems, len(videos)))
     print(f"table: {table}")

@@ -267,10 +267,23 @@ def _video_path(root: Path, part: str, number: int) -> Path:
 
 
 def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
-    """Encode (T, H, W, 3) to h264 atomically."""
+    """Write frames (T, H, W, 3) atomically."""
+    # All frames are key frames: reading four of sixty decodes four.
+    write_bytes(path, encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"}))
+
+
+def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
+    """An mp4 of frames (T, H, W, 3) uint8 RGB.
+
+    The same bytes every time: one thread, and the preset that looks at no later frames.
+
+    Args:
+        frames: Height and width are even.
+        fps: Frames per second.
+        options: Of x264: ``crf``, ``g`` (frames from one key frame to the next), ``tune``.
+    """
     encoded = io.BytesIO()
-    # All frames are key frames: reading four of sixty decodes four. One thread: reproducible bytes.
-    options = {"crf": "18", "preset": "ultrafast", "tune": "fastdecode", "g": "1", "threads": "1"}
+    options = {"preset": "ultrafast", "threads": "1", **options}
     with av.open(encoded, "w", format="mp4") as container:
         stream = container.add_stream("libx264", rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
@@ -278,7 +291,7 @@ def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
         for frame in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         container.mux(stream.encode())
-    write_bytes(path, encoded.getvalue())
+    return encoded.getvalue()
 
 
 def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:

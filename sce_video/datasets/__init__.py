@@ -7,6 +7,7 @@ from sce_video.datasets.collate import collate_boxes, collate_views
 from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.image_array_dataset import ImageArrayDataset
 from sce_video.datasets.image_dataset import ImageDataset
+from sce_video.datasets.lance_video_dataset import LanceVideoDataset
 from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.loading.worker_crash import (
     WorkerCrashError,
@@ -16,6 +17,13 @@ from sce_video.datasets.loading.worker_crash import (
 from sce_video.datasets.pipeline import run_pipeline
 from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
 from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
+from sce_video.datasets.sources import (
+    dataset_settings,
+    is_elsewhere,
+    list_videos,
+    open_video,
+    video_exists,
+)
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import (
     IMAGE_EXTENSIONS,
@@ -35,6 +43,7 @@ __all__ = [
     "ImageArrayDataset",
     "ImageDataset",
     "KeyFrame",
+    "LanceVideoDataset",
     "ResumableSampler",
     "SampleRequest",
     "TooManyBadFilesError",
@@ -47,12 +56,17 @@ __all__ = [
     "batches_without_crashes",
     "collate_boxes",
     "collate_views",
+    "dataset_settings",
+    "is_elsewhere",
+    "list_videos",
     "mix_seed",
     "open_reader",
+    "open_video",
     "read_annotation_list",
     "read_key_frames",
     "report_worker_crashes",
     "run_pipeline",
     "scan_folder",
     "transforms",
+    "video_exists",
 ]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sized
+from itertools import chain, repeat
 from typing import NamedTuple
 
 import torch
 from mmengine.dist import get_dist_info, sync_random_seed
+from torch import Tensor
 from torch.utils.data import Sampler
 
 from sce_video.registry import DATA_SAMPLERS
 
 _MASK64 = 2**64 - 1
+_BLOCK = 4096
 
 
 class SampleRequest(NamedTuple):
@@ -25,6 +28,30 @@ class SampleRequest(NamedTuple):
 
     index: int  # type: ignore[assignment]  # hides tuple.index, which is not needed
     seed: int
+
+
+class FollowedRequest(SampleRequest):
+    """A request that also tells which one the same loader worker gets a batch later.
+
+    Equal to the plain request of the same index and seed.
+
+    Attributes:
+        following: The later request.
+    """
+
+    following: SampleRequest | None = None
+
+    @classmethod
+    def make(cls, request: SampleRequest, following: SampleRequest | None) -> FollowedRequest:
+        """A request with the later one."""
+        made = cls(*request)
+        made.following = following
+        return made
+
+
+def following_request(request: SampleRequest) -> SampleRequest | None:
+    """What the loader worker of a request gets a batch later; None if that is not known."""
+    return getattr(request, "following", None)
 
 
 def _scramble(value: int) -> int:
@@ -82,6 +109,7 @@ class ResumableSampler(Sampler):
         self.seed = int(sync_random_seed() if seed is None else seed)
         self.round_up = round_up
         self.epoch = 0
+        self.distance = 0  # see announce_batches; 0: nothing is told
         self._start = 0
         self.passes = max(1, math.ceil(min_samples / len(dataset)))
         size = len(dataset) * self.passes
@@ -92,24 +120,41 @@ class ResumableSampler(Sampler):
             self.num_samples = math.ceil((size - self.rank) / self.world_size)
             self.total_size = size
 
-    def _order(self) -> list[int]:
-        """Positions of this rank: ``index + pass * len(dataset)``."""
+    def _order(self) -> Tensor:
+        """Positions of this rank, int64: ``index + pass * len(dataset)``."""
         size = len(self.dataset)
         if self.shuffle:
             generator = torch.Generator()
             generator.manual_seed(mix_seed(self.seed, self.epoch))
             drawn = [torch.randperm(size, generator=generator) for _ in range(self.passes)]
-            order = torch.cat([k * size + one for k, one in enumerate(drawn)]).tolist()
+            order = torch.cat([k * size + one for k, one in enumerate(drawn)])
         else:
-            order = list(range(size * self.passes))
-        repeats = math.ceil(self.total_size / len(order))
-        return (order * repeats)[self.rank : self.total_size : self.world_size]
+            order = torch.arange(size * self.passes)
+        if self.total_size > len(order):
+            order = order.repeat(math.ceil(self.total_size / len(order)))
+        return order[self.rank : self.total_size : self.world_size].clone()  # of this rank alone
 
     def __iter__(self) -> Iterator[SampleRequest]:
         """This rank's requests of the epoch, without those skipped by :meth:`set_start`."""
         start, self._start = self._start, 0
+        order = self._order()[start:]
+        if not self.distance:
+            return self._requests(order)
+        later = chain(self._requests(order[self.distance :]), repeat(None))
+        return map(FollowedRequest.make, self._requests(order), later)
+
+    def _requests(self, order: Tensor) -> Iterator[SampleRequest]:
         seed, epoch, size = self.seed, self.epoch, len(self.dataset)
-        return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in self._order()[start:])
+        blocks = order.split(_BLOCK)  # Python numbers take five times the memory
+        positions = (i for block in blocks for i in block.tolist())
+        return (SampleRequest(i % size, mix_seed(seed, epoch, i)) for i in positions)
+
+    def announce_batches(self, batch_size: int, num_workers: int) -> None:
+        """Let requests tell what their loader worker gets a batch later.
+
+        Workers get batches in turn, so that is ``batch_size * num_workers`` requests later.
+        """
+        self.distance = batch_size * max(1, num_workers)
 
     def __len__(self) -> int:
         """Samples of this rank in a whole epoch, wherever the next pass starts."""
@@ -118,6 +163,17 @@ class ResumableSampler(Sampler):
     def set_epoch(self, epoch: int) -> None:
         """Set the order and the seeds of the following passes."""
         self.epoch = epoch
+
+    def set_total_size(self, total_size: int) -> None:
+        """Give an epoch so many samples of all ranks together, a multiple of their number.
+
+        The order of an epoch does not change: it is cut, or continued from its start.
+        """
+        if total_size < self.world_size or total_size % self.world_size:
+            raise ValueError(
+                f"set_total_size({total_size}): no positive multiple of {self.world_size} ranks"
+            )
+        self.total_size, self.num_samples = total_size, total_size // self.world_size
 
     def set_start(self, num_samples: int) -> None:
         """Skip the first ``num_samples`` samples of this rank in the *next* pass only.

@@ -37,6 +37,7 @@ from sce_video.datasets.video_list import (
     scan_folder,
 )
 from sce_video.registry import DATASETS, TRANSFORMS
+from sce_video.utils.storage import is_url
 
 _ON_ERROR = ("replace", "raise", "skip")
 _NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built
@@ -62,8 +63,8 @@ class VideoDataset(Dataset):
 
     Args:
         data_root: Folder the paths of the list are relative to; or the folder to search.
-        ann_file: Annotation list, see :func:`read_annotation_list`; searched as given, then in
-            ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
+        ann_file: Annotation list, see :func:`read_annotation_list`; a URL, or a path searched as
+            given, then in ``data_root``. None searches ``data_root``, see :func:`scan_folder`.
         pipeline: Transforms, built or as configs, see
             :func:`~sce_video.datasets.pipeline.run_pipeline`. They get ``path, label, index, seed,
             rng`` (and ``deadline``, ``correction`` to open, ``targets`` to pack) and return the
@@ -119,6 +120,8 @@ class VideoDataset(Dataset):
         self._prepared_pid = 0
 
     def _find_list(self, ann_file: str) -> str:
+        if is_url(ann_file):
+            return ann_file
         ann_file = os.path.expanduser(ann_file)
         in_root = os.path.join(self.data_root, ann_file)
         if not os.path.isfile(ann_file) and os.path.isfile(in_root):
@@ -126,6 +129,11 @@ class VideoDataset(Dataset):
         return ann_file
 
     def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+        if is_url(self.data_root):
+            raise ValueError(
+                f"data_root={self.data_root!r}: {self.kind}s are read from a folder of this "
+                "machine; lists, checkpoints, results and Lance tables can be in an object store"
+            )
         ann_file = self.ann_file
         if ann_file is None:
             if self.class_file is not None:

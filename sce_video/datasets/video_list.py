@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import os
 import re
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
+from typing import TextIO
 
 import numpy as np
 
+from sce_video.utils.atomic_file import write_text
+from sce_video.utils.downloads import local_copy
 from sce_video.utils.folders import find_files
+from sce_video.utils.storage import exists
 
 VIDEO_EXTENSIONS = (
     ".3gp", ".avi", ".flv", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts",
@@ -77,7 +82,7 @@ def read_annotation_list(
     lines and a byte order mark are skipped.
 
     Args:
-        ann_file: The list.
+        ann_file: The list; a path or a URL (:mod:`sce_video.utils.storage`).
         kind: What is listed, ``video`` or ``image``, for the message.
         class_file: Names of the labels, one per line: line *i*, counted from 0, is label *i*.
 
@@ -86,21 +91,22 @@ def read_annotation_list(
             :data:`MAX_LABEL` or without a name, or lines with and without a label mixed; the
             message names file and line.
     """
+    _refuse_table(ann_file)
     if os.path.isdir(ann_file):
         raise ValueError(
             f"the annotation file {ann_file!r} is a folder: give it as data_root, and "
             f"ann_file=None, to use the {kind}s below it"
         )
     classes = [] if class_file is None else _read_classes(class_file)
-    if not os.path.isfile(ann_file):
+    if not exists(ann_file):
         raise ValueError(f"there is no annotation file {ann_file!r}")
-    paths: list[str] = []
-    labels: list[int] = []
-    with open(ann_file, encoding="utf-8-sig", errors="surrogateescape") as file:
+    # Packed at once: millions of Python strings would take several times the memory of the list.
+    blob, ends, labels = bytearray(), array("q"), array("q")
+    with _open(ann_file, newest=True) as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
                 continue
-            if not paths:
+            if not ends:
                 _check_format(line, f"{ann_file}, line {number}", kind)
             path, label = _parse_line(line.strip(), f"{ann_file}, line {number}")
             if labels and (label < 0) != (labels[0] < 0):
@@ -110,17 +116,39 @@ def read_annotation_list(
                     f"{ann_file}, line {number}: label {label} has no name, {class_file} names "
                     f"0 to {len(classes) - 1}"
                 )
-            paths.append(path)
+            blob += os.fsencode(path)
+            ends.append(len(blob))
             labels.append(label)
-    if not paths:
+    if not ends:
         raise ValueError(f"the annotation file {ann_file!r} lists no {kind}")
-    return VideoList.from_paths(paths, labels, classes)
+    return VideoList(
+        blob=np.frombuffer(blob, dtype=np.uint8),
+        ends=np.array(ends, dtype=np.int64),
+        labels=np.array(labels, dtype=np.int64),
+        classes=tuple(classes),
+    )
+
+
+def _refuse_table(path: str) -> None:
+    """Raise ValueError for a table of videos, where files are to be read."""
+    if os.fspath(path).rstrip("/").endswith(".lance") or os.path.isdir(
+        os.path.join(path, "_versions")
+    ):
+        raise ValueError(
+            f"{path!r} is a table (Lance), and this reads files: a table, whose name ends with "
+            ".lance, is read by pretrain, evaluate, embed, index, predict and doctor, and as "
+            "LanceVideoDataset in a config"
+        )
+
+
+def _open(path: str, newest: bool = False) -> TextIO:
+    return open(local_copy(path, newest), encoding="utf-8-sig", errors="surrogateescape")
 
 
 def _read_classes(class_file: str) -> list[str]:
-    if not os.path.isfile(class_file):
+    if not exists(class_file):
         raise ValueError(f"there is no file of class names {class_file!r}")
-    with open(class_file, encoding="utf-8-sig", errors="surrogateescape") as file:
+    with _open(class_file, newest=True) as file:
         names = [line.strip() for line in file.read().rstrip().splitlines()]
     for number, name in enumerate(names, 1):
         if not name or name in names[: number - 1]:
@@ -161,7 +189,7 @@ def _mixed(line: str, label: int) -> str:
 
 def line_number(ann_file: str, index: int) -> int:
     """The line number, counted from 1, of entry ``index`` of an annotation list."""
-    with open(ann_file, encoding="utf-8-sig", errors="surrogateescape") as file:
+    with _open(ann_file) as file:
         lines = (number for number, line in enumerate(file, 1) if line.strip())
         return next(islice(lines, index, None))
 
@@ -177,6 +205,41 @@ def _parse_line(line: str, where: str) -> tuple[str, int]:
     if not path.strip():
         raise ValueError(f"{where}: {line!r} is a label without a path")
     return path.strip(), int(last)
+
+
+def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]) -> list[str]:
+    """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
+
+    Returns:
+        The paths that no list can hold (line breaks, spaces at an end, a number as last word of a
+        list without labels, a tab in one with labels), which are not in it.
+
+    Raises:
+        ValueError: none of the paths can be listed.
+    """
+    labelled = any(label >= 0 for label in labels)
+    lines, left_out = [], []
+    for path, label in zip(paths, labels, strict=True):
+        line = f"{path} {label}" if labelled else path
+        if _reads_as(line, path, label if labelled else -1):
+            lines.append(line + "\n")
+        else:
+            left_out.append(path)
+    if not lines:
+        raise ValueError(f"{file}: none of {len(paths)} paths can be written to a list")
+    write_text(file, "".join(lines))
+    return left_out
+
+
+def _reads_as(line: str, path: str, label: int) -> bool:
+    """Whether a line of a list is read as this path and label."""
+    if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):
+        return False
+    try:
+        _check_format(line, "", "video")
+        return _parse_line(line, "") == (path, label)
+    except ValueError:
+        return False
 
 
 def scan_folder(
@@ -199,6 +262,7 @@ def scan_folder(
     Raises:
         ValueError: No such folder, or no such file in it.
     """
+    _refuse_table(root)
     if os.path.isfile(root):
         raise ValueError(
             f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "

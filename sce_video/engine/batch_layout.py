@@ -56,10 +56,36 @@ def layout_of(runner: Any) -> BatchLayout | None:
     )
 
 
+def divide_global_batch(cfg: Any, processes: int) -> None:
+    """Set the batch size of a process from ``global_batch`` of a config, if it has one.
+
+    The same config then has the same steps on any number of processes.
+
+    Raises:
+        ValueError: the global batch cannot be divided equally.
+    """
+    total = cfg.get("global_batch")
+    if total is None:
+        return
+    accumulated = (cfg.get("optim_wrapper") or {}).get("accumulative_counts", 1)
+    if type(total) is not int or total < 1:
+        raise ValueError(f"global_batch must be a whole number of at least 1, got {total!r}")
+    batch, rest = divmod(total, processes * accumulated)
+    if rest:
+        raise ValueError(
+            f"global_batch={total} cannot be divided over {processes} processes x {accumulated} "
+            f"accumulated: give a number of processes that divides {total}, or another "
+            "optim_wrapper.accumulative_counts"
+        )
+    cfg.train_dataloader.batch_size = batch
+
+
 def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     """The iteration from which a runner continues a checkpoint, with its global batch.
 
-    With another number of processes the runner's ``accumulative_counts`` is adapted.
+    With another number of processes the runner's ``accumulative_counts`` is adapted, and an epoch
+    keeps its number of steps. ``keep_global_batch=False`` in the runner's config leaves the run its
+    own batch; its epoch then continues after the samples that were seen, whole steps of them.
 
     Args:
         runner: A runner whose training loop and optimiser are built.
@@ -73,7 +99,14 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
     before, now = _stored(meta), layout_of(runner)
     if before is None or now is None:
         return meta["iter"]
-    accumulated = _accumulation(before, now, name)
+    accumulated = now.accumulated
+    if runner.cfg.get("keep_global_batch", True):
+        accumulated = _accumulation(before, now, name)
+    elif now.global_batch != before.global_batch:
+        runner.logger.warning(
+            f"{name} has a global batch of {before}, this run has {now} (keep_global_batch=False): "
+            "learning rate and steps per epoch are those of the new one"
+        )
     if accumulated != now.accumulated:
         runner.optim_wrapper._accumulative_counts = accumulated
         runner.logger.warning(
@@ -82,12 +115,33 @@ def resumed_iteration(runner: Any, meta: dict[str, Any], name: str) -> int:
         )
         now = layout_of(runner)
         assert now is not None
-    if runner.param_schedulers and now.accumulated != before.accumulated:
+    counted = (before.accumulated, before.global_batch)
+    if runner.param_schedulers and counted != (now.accumulated, now.global_batch):
         raise ValueError(
             f"{name}: a param_scheduler counts iterations, which are others with "
-            f"accumulative_counts={now.accumulated}; use ScheduleHook, which counts steps"
+            f"accumulative_counts={now.accumulated} and a global batch of {now.global_batch}; use "
+            "ScheduleHook, which counts steps"
         )
+    now = _with_steps_of(before, now, runner)
     return _iteration(before, now, meta, name)
+
+
+def _with_steps_of(before: BatchLayout, now: BatchLayout, runner: Any) -> BatchLayout:
+    """Give an epoch the number of steps that it had before, where only rounding has changed it.
+
+    Each rank's number of samples is rounded up, so that of all ranks depends on their number.
+    """
+    loader = runner.train_dataloader
+    steps = before.iters_per_epoch // before.accumulated
+    alike = (before.samples, before.global_batch) == (now.samples, now.global_batch)
+    if not alike or abs(steps - now.iters_per_epoch // now.accumulated) != 1:
+        return now
+    if not loader.drop_last or not hasattr(loader.sampler, "set_total_size"):
+        return now
+    loader.sampler.set_total_size(steps * now.global_batch)
+    found = layout_of(runner)
+    assert found is not None
+    return found
 
 
 def _stored(meta: dict[str, Any]) -> BatchLayout | None:
@@ -107,8 +161,8 @@ def _accumulation(before: BatchLayout, now: BatchLayout, name: str) -> int:
         return accumulated
     raise ValueError(
         f"{name} was written with a global batch of {before}, this run has {now}: to keep it, give "
-        f"{_advice(before, now)}; to start a new training from its weights: --cfg-options "
-        "load_from=PATH"
+        f"{_advice(before, now)}; to go on with another: keep_global_batch=False; to start a new "
+        "training from its weights: --cfg-options load_from=PATH"
     )
 
 
@@ -121,7 +175,10 @@ def _advice(before: BatchLayout, now: BatchLayout) -> str:
     if now.processes != before.processes:
         batch = next(b for b in range(now.batch_size, 0, -1) if per_process % b == 0)
         accumulated = per_process // batch
-    return f"train_dataloader.batch_size={batch} optim_wrapper.accumulative_counts={accumulated}"
+    return (
+        f"train_dataloader.batch_size={batch} optim_wrapper.accumulative_counts={accumulated}, or "
+        f"global_batch={before.global_batch}, which fits any number of processes that divides it"
+    )
 
 
 def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name: str) -> int:
@@ -136,7 +193,7 @@ def _iteration(before: BatchLayout, now: BatchLayout, meta: dict[str, Any], name
             f"{name} was written in the middle of an epoch of {before.samples} samples, there are "
             f"{now.samples} now: resume from the end of an epoch"
         )
-    # The steps of an epoch may differ by one: each rank's number of samples is rounded up.
     last = now.iters_per_epoch // now.accumulated
-    done = last if steps == in_epoch else min(steps, last)
+    seen = steps * before.global_batch // now.global_batch  # steps, if the batch has changed
+    done = last if steps == in_epoch else min(seen, last)
     return epoch * now.iters_per_epoch + done * now.accumulated

@@ -16,6 +16,7 @@ import random
 import re
 import zipfile
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +24,16 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
+from sce_video.engine.pretrained_folder import (
+    WEIGHTS,
+    is_pretrained_folder,
+    load_weights_file,
+    weights_file,
+)
 from sce_video.utils.atomic_file import WriteError, atomic_file
+from sce_video.utils.downloads import local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
+from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
 _FOLDER = 0x10
@@ -111,22 +120,28 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     compared here first. Files of torch < 1.6 have none: only a truncated one is noticed.
 
     Args:
-        path: A local file.
-        map_location: As in :func:`torch.load`.
+        path: A file or a URL (:mod:`sce_video.utils.storage`), ``.safetensors`` too; or the folder
+            of a pretrained network (:mod:`sce_video.engine.pretrained_folder`).
+        map_location: As in :func:`torch.load`; ``.safetensors`` are read to the CPU.
 
     Raises:
         FileNotFoundError: no such file.
+        StorageError: a store cannot be read.
         IsADirectoryError: a folder; the message lists its checkpoints.
         ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
     """
-    path = Path(path)
+    path = weights_file(path)
+    name = str(path) if is_url(path) else str(Path(path))
+    if name.endswith(".safetensors"):
+        return load_weights_file(path)
+    path = local_copy(path, newest=True)
     if path.is_dir():
         found = ", ".join(sorted(file.name for file in path.glob("*.pth"))) or "none"
         raise IsADirectoryError(
-            f"{path} is a folder; give a checkpoint in it (.pth files: {found})"
+            f"{name} is a folder; give a checkpoint in it (.pth files: {found})"
         )
     if not path.is_file():
-        raise FileNotFoundError(f"no checkpoint at {path} (only local files are read)")
+        raise FileNotFoundError(f"no checkpoint at {name} (local files, s3:// and gs:// are read)")
     try:
         _check_not_packed(path)
         _check_records(path)
@@ -142,15 +157,15 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
         ends = (text.partition(mark)[2] for mark in ("WeightsUnpickler error: ", "source.\n"))
         detail = next(filter(None, ends), text)
         raise ValueError(
-            f"{path} holds more than plain data and is not loaded, since that could run code: "
+            f"{name} holds more than plain data and is not loaded, since that could run code: "
             f"{detail.strip().splitlines()[0][:500]}"
         ) from None
     except Exception as error:  # a damaged file can raise anything: TypeError, IndexError, ...
         raise ValueError(
-            f"{path} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
+            f"{name} is not a readable checkpoint: {str(error)[:500] or type(error).__name__}"
         ) from error
     if not isinstance(checkpoint, dict):
-        raise ValueError(f"{path} holds a {type(checkpoint).__name__}, not a checkpoint")
+        raise ValueError(f"{name} holds a {type(checkpoint).__name__}, not a checkpoint")
     return checkpoint
 
 
@@ -192,8 +207,12 @@ def _check_not_packed(path: Path) -> None:
 
 
 def file_sha256(path: str | Path) -> str:
-    """SHA-256 of the content of a file, as a hexadecimal string."""
-    with open(path, "rb") as file:
+    """SHA-256 of the content of a file, as a hexadecimal string.
+
+    Of a URL, of the version that this process has read; of a pretrained network's folder, of its
+    weights.
+    """
+    with open(local_copy(weights_file(path)), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -201,7 +220,7 @@ def describe_checkpoint_file(path: str | Path, checkpoint: dict | None = None) -
     """Provenance of weights as plain data, for checkpoints and results made from them.
 
     Args:
-        path: A local file.
+        path: A file or a URL.
         checkpoint: Its content, if it was read already.
 
     Returns:
@@ -241,12 +260,37 @@ def find_checkpoints(work_dir: str | Path) -> list[Path]:
     return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
 
 
+def stored_checkpoints(url: str) -> list[StoredFile]:
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first.
+
+    Raises:
+        StorageError: no such bucket, or the store cannot be read.
+    """
+    matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
+    # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
+    found = [(file.time, int(match[2]), file) for file, match in matches if match]
+    return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
+
+
 def newest_checkpoint(path: str | Path) -> str:
-    """A checkpoint file itself, or the newest checkpoint of the folder of a run.
+    """A checkpoint file or its URL itself, or the newest checkpoint of the folder of a run.
+
+    The folder of a pretrained network gives the file of its weights.
 
     Raises:
         FileNotFoundError: the folder has no checkpoint.
+        StorageError: a store cannot be read.
     """
+    if is_url(path):
+        if str(path).endswith((".pth", ".safetensors")):
+            return str(path)
+        if is_pretrained_folder(path):
+            return join(path, WEIGHTS)
+        stored = stored_checkpoints(str(path))
+        if not stored:
+            raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
+        return join(path, stored[0].name)
+    path = weights_file(path)
     if not Path(path).is_dir():
         return str(path)
     found = find_checkpoints(path)

@@ -36,7 +36,10 @@ from sce_video.engine.config_steps import (
     read_config,
     step_index,
 )
-from sce_video.engine.recipes import find_recipe
+from sce_video.engine.pretrained_folder import CONFIG as MODEL_CONFIG
+from sce_video.engine.pretrained_folder import FORMAT, read_model_config, test_settings
+from sce_video.engine.recipes import find_recipe, recipes_folder
+from sce_video.utils.json_files import read_json
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
@@ -47,7 +50,8 @@ def load_config(
     """Read a config file and change it as the command line asks.
 
     Args:
-        path: A Python, JSON or YAML config, or the name of a recipe
+        path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
+            (:mod:`sce_video.engine.pretrained_folder`), or the name of a recipe
             (:func:`~sce_video.engine.recipes.find_recipe`).
         cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
             ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
@@ -82,6 +86,12 @@ def load_config(
 
 def _read(path: str | Path) -> Config:
     """The config of a file; whatever fails in it is a ValueError with file and line."""
+    if Path(path).name == MODEL_CONFIG:
+        stored = read_json(path)
+        if isinstance(stored, dict) and stored.get("format") == FORMAT:
+            runtime = read_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
+            settings = test_settings(read_model_config(path))
+            return Config({**runtime, **settings}, filename=str(path))
     try:
         return read_config(path)
     except (StepError, FileNotFoundError):

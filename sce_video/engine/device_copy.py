@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -9,6 +10,8 @@ from typing import Any, TypeVar
 import torch
 
 _Item = TypeVar("_Item")
+#: Steps that the host may be ahead of the GPU: more would only hold the memory of more batches.
+_STEPS_AHEAD = 2
 
 
 def copied_ahead(
@@ -16,10 +19,10 @@ def copied_ahead(
 ) -> Iterator[dict[str, Any]]:
     """Batches whose views are copied to a GPU on a separate stream, one batch ahead.
 
-    The copy of a batch is queued before the step of the previous one, because mmengine synchronises
-    with the GPU at the end of every step, when it reads the loss. It needs pinned memory to overlap
-    with the step, and memory for two more batches of uint8 views. ``seed``, from which random draws
-    follow, stays on the CPU, where it is read.
+    The copy of a batch is queued before the step of the previous one, so that it overlaps with that
+    step. It needs pinned memory for this, and memory for the uint8 views of four batches: the host,
+    which reads nothing from the GPU between two lines of the log, is kept at most two steps ahead
+    of it. ``seed``, from which random draws follow, stays on the CPU, where it is read.
 
     Args:
         batches: As made by :func:`sce_video.collate_views`.
@@ -30,12 +33,18 @@ def copied_ahead(
         return
     stream = _copy_stream(device)
     copies = (_copy(batch, device, stream) for batch in batches)
+    begun: deque[torch.cuda.Event] = deque()
     for batch, arrived in one_ahead(copies):
         current = torch.cuda.current_stream(device)
         current.wait_event(arrived)
         for view in batch["inputs"]:
             view.record_stream(current)  # else the allocator could reuse its memory too early
+        step = torch.cuda.Event(blocking=True)  # the waiting host sleeps
+        step.record(current)
+        begun.append(step)
         yield batch
+        if len(begun) > _STEPS_AHEAD:
+            begun.popleft().synchronize()
 
 
 @lru_cache

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from mmengine.dist import get_world_size, is_main_process
 
+from sce_video.engine.restarts import describe_launch, note_started, starts_of
 from sce_video.engine.training_record import describe_samples
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
@@ -32,6 +33,7 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         that is killed leaves no end.
     """
     _append(runner, {"event": "start", "time": time.time(), **_describe(runner)})
+    note_started(runner.work_dir)
     end = {"status": "finished", "message": ""}
     try:
         yield end
@@ -44,15 +46,30 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
 
 
+def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
+    """Iterations of an optimiser step in the start before this one, and in this one.
+
+    They differ where a training is resumed on another number of processes.
+    """
+    now = runner.optim_wrapper._accumulative_counts
+    starts = starts_of(runner.work_dir)
+    if starts and starts[-1].get("log") == Path(runner.log_dir).name:
+        starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
+    count = starts[-1].get("accumulated") if starts else None
+    return (count if type(count) is int and count > 0 else now), now
+
+
 def _describe(runner: Any) -> dict[str, Any]:
     model = unwrap_model(runner.model)
     return {
         "command": sys.argv,
+        "launch": describe_launch(),
         "resumed_from": runner.resumed_from,
         "iter": runner.iter,
         "log": Path(runner.log_dir).name,
         "device": device_name(next(model.parameters()).device),
         "ranks": get_world_size(),
+        "accumulated": runner.optim_wrapper._accumulative_counts,
         "versions": _versions(),
         "data": describe_samples(runner.train_dataloader.dataset),
         "model": type(model).__name__,

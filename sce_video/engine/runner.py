@@ -31,9 +31,10 @@ from sce_video.engine.checkpoint import (
     to_cpu,
     unpack_message_hub,
 )
-from sce_video.engine.compile import compile_backbones
+from sce_video.engine.compile import compile_backbones, fold_backbones
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
 from sce_video.engine.screen_log import keep_details_off_the_screen
+from sce_video.engine.small_conv import guard_small_convolutions
 from sce_video.engine.training_record import record_selection, record_training
 from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
@@ -81,14 +82,19 @@ class VideoRunner(Runner):
         """Build a data loader as mmengine does, with two settings adapted to the machine.
 
         Memory is pinned if there is a GPU, unless the config says False; ``persistent_workers`` is
-        off where there are no workers.
+        off where there are no workers. A data set that reads ahead is told of the next batch.
         """
         if isinstance(dataloader, dict):
             pin_memory = dataloader.get("pin_memory", True) and torch.cuda.is_available()
             dataloader = {**dataloader, "pin_memory": pin_memory}
             if not dataloader.get("num_workers"):
                 dataloader["persistent_workers"] = False
-        return Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+        loader = Runner.build_dataloader(dataloader, seed, diff_rank_seed)
+        if getattr(loader.dataset, "reads_ahead", False) and hasattr(
+            loader.sampler, "announce_batches"
+        ):
+            loader.sampler.announce_batches(loader.batch_size, loader.num_workers)
+        return loader
 
     def build_logger(self, log_level: int | str = "INFO", log_file: str | None = None) -> MMLogger:
         """Build mmengine's logger; environment, config and hook table go to its file only.
@@ -154,9 +160,17 @@ class VideoRunner(Runner):
     def _maybe_compile(self, target: str) -> None:
         """Compile the backbones if ``compile`` is True or a dict of torch.compile's arguments.
 
+        With ``conv_2d`` their spatial convolutions are computed as two-dimensional ones. In bf16 on
+        a CPU convolutions of inputs smaller than their kernels stay in float32.
+
         Raises:
             ValueError: another value, or arguments that torch.compile refuses.
         """
+        if self.cfg.get("conv_2d"):
+            fold_backbones(unwrap_model(self.model))
+        device = next(self.model.parameters()).device.type
+        if device == "cpu" and getattr(self.optim_wrapper, "dtype", None) == torch.bfloat16:
+            guard_small_convolutions(unwrap_model(self.model))
         options = self.cfg.get("compile")
         if options:
             count = compile_backbones(unwrap_model(self.model), options)
@@ -180,7 +194,11 @@ class VideoRunner(Runner):
             WriteError: it cannot be written; names the newest checkpoint. On all ranks.
         """
         if file_client_args is not None or backend_args is not None:
-            raise ValueError("checkpoints are written to local files only: drop backend_args")
+            raise ValueError(
+                "checkpoints are written to local files: drop backend_args (--mirror copies them "
+                "to an object store)"
+            )
+        self.call_hook("before_checkpoint")
         meta = dict(meta or {})
         # CheckpointHook calls this before the epoch and iteration counters are increased.
         meta.setdefault("epoch", self.epoch + 1 if by_epoch else self.epoch)
@@ -217,6 +235,7 @@ class VideoRunner(Runner):
                 checkpoint["param_schedulers"] = [s.state_dict() for s in self.param_schedulers]
             self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
             save_or_name_the_last(checkpoint, Path(out_dir) / filename)
+            self.call_hook("after_checkpoint", path=Path(out_dir) / filename)
 
         run_on_main_rank(write)  # a failure ends all ranks
 

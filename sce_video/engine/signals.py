@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM during a training: noted by the training, ignored by its loader workers."""
+"""SIGINT, SIGTERM, SIGUSR1 during a training: noted by it, ignored by its loader workers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 
 
 class StopSignals:
-    """Inside a ``with`` block SIGINT and SIGTERM are noted instead of ending the process.
+    """Inside a ``with`` block SIGINT, SIGTERM and SIGUSR1 are noted and do not end the process.
 
     A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
     SIGINT is in background jobs of a shell script. Outside the main thread, where Python allows no
@@ -31,7 +31,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._note)
         return self
@@ -44,7 +44,11 @@ class StopSignals:
     ) -> None:
         for number, previous in self._previous.items():
             # None: a handler that was not installed from Python cannot be restored
-            signal.signal(number, signal.SIG_DFL if previous is None else previous)
+            previous = signal.SIG_DFL if previous is None else previous
+            if number == self.received == signal.SIGUSR1:
+                # Slurm and torchrun may both send it; the second must not end what comes after.
+                previous = signal.SIG_IGN
+            signal.signal(number, previous)
         self._previous = {}
 
     def _note(self, number: int, frame: FrameType | None) -> None:
@@ -74,7 +78,8 @@ def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> N
         worker_init: The loader's own ``worker_init_fn``, called afterwards.
         worker: Number of the worker.
     """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGUSR1):
+        signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_by_parent, daemon=True).start()
     if worker_init is not None:

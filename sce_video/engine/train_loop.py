@@ -90,8 +90,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     def run(self):
         """Train.
 
-        SIGINT and SIGTERM end the training after a whole optimiser step, with a checkpoint; then
-        ``stopped_by`` names the signal.
+        SIGINT, SIGTERM and SIGUSR1 end the training after a whole optimiser step, with a
+        checkpoint; then ``stopped_by`` names the signal.
 
         Raises:
             ValueError: settings that could not be resumed or would never complete a step.
@@ -168,6 +168,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             TrainingStepError: from an error of a type that may mean a wrong setting before
                 training (ValueError, OSError, AssertionError, KeyError).
         """
+        if self.runner.cfg.get("compile"):  # CUDA graphs reuse the outputs of a step
+            torch.compiler.cudagraph_mark_step_begin()
         try:
             super().run_iter(idx, data_batch)
         except WriteError:  # its message suffices
@@ -210,6 +212,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             self.runner.save_checkpoint(str(folder), path.name, meta=meta, by_epoch=False)
             if before not in (None, path.name) and is_main_process():
                 (folder / before).unlink(missing_ok=True)
+                self.runner.call_hook("after_removal", names=[before])
         self.runner.logger.info(
             f"stopped by {by.name}: checkpoint {path} written; continue with --resume"
         )

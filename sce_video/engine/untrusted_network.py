@@ -26,7 +26,7 @@ from sce_video.registry import MODELS
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
 BACKBONES: dict[str, frozenset[str]] = {
     "sce_video": frozenset(
-        {"R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D", "VisionTransformer3d"}
+        {"HFEncoder", "R2Plus1d", "ResNet2d", "ResNet3dSlowPath", "S3D", "VisionTransformer3d"}
     ),
     "mmaction": frozenset(
         {

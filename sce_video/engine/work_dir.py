@@ -17,8 +17,12 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.pretrained_folder import CONFIG as MODEL_CONFIG
+from sce_video.engine.pretrained_folder import is_pretrained_folder
 from sce_video.utils.atomic_file import write_text
+from sce_video.utils.downloads import local_copy
 from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
+from sce_video.utils.storage import is_url, join, list_files, split
 
 LOCK = "training.lock"
 #: The config of a run that was planned in its own folder.
@@ -107,20 +111,42 @@ def _holder(text: bytes) -> str:
         return ""
 
 
-def config_of_run(run: Path) -> Path:
-    """The config that a training has left in its folder.
+def config_of_run(run: str | Path) -> Path:
+    """The config that a training has left in its folder; of a URL, a local copy of it.
+
+    Of a pretrained network's folder, its ``config.json``.
 
     Raises:
         FileNotFoundError: there is none, or several and none is called config.py.
+        StorageError: a store cannot be read.
     """
-    folder = run if run.is_dir() else run.parent
-    found = sorted(folder.glob("*.py"))
-    if folder / CONFIG in found:
-        return folder / CONFIG
-    if len(found) != 1:
-        names = ", ".join(path.name for path in found) or "no .py file"
-        raise FileNotFoundError(f"the config of the run in {folder} is not clear: {names}")
-    return found[0]
+    if is_url(run):
+        stored = folder_of_run(run)
+        if is_pretrained_folder(stored):
+            return local_copy(join(stored, MODEL_CONFIG), newest=True)
+        names = [file.name for file in list_files(str(stored)) if file.name.endswith(".py")]
+        return local_copy(join(stored, _config_name(names, stored)), newest=True)
+    folder = Path(folder_of_run(run))
+    if is_pretrained_folder(folder):
+        return folder / MODEL_CONFIG
+    return folder / _config_name(sorted(path.name for path in folder.glob("*.py")), folder)
+
+
+def _config_name(names: list[str], folder: str | Path) -> str:
+    if CONFIG in names:
+        return CONFIG
+    if len(names) != 1:
+        found = ", ".join(names) or "no .py file"
+        raise FileNotFoundError(f"the config of the run in {folder} is not clear: {found}")
+    return names[0]
+
+
+def folder_of_run(run: str | Path) -> str | Path:
+    """The folder of a run that is given by itself or by a checkpoint in it."""
+    if is_url(run):
+        is_file = str(run).endswith((".pth", ".safetensors"))
+        return split(str(run))[0] if is_file else str(run).rstrip("/")
+    return run if Path(run).is_dir() else Path(run).parent
 
 
 def check_unused(folder: str | Path) -> None:

@@ -186,7 +186,8 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
     """Rows sorted by index without repeated samples, after a check that no sample is missing.
 
     Args:
-        partial: Rows in any order; of a repeated index the first is kept.
+        partial: Rows in any order; of a repeated index the first is kept. Without ``values`` the
+            rows have size 0.
         dataset: Its length and, where it has them, its ``path`` and ``row_columns``.
 
     Raises:
@@ -205,7 +206,7 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
         ranges = [range(ends[i] - partial.counts[i], ends[i]) for i in order.tolist()]
         counts = torch.tensor([len(one) for one in ranges], dtype=torch.long)
         slots = torch.tensor([row for one in ranges for row in one], dtype=torch.long)
-    values = torch.cat(partial.values) if partial.values else torch.empty(0, 0)
+    values = torch.cat(partial.values) if partial.values else torch.empty(len(partial.indices), 0)
     return Rows(
         values=values[slots],
         labels=torch.tensor(partial.labels, dtype=torch.long)[order],

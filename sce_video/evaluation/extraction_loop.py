@@ -1,52 +1,64 @@
-"""Extract the features of a data set into one file, on any number of ranks, with resume."""
+"""Extract the features of a data set into one file: processes, ranks, shards, with resume."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import shutil
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
-import numpy as np
-import torch
-from mmengine.dist import get_rank
+from mmengine.dist import get_rank, get_world_size, is_main_process
 from mmengine.evaluator import Evaluator
 from mmengine.runner import BaseLoop, Runner
-from torch.utils.data import DataLoader, Subset
+from torch.utils.data import DataLoader
 
-from sce_video.evaluation.collecting import PartialRows, batch_rows, complete, evaluating
+from sce_video.evaluation.collecting import PartialRows, complete, evaluating
 from sce_video.evaluation.dataloaders import build_eval_dataloader
-from sce_video.evaluation.features import save_features
-from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.evaluation.extraction_job import (
+    ExtractionJob,
+    Origin,
+    features_of,
+    fingerprint,
+    key_of,
+)
+from sce_video.evaluation.features import write_features
+from sce_video.evaluation.job_processes import time_limit
 from sce_video.evaluation.provenance import describe_run
-from sce_video.evaluation.row_functions import mean_representation
+from sce_video.jobs import Item, Record, RecordStore, Workers, run_job, usable_cores
+from sce_video.jobs.shards import SharedFolder
 from sce_video.registry import LOOPS
-from sce_video.utils.distributed import all_or_none, run_on_main_rank
+from sce_video.utils.distributed import all_or_none, run_on_main_rank, unwrap_model
+from sce_video.utils.progress import Progress
+from sce_video.utils.shard import Shard
 
 
 @LOOPS.register_module()
 class FeatureExtractionLoop(BaseLoop):
     """Write the mean representation of every video of ``test_dataloader`` to a .npz file.
 
-    Every rank saves a part in ``<out>.parts/`` after each ``save_every`` videos. An interrupted
-    run, even one with another number of ranks, resumes from these parts; at the end rank 0 joins
-    them and removes the folder. With several machines the folder must be on shared storage.
+    It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
+    to records in ``<out>.parts/``, from which an interrupted run resumes, also with another number
+    of processes, ranks or shards. Each rank works on one shard. Who finishes last writes the file
+    and removes the folder, which is on shared storage where there are several machines.
 
     Args:
         runner: The runner; its model gives representations (``mode="tensor"``).
-        dataloader: Loader, or its config, of the videos.
+        dataloader: Config of the loader of the videos, or a loader, whose samples are embedded in
+            this process.
         evaluator: Must be empty: ``test_evaluator = []``.
         out: The .npz file, relative to the work dir.
         max_views: Views of a video per forward pass; bounds the device memory.
-        save_every: Videos of a rank per part.
+        workers: Processes of each rank; None for ``num_workers`` of the loader, but no more than
+            there are cores; 0 works in this process. With ``ray`` processes at once, None for the
+            whole cluster.
+        ray: Address of a Ray cluster to work on, or ``auto``.
+        processes_per_gpu: Processes that share a GPU of the cluster.
+        shard: Part ``i/n`` of the data set, for runs without a launcher.
 
     Raises:
-        ValueError: ``out`` is no .npz file or exists already, the parts are of another checkpoint,
-            data set or pipeline, ``save_every`` is below 1, or an evaluator is given.
+        ValueError: ``out`` is no .npz file or exists already, the records are of another
+            checkpoint, data set or pipeline, a wrong number, or an evaluator is given.
     """
 
     def __init__(
@@ -56,125 +68,199 @@ class FeatureExtractionLoop(BaseLoop):
         evaluator: Evaluator | dict | list | None = None,
         out: str = "features.npz",
         max_views: int = 30,
-        save_every: int = 500,
+        workers: int | None = None,
+        ray: str | None = None,
+        processes_per_gpu: int = 4,
+        shard: str = "1/1",
     ) -> None:
         if evaluator:
             raise ValueError("FeatureExtractionLoop computes no metrics: set test_evaluator = []")
         if not out.endswith(".npz"):
             raise ValueError(f"features are saved as .npz, got {out}")
-        if save_every < 1:
-            raise ValueError(f"save_every must be at least 1, got {save_every}")
+        if processes_per_gpu < 1:
+            raise ValueError(f"processes_per_gpu must be at least 1, got {processes_per_gpu}")
         self.cfg = dict(dataloader) if isinstance(dataloader, dict) else None
-        super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
+        unused = {**dataloader, "num_workers": 0} if isinstance(dataloader, dict) else dataloader
+        super().__init__(runner, build_eval_dataloader(unused, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.parts = self.path.with_name(self.path.name + ".parts")
         self.max_views = max_views
-        self.save_every = save_every
+        self.shard = self._shard(shard, ray)
+        self.workers = self._workers(workers, ray)
+        self.gpu_share = 1 / processes_per_gpu
+
+    def _shard(self, shard: str, ray: str | None) -> Shard:
+        parsed, ranks = Shard.parse(shard), get_world_size()
+        if ranks > 1 and (parsed.count > 1 or ray is not None):
+            raise ValueError("--shard and --ray are for runs without --launcher: ranks are shards")
+        return parsed if ranks == 1 else Shard(get_rank() + 1, ranks)
+
+    def _workers(self, count: int | None, ray: str | None) -> Workers:
+        assert isinstance(self.dataloader, DataLoader)
+        dataset: Any = self.dataloader.dataset
+        if self.cfg is None:
+            count = 0
+        elif count is None and ray is None:
+            cores = usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))
+            count = min(self.cfg.get("num_workers", 0), max(1, cores))
+        decoding = getattr(dataset, "timeout", None)
+        batch = self.dataloader.batch_size or 1
+        return Workers(count, time_limit(decoding and decoding * batch), ray)
 
     def run(self) -> dict[str, float]:
-        """Embed the remaining videos and join the parts; returns ``videos`` and ``failures``."""
-        dataset = self.dataloader.dataset
-        provenance = describe_run(self.runner, dataset, 0, "features")
-        del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        fingerprint = _fingerprint(provenance, dataset)
-        done = run_on_main_rank(lambda: self._find_done(fingerprint))
-        left = [i for i in range(len(dataset)) if i not in done]
-        if done:
-            self.runner.logger.info(
-                f"resuming: {len(done)} videos were embedded before, {len(left)} are left"
-            )
-        with all_or_none("extracting features"), evaluating(self.runner.model) as model:
-            for rows in self._portions(model, left):
-                self._write_part(rows, fingerprint)
-        return run_on_main_rank(lambda: self._join(provenance, fingerprint))
+        """Embed the videos of this shard that are due, and write the file if no other is missing.
 
-    def _find_done(self, fingerprint: str) -> set[int]:
-        """Indices that earlier runs embedded or found unreadable."""
+        Returns:
+            ``videos`` and ``failures`` of the file, or of the shard if others are missing.
+        """
+        provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
+        del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
+        run_on_main_rank(self._check_unused)
+        job = self._job(fingerprint(provenance, self.dataloader.dataset))
+        found: dict[str, float] | None = None
+        with all_or_none("extracting features"), evaluating(self.runner.model):
+            with SharedFolder(self.parts, job.name).open(self.shard, self._is_own(job)) as store:
+                self._check_store(store, job)
+                self._embed(job, store)
+                counts = self._counts(job, store)
+                if self.shard.count == 1:
+                    found = self._write(job, store, provenance)
+        if get_world_size() > 1:
+            found = run_on_main_rank(lambda: self._join(job, provenance))
+        elif found is None:
+            found = self._join(job, provenance)
+        if self.path.exists() and is_main_process():
+            shutil.rmtree(self.parts, ignore_errors=True)
+        return found or counts
+
+    def _check_unused(self) -> None:
         if self.path.exists():
             raise ValueError(f"{self.path} exists: remove it, or give another --out")
-        done: set[int] = set()
-        for part in self._read_parts(fingerprint):
-            done.update(part["indices"].tolist(), part["failed"].tolist())
-        return done
 
-    def _portions(self, model: Any, left: list[int]) -> Iterator[PartialRows]:
-        """Yield rows of up to ``save_every`` videos of this rank's part of the indices ``left``."""
-        if not left:
-            return
-        loader = self.dataloader
-        if self.cfg is not None and len(left) < len(loader.dataset):
-            subset = Subset(loader.dataset, left)
-            loader = build_eval_dataloader({**self.cfg, "dataset": subset}, self.runner.seed)
-        portion = PartialRows()
-        function = mean_representation(self.max_views)
-        for rows in batch_rows(model, loader, function, self.runner.logger.info):
-            portion.add(rows)
-            if len(portion.indices) + len(portion.failures) >= self.save_every:
-                yield portion
-                portion = PartialRows()
-        if portion.indices or portion.failures:
-            yield portion
-
-    def _write_part(self, rows: PartialRows, fingerprint: str) -> None:
-        index_of = {}
-        if rows.failures:
-            index_of = {path: i for i, path in _paths(self.dataloader.dataset)}
-        values = torch.cat(rows.values) if rows.values else torch.empty(0, 0)
-        arrays = {
-            "values": values.numpy(),
-            "labels": np.array(rows.labels, dtype=np.int64),
-            "indices": np.array(rows.indices, dtype=np.int64),
-            "failed": np.array([index_of[path] for path, _ in rows.failures], dtype=np.int64),
-        }
-        stored = {
-            "fingerprint": fingerprint,
-            "failures": rows.failures,
-            "num_views": rows.num_views,
-        }
-        name = f"{time.time_ns()}_{get_rank()}_{os.getpid()}.npz"
-        write_npz(self.parts / name, arrays, stored)
-
-    def _read_parts(self, fingerprint: str) -> Iterator[dict[str, Any]]:
-        """Yield the parts in the order in which they were written; refuse those of another job."""
-        for path in sorted(self.parts.glob("*.npz")):
-            arrays, stored = read_npz(path, "a part of a feature file", ("values", "indices"))
-            if stored.get("fingerprint") != fingerprint:
-                raise ValueError(
-                    f"{path} is of another checkpoint, data set or pipeline: give another --out, "
-                    f"or remove {self.parts}"
-                )
-            yield {**arrays, **stored}
-
-    def _join(self, provenance: dict[str, Any], fingerprint: str) -> dict[str, float]:
-        joined = PartialRows()
-        for part in self._read_parts(fingerprint):
-            joined.add(
-                PartialRows(
-                    values=[torch.from_numpy(part["values"])] if len(part["indices"]) else [],
-                    labels=part["labels"].tolist(),
-                    indices=part["indices"].tolist(),
-                    failures=[(str(path), str(why)) for path, why in part["failures"]],
-                    num_views=part["num_views"],
-                )
+    def _check_store(self, store: RecordStore, job: ExtractionJob) -> None:
+        if any(settings != job.settings for settings in store.settings()):
+            raise ValueError(
+                f"{self.parts} is of another checkpoint, data set or pipeline: give another --out, "
+                f"or remove {self.parts}"
             )
-        rows = complete(joined, self.dataloader.dataset)
-        save_features(self.path, rows, {**provenance, "views": rows.num_views, "videos": len(rows)})
-        shutil.rmtree(self.parts)
-        self.runner.logger.info(
-            f"{len(rows)} videos of {rows.values.shape[1]} features each in {self.path}; "
-            f"{len(rows.failures)} could not be decoded"
-            + "".join(f"\n  {path}: {why}" for path, why in rows.failures)
+
+    def _job(self, digest: str) -> ExtractionJob:
+        runner, loader = self.runner, self.dataloader
+        dataset, model = loader.dataset, unwrap_model(runner.model)
+        cfg = runner.cfg
+        described = {} if self.cfg is None else dict(self.cfg["dataset"])
+        if "on_error" in described:
+            described["on_error"] = dataset.on_error
+        device = next(model.parameters()).device
+        if self.workers.ray is not None or get_world_size() == 1:
+            device = device.type  # the processes are spread over the GPUs
+        origin = Origin(
+            dataset=described,
+            model=dict(cfg.model),
+            weights=self.parts / f"weights{self.shard.suffix}.pth",
+            imports=tuple((cfg.get("custom_imports") or {}).get("imports", ())),
+            scope=cfg.get("default_scope") or "sce_video",
         )
-        return {"videos": float(len(rows)), "failures": float(len(rows.failures))}
+        return ExtractionJob(
+            dataset,
+            model,
+            origin,
+            loader.collate_fn,
+            loader.batch_size or 1,
+            self.max_views,
+            fingerprint=digest,
+            device=str(device),
+            gpus=self.gpu_share if self.workers.ray and str(device) == "cuda" else 0,
+        )
 
+    def _is_own(self, job: ExtractionJob) -> Callable[[Record], bool]:
+        return lambda record: job.shard_of(record.key, self.shard.count) == self.shard.number
 
-def _paths(dataset: Any) -> Iterator[tuple[int, str]]:
-    return ((i, str(dataset.path(i))) for i in range(len(dataset)))
+    def _embed(self, job: ExtractionJob, store: RecordStore) -> None:
+        """Embed what is due; then the samples of items that failed, one by one."""
+        items, known = job.ranges(self.shard), len(store)
+        if known:
+            self.runner.logger.info(
+                f"resuming: {known} {job.unit} were embedded before, {len(items) - known} are left"
+            )
+        if self.workers.count != 0:
+            job.save_weights()
+        progress = Progress(len(items), "embedding", begin=known, unit=job.unit)
 
+        def report(item: Item, record: Record | None) -> None:
+            failed = record is None or not record.done or bool(record.facts["failures"])
+            if is_main_process():
+                progress.advance(failed)
 
-def _fingerprint(provenance: dict[str, Any], dataset: Any) -> str:
-    """SHA-256 of everything that the features depend on; parts of one job share it."""
-    digest = hashlib.sha256(json.dumps(provenance, sort_keys=True, default=str).encode())
-    for _, path in _paths(dataset):
-        digest.update(os.fsencode(path) + b"\0")
-    return digest.hexdigest()
+        workers = self.workers.at_most(len(items))
+        run_job(job, map(job.item, items), store, workers, report)
+        if job.item_size > 1:  # of batches that ended their process, the samples one by one
+            records = self._records(job, store, self.shard)
+            single = [one for one, record in records if record is None or not record.done]
+            run_job(job, map(job.item, single), store, workers)
+        if is_main_process():
+            progress.finish()
+
+    def _records(
+        self, job: ExtractionJob, store: RecordStore, shard: Shard
+    ) -> Iterator[tuple[range, Record | None]]:
+        """Indices and record of every item; of a batch that failed those of its samples."""
+        for indices in job.ranges(shard):
+            record = store.get(key_of(indices))
+            if len(indices) == 1 or (record is not None and record.done):
+                yield indices, record
+                continue
+            for index in indices:
+                one = range(index, index + 1)
+                yield one, store.get(key_of(one))
+
+    def _counts(self, job: ExtractionJob, store: RecordStore) -> dict[str, float]:
+        """Videos and failures of this shard."""
+        counts = {"videos": 0.0, "failures": 0.0}
+        for indices, record in self._records(job, store, self.shard):
+            assert record is not None
+            failures = len(record.facts["failures"]) if record.done else 1
+            counts["videos"] += len(indices) - failures
+            counts["failures"] += failures
+        return counts
+
+    def _join(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float] | None:
+        """Write the file if all shards have finished; None if one is missing, or another wrote it.
+
+        The lock is waited for: of two shards that finish at once the second sees both.
+        """
+        with RecordStore(self.parts / "joint.sqlite", job.name, wait=3600.0) as joint:
+            if self.path.exists():
+                return None
+            SharedFolder(self.parts, job.name).absorb_into(joint)
+            self._check_store(joint, job)
+            missing = sum(r is None for _, r in self._records(job, joint, Shard()))
+            if missing:
+                self.runner.logger.info(f"{missing} videos of other shards are still to do")
+                return None
+            return self._write(job, joint, provenance)
+
+    def _write(
+        self, job: ExtractionJob, store: RecordStore, provenance: dict[str, Any]
+    ) -> dict[str, float]:
+        """Write the file, with the features of one block in memory at a time."""
+        joined, size = PartialRows(), 0
+        for indices, record in self._records(job, store, Shard()):
+            assert record is not None
+            joined.add(job.samples(indices, record))
+            size = size or features_of(record).shape[1]
+        samples = complete(joined, self.dataloader.dataset)
+        assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
+        values = (
+            row
+            for _, record in self._records(job, store, Shard())
+            for row in features_of(cast(Record, record))
+        )
+        described = {**provenance, "views": samples.num_views, "videos": len(samples)}
+        write_features(self.path, samples, values, size, described)
+        self.runner.logger.info(
+            f"{len(samples)} videos of {size} features each in {self.path}; "
+            f"{len(samples.failures)} could not be decoded"
+            + "".join(f"\n  {path}: {why}" for path, why in samples.failures)
+        )
+        return {"videos": float(len(samples)), "failures": float(len(samples.failures))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,13 @@ from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.npz_files import (
+    RowStream,
     as_integers,
     as_matrix,
     as_strings,
     read_failures,
     read_npz,
+    text_stream,
     write_npz,
 )
 from sce_video.evaluation.row_functions import mean_representation
@@ -61,15 +63,35 @@ def save_features(path: str | Path, features: Rows, provenance: dict | None = No
     Raises:
         ValueError: the name does not end in .npz.
     """
+    values = features.values.detach().cpu().numpy().astype(np.float32, copy=False)
+    write_features(path, features, values, values.shape[1], provenance)
+
+
+def write_features(
+    path: str | Path,
+    samples: Rows,
+    values: Iterable[np.ndarray],
+    size: int,
+    provenance: dict | None = None,
+) -> None:
+    """:func:`save_features` of features that are made while they are written.
+
+    Args:
+        path: The file.
+        samples: All else of the N samples; its own ``values`` are not used.
+        values: N features, (C,) float32 each, in the order of the samples.
+        size: C.
+        provenance: As of :func:`save_features`.
+    """
     write_npz(
         path,
         {
-            "features": features.values.detach().cpu().numpy().astype(np.float32, copy=False),
-            "labels": features.labels.cpu().numpy().astype(np.int64),
-            "indices": features.indices.cpu().numpy().astype(np.int64),
-            "paths": np.array(features.paths, dtype=np.str_),
+            "features": RowStream((len(samples), size), np.dtype(np.float32), values),
+            "labels": samples.labels.cpu().numpy().astype(np.int64),
+            "indices": samples.indices.cpu().numpy().astype(np.int64),
+            "paths": text_stream(samples.paths),
         },
-        {**(provenance or {}), "num_views": features.num_views, "failures": features.failures},
+        {**(provenance or {}), "num_views": samples.num_views, "failures": samples.failures},
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from mmengine.evaluator import BaseMetric, Evaluator
@@ -32,6 +31,7 @@ from sce_video.evaluation.tables import format_metrics
 from sce_video.registry import LOOPS
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.storage import join
 
 #: Kind of rows and the property of a model that gives them.
 _WHY = {
@@ -206,7 +206,7 @@ class MultiViewTestLoop(BaseLoop):
                 "protocol": provenance,
                 "failures": [list(failure) for part in parts for failure in part.failures],
             }
-            write_json(Path(self.runner.work_dir) / self.out, content)
+            write_json(join(self.runner.work_dir, self.out), content)
         texts = [metric.text for metric in self.metrics if getattr(metric, "text", "")]
         self.runner.logger.info("\n" + "\n".join([format_metrics(metrics, provenance), *texts]))
         return metrics
@@ -233,13 +233,13 @@ class MultiViewTestLoop(BaseLoop):
 
     def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
         assert self.dump is not None
-        path = Path(self.runner.work_dir) / self.dump
+        path = join(self.runner.work_dir, self.dump)
         if self.kind == "detection":
             raise ValueError("scores of boxes are not dumped as .npz: give AVAMeanAP a csv")
         save = save_scores if self.kind == "recognition" else save_features
         save(path, rows, provenance)
         if gallery is not None:
-            save(path.with_name(f"{path.stem}_bank{path.suffix}"), gallery, provenance)
+            save(path.removesuffix(".npz") + "_bank.npz", gallery, provenance)
 
 
 @LOOPS.register_module()

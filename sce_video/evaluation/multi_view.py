@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sce_video.datasets.transforms import cut_views
+from sce_video.datasets.transforms import crop_sides, cut_views
 
 # malloc returns larger blocks to the system after each use, and the system zeroes every page again:
 # on a CPU cutting 30 views of 8 x 256 x 256 at once takes six times as long as 10 at a time.
@@ -28,7 +29,8 @@ def view_chunks(
 
     Args:
         video: ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2)
-            and ``crop_size`` S, as :class:`~sce_video.datasets.transforms.PackVideo` makes them.
+            and ``crop_size`` (S, or height and width), as
+            :class:`~sce_video.datasets.transforms.PackVideo` makes them.
         device: Device of the views.
         max_views: 1 or more.
 
@@ -42,7 +44,7 @@ def view_chunks(
         raise ValueError(f"max_views must be at least 1, got {max_views}")
     on_cpu = torch.device(device).type == "cpu"
     if on_cpu:
-        bytes_per_view = video["positions"].shape[1] * 3 * video["crop_size"] ** 2
+        bytes_per_view = video["positions"].shape[1] * 3 * math.prod(crop_sides(video))
         max_views = min(max_views, max(1, _MAX_BYTES_ON_CPU // bytes_per_view))
     total = len(video["positions"]) * len(video["offsets"])
     parts = [(start, min(start + max_views, total)) for start in range(0, total, max_views)]
@@ -59,13 +61,13 @@ def _cut_on_device(
     """Yield the views ``start`` to ``stop - 1`` of each part, by indexing on the device."""
     frames = video["frames"].to(device, non_blocking=True)
     positions = video["positions"].to(device, non_blocking=True)
-    offsets, size = video["offsets"].tolist(), video["crop_size"]
+    offsets, (height, width) = video["offsets"].tolist(), crop_sides(video)
     for start, stop in parts:
         chunk = []
         for number in range(start, stop):
             clip, crop = divmod(number, len(offsets))
             top, left = offsets[crop]
-            window = frames[:, top : top + size, left : left + size]
+            window = frames[:, top : top + height, left : left + width]
             chunk.append(window[positions[clip]])
         yield torch.stack(chunk)
 

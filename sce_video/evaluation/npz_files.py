@@ -7,9 +7,11 @@ import math
 import os
 import struct
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -26,23 +28,69 @@ _PADDING_FIELD = 0xD935
 #: A compressed file that becomes more than this many times as large is no file of arrays.
 _MAX_EXPANSION, _SMALL_BYTES = 100, 1 << 26
 _MAX_MEMBERS, _MAX_SIDE = 1000, 2**40
+#: Bytes of an array that are in memory at once where it is written from an iterator.
+BLOCK_BYTES = 8 << 20
 _READ_HEADER = {
     (1, 0): np.lib.format.read_array_header_1_0,
     (2, 0): np.lib.format.read_array_header_2_0,
 }
 
 
-def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], provenance: dict) -> None:
+@dataclass(frozen=True)
+class RowStream:
+    """An array that is written row by row, so that memory never holds all of it.
+
+    Attributes:
+        shape: Of the array, the number of rows first.
+        dtype: Of its numbers or text.
+        rows: All rows in order; consumed when the array is written.
+    """
+
+    shape: tuple[int, ...]
+    dtype: np.dtype
+    rows: Iterable[Any]
+
+    def blocks(self) -> Iterator[np.ndarray]:
+        """Consecutive rows as arrays of at most :data:`BLOCK_BYTES`.
+
+        Raises:
+            ValueError: there are more or fewer rows than ``shape`` says, or one has another shape.
+        """
+        row_bytes = self.dtype.itemsize * math.prod(self.shape[1:])
+        count = max(1, BLOCK_BYTES // max(1, row_bytes))
+        rows, written = iter(self.rows), 0
+        while some := list(islice(rows, count)):
+            block = np.empty((len(some), *self.shape[1:]), self.dtype)
+            for slot, row in zip(block, some, strict=True) if block.ndim > 1 else ():
+                if np.shape(row) != slot.shape:  # it would be broadcast
+                    raise ValueError(f"a row of shape {np.shape(row)} in an array {self.shape}")
+                slot[...] = row
+            if block.ndim == 1:
+                block[:] = some
+            written += len(block)
+            yield block
+        if written != self.shape[0]:
+            raise ValueError(f"{written} rows of an array of {self.shape[0]}")
+
+
+def text_stream(texts: Sequence[str]) -> RowStream:
+    """Text as a column of the width of the longest; an array of it takes four bytes a character."""
+    width = max(map(len, texts), default=0)
+    return RowStream((len(texts),), np.dtype(f"<U{max(1, width)}"), texts)
+
+
+def write_npz(
+    path: str | Path, arrays: Mapping[str, np.ndarray | RowStream], provenance: dict
+) -> None:
     """Write arrays and, as JSON text under ``protocol``, their provenance; ``np.load`` reads it.
 
     The file is written atomically, uncompressed and aligned, so :func:`read_npz` can memory-map
-    the arrays.
+    the arrays. They are written in their order, each from the first row to the last.
 
     Raises:
         ValueError: the name does not end in .npz, or an array holds Python objects.
     """
-    path = Path(path)
-    if path.suffix != ".npz":
+    if Path(path).suffix != ".npz":
         raise ValueError(f"arrays are saved as .npz, got {path}")
     members = {**arrays, "protocol": np.array(json.dumps(provenance))}
     with atomic_file(path) as unfinished:
@@ -51,7 +99,19 @@ def write_npz(path: str | Path, arrays: Mapping[str, np.ndarray], provenance: di
                 info = zipfile.ZipInfo(f"{name}.npy")
                 info.extra = _padding(archive.start_dir, info.filename)
                 with archive.open(info, "w", force_zip64=True) as member:
-                    np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+                    if isinstance(array, RowStream):
+                        _write_stream(member, array)
+                    else:
+                        np.lib.format.write_array(member, np.asanyarray(array), allow_pickle=False)
+
+
+def _write_stream(member: IO[bytes], array: RowStream) -> None:
+    """What ``np.lib.format.write_array`` writes of the whole array."""
+    descr = np.lib.format.dtype_to_descr(array.dtype)
+    header = {"descr": descr, "fortran_order": False, "shape": array.shape}
+    np.lib.format.write_array_header_1_0(member, header)
+    for block in array.blocks():
+        member.write(block.tobytes())
 
 
 def _padding(start: int, name: str) -> bytes:

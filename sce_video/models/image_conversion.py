@@ -43,6 +43,8 @@ _DETECTRON2 = [
     (re.compile(r"\bdownsample\.0\."), "shortcut."),
     (re.compile(r"\bdownsample\.1\."), "shortcut.norm."),
 ]
+#: Beginnings of our names that the authors' files have a counterpart of.
+EZTORCH_PARTS = (*_PARTS.values(), "queue.keys", "queue.pointer")
 LAYOUTS = ("torchvision", "timm", "mmdet", "eztorch", "detectron2")
 
 

@@ -6,12 +6,15 @@ import contextlib
 import json
 import os
 import secrets
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from sce_video.utils.errors import UserError
+from sce_video.utils.storage import StorageError, is_url, put_file, split
 
 
 class WriteError(UserError, OSError):
@@ -43,9 +46,18 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     ``path`` is unchanged and the temporary one is removed. The folder is created if needed, and the
     new content is flushed to disk before the old file is replaced.
 
+    For a URL (:func:`~sce_video.utils.storage.is_url`) the path is in the folder for temporary
+    files, and becomes the object if the block succeeds. If only the upload fails, the file is kept,
+    and the message names it.
+
     Raises:
-        WriteError: from an OSError in the block, or of the folder, the flush or the rename.
+        WriteError: from an OSError in the block, or of the folder, the flush, the rename or the
+            upload.
     """
+    if is_url(path):
+        with _atomic_object(str(path)) as temporary:
+            yield temporary
+        return
     path = Path(path)
     # Processes of several machines on one file system may have the same id.
     temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
@@ -62,6 +74,28 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
     finally:
         with contextlib.suppress(OSError):  # a read-only folder has none
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def _atomic_object(url: str) -> Iterator[Path]:
+    """:func:`atomic_file` for an object in a store."""
+    try:
+        folder = tempfile.mkdtemp(prefix="sce_video_")
+        temporary = Path(folder, split(url)[1])
+        try:
+            yield temporary
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_error(url, error) from error
+    try:
+        put_file(temporary, url)
+    except StorageError as error:
+        raise WriteError(f"{error}; the complete file is {temporary}") from error
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def write_bytes(path: str | Path, content: bytes) -> None:

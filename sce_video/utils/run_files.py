@@ -43,10 +43,18 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
     append_text(path, json.dumps(finite, allow_nan=False) + "\n")
 
 
-def keep_rows_until(path: str | Path, iteration: int) -> None:
+def keep_rows_until(
+    path: str | Path, iteration: int, accumulated: tuple[int, int] = (1, 1)
+) -> None:
     """Remove the rows after an iteration, which a resumed training computes again.
 
     Damaged lines stay, since nobody knows what they were; a half-written last one is removed.
+
+    Args:
+        path: The file; it may be missing.
+        iteration: The last one that stays.
+        accumulated: Iterations of an optimiser step when the rows were written, and now. Where they
+            differ the rows get the numbers that the same steps have now.
 
     Raises:
         OSError: the file cannot be read or written.
@@ -55,9 +63,21 @@ def keep_rows_until(path: str | Path, iteration: int) -> None:
     if not path.exists():
         return
     lines = path.read_bytes().splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith(b"\n") and not _is_after(line, iteration)]
-    if len(kept) < len(lines):
+    kept = [line for line in lines if line.endswith(b"\n")]
+    if accumulated[0] != accumulated[1]:
+        kept = [_recounted(line, *accumulated) for line in kept]
+    kept = [line for line in kept if not _is_after(line, iteration)]
+    if kept != lines:
         write_text(path, b"".join(kept).decode("utf-8", errors="surrogateescape"))
+
+
+def _recounted(line: bytes, before: int, now: int) -> bytes:
+    try:
+        row = json.loads(line)
+        row["iter"] = -(-row["iter"] * now // before)
+    except (ValueError, KeyError, TypeError):
+        return line
+    return json.dumps(row).encode() + b"\n"
 
 
 def _is_after(line: bytes, iteration: int) -> bool:

@@ -8,14 +8,20 @@ import os
 import time
 import urllib.parse
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.clip_sampling import segment_positions, shown_at
+from sce_video.datasets import (
+    FrameCountError,
+    VideoDecodeError,
+    is_elsewhere,
+    open_video,
+    video_exists,
+)
+from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
 
@@ -48,6 +54,8 @@ class GalleryEntry:
         problem: Why it cannot be read; empty if it can.
         rank: From 1; None for the query.
         similarity: Cosine with the query; None for the query.
+        start: Of the moment that is shown, seconds; None for the whole video.
+        end: Likewise.
     """
 
     name: str
@@ -58,6 +66,13 @@ class GalleryEntry:
     problem: str = ""
     rank: int | None = None
     similarity: float | None = None
+    start: float | None = None
+    end: float | None = None
+
+    @property
+    def moment(self) -> str:
+        """``1:02:03-1:02:08``; empty for a whole video."""
+        return "" if self.start is None or self.end is None else format_moment(self.start, self.end)
 
 
 # -- reading -------------------------------------------------------------------------------
@@ -70,16 +85,22 @@ def read_entry(
     similarity: float | None = None,
     num_frames: int = _FRAMES,
     seconds: float = _READ_SECONDS,
+    *,
+    start: float | None = None,
+    end: float | None = None,
 ) -> GalleryEntry:
-    """The gallery entry of a video; for a missing or broken file, one with ``problem`` set."""
+    """The gallery entry of a video, or of its moment from ``start`` to ``end``; for a missing or
+    broken file, one with ``problem`` set."""
     file = os.fspath(file)
+    span = None if start is None or end is None else (start, end)
+    entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
     try:
-        if not os.path.exists(file):
+        if not video_exists(file):
             raise VideoDecodeError(file, "the file is missing")
-        frames, played, duration = read_frames(file, num_frames, seconds)
+        frames, played, duration = read_frames(file, num_frames, seconds, span=span)
     except VideoDecodeError as error:
-        return GalleryEntry(name, file, problem=error.reason, rank=rank, similarity=similarity)
-    return GalleryEntry(name, file, frames, played, duration, "", rank, similarity)
+        return replace(entry, problem=error.reason)
+    return replace(entry, frames=frames, played=played, duration=duration)
 
 
 def read_frames(
@@ -87,6 +108,7 @@ def read_frames(
     num_frames: int = _FRAMES,
     seconds: float = _READ_SECONDS,
     played: bool = True,
+    span: tuple[float, float] | None = None,
 ) -> tuple[list[np.ndarray], list[np.ndarray], float]:
     """Small frames of a video.
 
@@ -95,6 +117,7 @@ def read_frames(
         num_frames: Frames of the whole video.
         seconds: Time limit.
         played: Whether the frames of the middle are read as well.
+        span: Start and end of the moment that is read, seconds; None for the whole video.
 
     Returns:
         ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
@@ -106,9 +129,12 @@ def read_frames(
     path, deadline = os.fspath(file), time.monotonic() + seconds
     correction = None
     for _ in range(2):
-        with open_reader(path, correction=correction, deadline=deadline) as reader:
-            positions = segment_positions(len(reader.timestamps), num_frames)
-            middle = _middle(reader.timestamps, reader.duration if played else 0.0)
+        with open_video(path, correction=correction, deadline=deadline) as reader:
+            start, end = span or (0.0, reader.duration)
+            first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
+            positions = first + segment_positions(stop - first, num_frames)
+            length = end - start if played else 0.0
+            middle = _middle(reader.timestamps, (start + end) / 2, length)
             indices, inverse = np.unique([*positions, *middle], return_inverse=True)
             try:
                 parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
@@ -121,10 +147,10 @@ def read_frames(
     raise VideoDecodeError(path, "its frames cannot be counted")
 
 
-def _middle(timestamps: np.ndarray, duration: float) -> np.ndarray:
+def _middle(timestamps: np.ndarray, centre: float, length: float) -> np.ndarray:
     """Indices of the frames displayed during the seconds that the page plays."""
-    seconds = min(_PLAYED_SECONDS, duration)
-    times = (duration - seconds) / 2 + np.arange(round(seconds * _PLAYED_RATE)) / _PLAYED_RATE
+    seconds = min(_PLAYED_SECONDS, length)
+    times = centre - seconds / 2 + np.arange(round(seconds * _PLAYED_RATE)) / _PLAYED_RATE
     return shown_at(timestamps, times)
 
 
@@ -173,7 +199,8 @@ def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
     return {
         "rank": entry.rank,
         "name": _printable(entry.name),
-        "link": "" if entry.problem else _link(entry.file, gallery),
+        "link": "" if entry.problem else _link(entry, gallery),
+        "moment": entry.moment,
         "problem": _printable(entry.problem),
         "similarity": entry.similarity,
         "duration": None if entry.duration is None else format_duration(entry.duration),
@@ -225,10 +252,25 @@ def _data_uri(kind: str, content: bytes) -> str:
     return f"data:{kind};base64," + base64.b64encode(content).decode("ascii")
 
 
-def _link(file: str, gallery: Path) -> str:
-    """URL of a file relative to the gallery; file names may hold any bytes."""
-    relative = os.path.relpath(os.path.abspath(file), gallery.resolve().parent)
-    return "./" + urllib.parse.quote(os.fsencode(relative))
+def _link(entry: GalleryEntry, gallery: Path) -> str:
+    """URL of a file relative to the gallery, whose name may hold any bytes; empty for no file."""
+    if is_elsewhere(entry.file):
+        return ""
+    relative = os.path.relpath(os.path.abspath(entry.file), gallery.resolve().parent)
+    url = "./" + urllib.parse.quote(os.fsencode(relative))
+    return url if entry.start is None else f"{url}#t={entry.start:.2f},{entry.end:.2f}"
+
+
+def format_moment(start: float, end: float) -> str:
+    """12.5 and 17 as 0:12.5-0:17.0."""
+    return f"{_clock(start)}-{_clock(end)}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, tenths = divmod(round(seconds * 10), 600)
+    hours, minutes = divmod(minutes, 60)
+    rest = f"{tenths // 10:02}.{tenths % 10}"
+    return f"{hours}:{minutes:02}:{rest}" if hours else f"{minutes}:{rest}"
 
 
 def format_duration(seconds: float) -> str:
@@ -274,6 +316,8 @@ def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
     width, height = figure.get_size_inches()
     heading = "query" if entry.rank is None else f"{entry.rank}"
     lines = [_shortened(_printable(entry.name))]
+    if entry.moment:
+        lines[0] += f"   {entry.moment}"
     if entry.similarity is not None:
         lines.append(f"distance {1 - entry.similarity:.4f}   similarity {entry.similarity:.4f}")
     if entry.duration is not None:

@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from sce_video.evaluation import Rows
+from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
 from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, Strip, fitting, make_strip
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
@@ -40,16 +39,7 @@ def spread_out(features: Tensor, count: int) -> list[int]:
         features: (N, C), N >= 1.
         count: How many; fewer if there are no more different ones.
     """
-    x = F.normalize(features.float(), dim=1)
-    chosen = [int((x @ x.mean(dim=0)).argmax())]
-    nearest = x @ x[chosen[0]]
-    while len(chosen) < min(count, len(x)):
-        farthest = int(nearest.argmin())
-        if farthest in chosen or nearest[farthest] > 1 - 1e-6:
-            break
-        chosen.append(farthest)
-        nearest = torch.maximum(nearest, x @ x[farthest])
-    return chosen
+    return k_centre_greedy(unit_rows(features), count)
 
 
 def neighbour_rows(

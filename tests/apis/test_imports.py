@@ -6,8 +6,10 @@ import sys
 
 import pytest
 
+#: mmengine imports transformers, and all that it needs, wherever it is installed.
 EMBED = """
 import json, sys
+sys.modules["transformers"] = None
 import numpy as np
 from sce_video.apis import embed, load_model
 features = embed(load_model(sys.argv[1], device="cpu"), np.zeros((4, 32, 32, 3), np.uint8))

@@ -8,18 +8,22 @@ import signal
 
 import numpy as np
 import pytest
+import torch
 from helpers.crashing import crash_at
+from helpers.crashing_reads import CrashingReads
 from helpers.small_index import NAMES, OPTIONS
+from helpers.stores import count_records
 from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
-from sce_video.apis import EmbedOptions, embed, load_model
-from sce_video.apis import index as index_module
+from sce_video.apis import EmbedOptions, embed, index_build, load_model
 from sce_video.apis.index import build_index, read_index
 from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.apis.search import query_index
 from sce_video.datasets import VideoDecodeError
 from sce_video.evaluation import load_features
+from sce_video.jobs import RunError
 from sce_video.registry import READERS
+from sce_video.utils.errors import UserError
 
 
 def numbers(report):
@@ -61,7 +65,7 @@ def test_a_new_index(model, root, tmp_path, checkpoint):
     assert {p.name for p in (tmp_path / "index").iterdir()} == {
         "features.npz",
         "index.json",
-        "lock",
+        "records.sqlite",
     }
 
 
@@ -95,6 +99,36 @@ def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path,
         assert old.read_bytes() == new.read_bytes()
 
 
+def test_shards_give_the_index_of_one_run(model, root, tmp_path, opened):
+    """The one that finishes last writes it; another number of shards resumes."""
+    build_index(model, root, tmp_path / "one", OPTIONS)
+    index = tmp_path / "index"
+    opened.clear()
+    first = build_index(model, root, index, OPTIONS, shard="2/3")
+    assert first.missing == 6 - first.new > 0
+    with pytest.raises(FileNotFoundError, match="run it again to resume"):
+        read_index(index)
+    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
+    assert first.new + sum(report.new for report in reports) == len(opened) == 6
+    assert reports[0].missing > 0 == reports[1].missing
+    assert (reports[1].videos, [path for path, _ in reports[1].failures]) == (5, ["broken.mp4"])
+    for name in ("features.npz", "index.json"):
+        assert (index / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    assert not list(index.glob("records*")) and count_records(index / "joint.sqlite", "embed") == 0
+
+    # A shard that comes late changes nothing, and new files are shared as the first ones were.
+    before = (index / "features.npz").stat().st_ino
+    late = build_index(model, root, index, OPTIONS, shard="1/2")
+    assert (late.new, late.missing, late.videos) == (0, 0, 5) and len(opened) == 6
+    assert (index / "features.npz").stat().st_ino == before
+    shutil.copy(root / "a.mp4", root / "z.mp4")
+    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
+    assert opened[6:] == ["z.mp4"] and sum(report.new for report in reports) == 1
+    assert len(read_index(index)) == 6
+    with pytest.raises(ValueError, match="rebuild is for a run without shards"):
+        build_index(model, root, index, OPTIONS, shard="1/2", rebuild=True)
+
+
 def test_same_size_but_another_time_is_a_change(model, root, tmp_path, opened):
     build_index(model, root, tmp_path / "index", OPTIONS)
     opened.clear()
@@ -122,18 +156,18 @@ def test_an_interrupted_run_resumes(model, root, tmp_path, opened):
 
     index = tmp_path / "index"
     with pytest.raises(KeyboardInterrupt):
-        build_index(model, root, index, OPTIONS, save_every=3, on_video=stop)
-    assert len(list((index / "parts").iterdir())) == 2
+        build_index(model, root, index, OPTIONS, on_video=stop)
+    assert count_records(index / "records.sqlite", "embed") == 4
     assert not (index / "features.npz").exists()
     with pytest.raises(FileNotFoundError, match="run it again"):
         read_index(index)
     first = list(opened)
     opened.clear()
-    report = build_index(model, root, index, OPTIONS, save_every=3)
+    report = build_index(model, root, index, OPTIONS)
     assert (report.kept, report.new) == (4, 2)
     assert len(opened) == 2
     assert not set(opened) & set(first)
-    assert not (index / "parts").exists()
+    assert count_records(index / "records.sqlite", "embed") == 0
     build_index(model, root, tmp_path / "scratch", OPTIONS)
     assert (index / "features.npz").read_bytes() == (tmp_path / "scratch/features.npz").read_bytes()
 
@@ -143,7 +177,7 @@ def _exit_after_four(checkpoint, root, index):
         if done == 4:
             os._exit(9)
 
-    build_index(load_model(checkpoint), root, index, OPTIONS, save_every=1, on_video=leave)
+    build_index(load_model(checkpoint), root, index, OPTIONS, on_video=leave)
 
 
 @pytest.mark.slow
@@ -176,7 +210,7 @@ def test_a_crash_between_the_two_files(
         raise RuntimeError("power cut")
 
     with monkeypatch.context() as patch:
-        patch.setattr(index_module, "write_description", crash)
+        patch.setattr(index_build, "write_description", crash)
         with pytest.raises(RuntimeError, match="power cut"):
             build_index(model, root, index, OPTIONS)
     assert len(read_index(index)) == count
@@ -184,7 +218,7 @@ def test_a_crash_between_the_two_files(
     build_index(model, root, index, OPTIONS)
     assert opened == []
     assert json.loads((index / "index.json").read_text())["videos"] == count
-    assert not (index / "parts").exists()
+    assert count_records(index / "records.sqlite", "embed") == 0
 
 
 def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path):
@@ -211,7 +245,7 @@ def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path)
     assert read_index(index).checkpoint["sha256"] == other.checkpoint_sha256
 
 
-def test_parts_of_another_checkpoint_are_refused(model, root, tmp_path):
+def test_records_of_another_checkpoint_are_refused(model, root, tmp_path):
     def stop(done, total, reason):
         raise KeyboardInterrupt
 
@@ -294,23 +328,49 @@ def test_only_broken_files(model, tmp_path):
         query_index(read_index(tmp_path / "index"), np.ones(32))
 
 
-def test_files_that_crash_a_worker_are_failures(model, root, tmp_path, monkeypatch):
+def test_files_that_crash_a_worker_are_failures(checkpoint, root, tmp_path):
     """A crash inside a decoder costs its file; no later run stops at it."""
-    crashing = crash_at({"b.mp4": signal.SIGSEGV, "e e.mp4": 7})
-    monkeypatch.setitem(READERS.module_dict, "av", crashing)
+    model = load_model(checkpoint, device="cpu")
+    model.encoder.marker = CrashingReads()
+    (root / "b.mp4").rename(root / "segfault.mp4")
+    (root / "c/e e.mp4").rename(root / "c/exit.mp4")
     options = EmbedOptions(num_clips=2, num_workers=2)
     report = build_index(model, root, tmp_path / "index", options)
     assert numbers(report) == (3, 6, 0, 0, 0)
-    assert [path for path, _ in report.failures] == ["b.mp4", "broken.mp4", "c/e e.mp4"]
+    assert [path for path, _ in report.failures] == ["broken.mp4", "c/exit.mp4", "segfault.mp4"]
     reasons = dict(report.failures)
-    assert "crashed the process" in reasons["b.mp4"]
-    assert "crashed the process" in reasons["c/e e.mp4"]
+    assert "crashed the process that was reading it" in reasons["segfault.mp4"]
+    assert "SIGSEGV" in reasons["segfault.mp4"] and "status 7" in reasons["c/exit.mp4"]
     index = read_index(tmp_path / "index")
     assert index.paths == ["a.mp4", "c/d.mp4", "f.mp4"]
     expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
     np.testing.assert_array_equal(index.features, expected)
     # the next run does not open them again
     assert numbers(build_index(model, root, tmp_path / "index", options)) == (3, 0, 0, 6, 0)
+
+
+def test_a_network_that_fails_ends_the_run(checkpoint, root, tmp_path):
+    """No file is recorded as unreadable because of it."""
+    model = load_model(checkpoint, device="cpu")
+    for weight in model.encoder.parameters():
+        weight.data.fill_(float("nan"))
+    with pytest.raises(RunError, match=r"a\.mp4 is not finite: the network of .* has diverged"):
+        build_index(model, root, tmp_path / "index", OPTIONS)
+    assert count_records(tmp_path / "index/records.sqlite", "embed") == 0
+    model = load_model(copied := shutil.copy(checkpoint, tmp_path / "copy.pth"), device="cpu")
+    save_tiny(copied, tiny_backbone(seed=1))
+    options = EmbedOptions(num_clips=2, num_workers=1)
+    with pytest.raises(UserError, match=r"copy\.pth has changed since the run began"):
+        build_index(model, root, tmp_path / "index", options)
+
+
+def test_a_feature_does_not_depend_on_threads(model, root):
+    before, features = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        features.append(embed(model, root / "a.mp4"))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(*features)
 
 
 def test_a_file_that_crashes_a_worker_is_an_error_of_embed(model, root, monkeypatch):

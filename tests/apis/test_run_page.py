@@ -218,7 +218,8 @@ def test_the_commands(run, tmp_path, capsys):
 
 @pytest.mark.parametrize("signal", [None, 2])
 def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, signal):
-    runner = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal))
+    events = []
+    runner = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal), call_hook=events.append)
     monkeypatch.setattr(run_page, "train", lambda cfg, overwrite: runner)
     asked = []
 
@@ -231,7 +232,7 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, sign
     said = []
     monkeypatch.setattr(run_page, "_say", said.append)
     assert train_with_page(cfg) is runner
-    assert asked == [64 if signal is None else 0]
+    assert asked == [64 if signal is None else 0] and events == ["after_page"]
     (line,) = said
     assert line.startswith("no run page was written: RuntimeError: broken; sce-video report")
     cfg.run_page = None

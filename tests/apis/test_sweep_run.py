@@ -17,6 +17,7 @@ from filelock import FileLock
 from sce_video.apis import sweep_run
 from sce_video.apis.sweep_plan import Step
 from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
+from sce_video.commands import sweep as sweep_command
 from sce_video.utils.atomic_file import WriteError
 
 # Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed.
@@ -158,7 +159,7 @@ def when(path, action):
     return thread
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
 def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(sweep, number):
     done, waiting, other = sweep.step("done"), sweep.step("x", "wait"), sweep.step("y", "wait")
     needs, later = sweep.step("needs", before=waiting), sweep.step("later")
@@ -178,6 +179,46 @@ def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(swee
     (sweep.out / "mended").touch()
     assert sweep.run(*work, jobs=2) == []
     assert sorted(sweep.calls()) == sorted(["done", "x", "y", "x", "y", "needs", "later"])
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("advanced", [True, False])
+def test_a_sweep_that_runs_out_of_time_is_requeued(
+    sweep, monkeypatch, capsys, tmp_path, advanced, status
+):
+    """scontrol is a fake; the trainings get SIGTERM, so that they do not requeue the job too."""
+    fake = tmp_path / "bin/scontrol"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/scontrol.txt\nexit {status}\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    for name, value in (("JOB_ID", "9"), ("ARRAY_JOB_ID", "7"), ("ARRAY_TASK_ID", "2")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    step = sweep.step("x", "wait")
+    folder = sweep.out / step.folder
+    monkeypatch.setattr(sweep_command, "selected", lambda args: [])
+    monkeypatch.setattr(sweep_command, "plan", lambda *args: [])
+    monkeypatch.setattr(sweep_command, "chains", lambda cells: [[step]])
+    monkeypatch.setattr(sweep_command, "shipped_folder", lambda: sweep.root)
+
+    def end():
+        if advanced:
+            (folder / "iter_3.pth").touch()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = when([folder / "started"], end)
+    assert sweep_command.main(["a.py", "--out", str(sweep.out)]) == 130
+    thread.join()
+    assert (folder / "signals").read_text().split() == [str(signal.SIGTERM.value)]
+    said = capsys.readouterr().err
+    calls = tmp_path / "scontrol.txt"
+    if not advanced:
+        assert "job 7_2 is not requeued: since its start no step has advanced" in said
+        assert not calls.exists()
+    else:
+        assert calls.read_text() == "requeue 7_2\n"
+        expected = "is requeued" if status == 0 else "could not be requeued: scontrol has status 1"
+        assert f"job 7_2 {expected}" in said
 
 
 def test_a_second_signal_kills_what_does_not_end(sweep):

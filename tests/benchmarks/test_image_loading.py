@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import json
-import os
-import subprocess
-import sys
 
 import numpy as np
 import pytest
+from helpers.run_tool import run_tool
 
 
 @pytest.mark.slow
 def test_a_small_run(repo, tmp_path):
-    command = [sys.executable, str(repo / "benchmarks/image_loading.py"), "--seconds", "0"]
-    command += ["--images", "2", "--size", "240", "320", "--json", str(tmp_path / "out.json")]
-    environment = {**os.environ, "PYTHONPATH": str(repo), "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
+    path, out = repo / "benchmarks/image_loading.py", tmp_path / "out.json"
+    settings = ("--seconds", 0, "--images", 2, "--size", 240, 320, "--json", out)
+    done = run_tool(path, *settings)
     assert done.returncode == 0, done.stderr
-    values = json.loads((tmp_path / "out.json").read_text())
+    values = json.loads(out.read_text())
     assert {"PIL", "torchvision", "ours", "ours, normalised", "OpenCV"} <= set(values["ratios"])
     assert values["size"] == [240, 320] and values["batch"] == 2 and values["rounds"] == 5
     speeds = values["images_per_second"]

@@ -1,4 +1,4 @@
-"""Small runs of benchmarks/keyframe_distance.py and benchmarks/worker_memory.py."""
+"""Small runs of benchmarks/keyframe_distance.py, worker_memory.py and video_list.py."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 import av
 import pytest
+from helpers.run_tool import run_tool
 from helpers.videos import numbered_frames, write_video
 
 
@@ -21,6 +22,11 @@ def videos(tmp_path_factory):
 
 
 def run(repo, name, *arguments):
+    return run_tool(repo / "benchmarks" / f"{name}.py", *arguments)
+
+
+def run_alone(repo, name, *arguments):
+    """In a process that has imported nothing more than it needs, whose memory is measured."""
     command = [sys.executable, str(repo / "benchmarks" / f"{name}.py"), *map(str, arguments)]
     environment = {**os.environ, "PYTHONPATH": str(repo), "OMP_NUM_THREADS": "1"}
     return subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
@@ -49,7 +55,7 @@ def test_keyframe_distance(repo, videos, tmp_path):
 
 @pytest.mark.slow
 def test_worker_memory(repo, videos, tmp_path):
-    done = run(repo, "worker_memory", "--videos", videos, "--samples", 80, "--workers", 2,
+    done = run_alone(repo, "worker_memory", "--videos", videos, "--samples", 80, "--workers", 2,
                "--batch-size", 2, "--json", tmp_path / "m.json")  # fmt: skip
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "m.json").read_text())
@@ -60,3 +66,34 @@ def test_worker_memory(repo, videos, tmp_path):
         values = result["workers"][worker]
         grown = values["late_mib"] - values["early_mib"]
         assert values["growth_mib"] == pytest.approx(grown, abs=0.02)
+
+
+@pytest.mark.slow
+def test_video_list(repo, tmp_path):
+    done = run_alone(
+        repo, "video_list", "--lines", 5000, "--workers", 1, "--json", tmp_path / "l.json"
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "l.json").read_text())
+    for variant in ("arrays", "strings", "one line"):
+        (mib,) = result[variant]["worker_mib"]
+        assert 1 < mib < 2000 and f"{variant}: " in done.stdout
+    assert result["arrays"]["checksum"] == result["strings"]["checksum"] > 5000 * 40
+
+
+@pytest.mark.slow
+def test_unit_costs_and_the_plan(repo, videos, tmp_path):
+    pytest.importorskip("lance")
+    costs = tmp_path / "c.json"
+    done = run_alone(repo, "unit_costs", "--videos", videos, "--all", "--items", 200, "--rows", 300,
+               "--rounds", 1, "--json", costs)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = json.loads(costs.read_text())
+    assert len(found["videos"]) == 8 and found["table"]["rows"] == 300
+    assert min(found["video"].values()) > 0 and found["driver"]["record_bytes"] > 300
+    plan = run(repo, "scale_plan", costs, "--cores", 10, "--dimensions", 1000)
+    assert plan.returncode == 0, plan.stderr
+    assert "| features, 1000 numbers | 4 GB | 40 GB | 400 GB |" in plan.stdout
+    hours = found["video"]["verify"] * 1e8 / 3600
+    line = next(line for line in plan.stdout.splitlines() if line.startswith("| verify"))
+    assert f"{hours:,.0f}; " in line.split("|")[-2]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from torch.utils.data import DataLoader, get_worker_info
 
 from sce_video.datasets import ResumableSampler, SampleRequest, mix_seed, samplers
+from sce_video.datasets.samplers import following_request
 from sce_video.registry import DATA_SAMPLERS
 
 
@@ -82,6 +84,20 @@ def test_round_up_fills_from_the_start(monkeypatch):
     assert [len(list(s)) for s in loose] == [len(s) for s in loose] == [3, 2, 2]
 
 
+def test_another_total_cuts_the_same_order_or_continues_it(monkeypatch):
+    whole = list(make(monkeypatch, 7, seed=1))
+    sampler = make(monkeypatch, 7, seed=1)
+    for total, expected in ((6, whole[:6]), (9, whole + whole[:2])):
+        sampler.set_total_size(total)
+        assert len(sampler) == total and list(sampler) == expected
+    sampler = make(monkeypatch, 7, 1, 2, seed=1)
+    sampler.set_total_size(6)
+    assert list(sampler) == whole[1:6:2]
+    for total in (0, 7):
+        with pytest.raises(ValueError, match="no positive multiple of 2 ranks"):
+            sampler.set_total_size(total)
+
+
 def test_round_up_of_fewer_samples_than_ranks(monkeypatch):
     ranks = [list(make(monkeypatch, 2, r, 5, seed=1)) for r in range(5)]
     assert [len(r) for r in ranks] == [1] * 5
@@ -124,3 +140,31 @@ def test_registered_and_empty_refused():
     assert isinstance(built, ResumableSampler)
     with pytest.raises(ValueError, match="empty"):
         ResumableSampler([], seed=0)
+
+
+class Requests:
+    """A data set of the requests themselves, with the worker that got them."""
+
+    def __len__(self):
+        return 26
+
+    def __getitem__(self, request):
+        return request, following_request(request), get_worker_info().id
+
+
+@pytest.mark.parametrize("start", [0, 8])
+def test_requests_tell_what_their_worker_gets_a_batch_later(start):
+    plain = ResumableSampler(range(26), seed=1)
+    sampler = ResumableSampler(range(26), seed=1)
+    sampler.announce_batches(4, 2)
+    assert list(sampler) == list(plain)  # also equal with what follows
+    sampler.set_start(start)
+    loader = DataLoader(Requests(), 4, sampler=sampler, num_workers=2, collate_fn=list)
+    batches = list(loader)
+    assert len(batches) == (26 - start + 3) // 4
+    for worker in range(2):
+        own = [batch for batch in batches if batch[0][2] == worker]
+        for batch, later in zip(own, own[1:], strict=False):
+            expected = [request for request, _, _ in later]
+            assert [following for _, following, _ in batch][: len(later)] == expected
+        assert not any(following for _, following, _ in own[-1])

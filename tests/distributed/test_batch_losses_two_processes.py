@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
+from helpers.run_tool import free_port, run_ranks
 from torch import Tensor
 
 from sce_video.models.losses import byol_loss, moco_v3_loss, nt_xent_loss
@@ -67,10 +66,7 @@ def worker(rank: int, world: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(2, port, str(folder)), nprocs=2)
+    run_ranks(worker, 2, free_port(), str(folder))
     files = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     return gradients(0, 1), files
 

@@ -7,12 +7,10 @@ the joint batch. So does shuffle-BN between two processes with its simulation in
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from helpers.query_methods import (
     QUERY_METHODS,
     WITH_QUEUE,
@@ -20,6 +18,7 @@ from helpers.query_methods import (
     gradients_of,
     make_views,
 )
+from helpers.run_tool import free_port, run_ranks
 from mmengine.model import MMDistributedDataParallel
 from torch import nn
 
@@ -102,10 +101,7 @@ def worker(rank: int, world: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(2, port, str(folder)), nprocs=2)
+    run_ranks(worker, 2, free_port(), str(folder))
     return run(0, 1), [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 

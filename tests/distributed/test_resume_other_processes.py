@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 from unittest import mock
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from helpers.recognition import LINEAR, make_splits, small_options
+from helpers.run_tool import free_port, run_ranks
 from helpers.training import Recorder
 
 from sce_video.apis import launch
@@ -85,10 +84,7 @@ def runs(tmp_path_factory):
     root = tmp_path_factory.mktemp("runs")
     videos = make_splits(root / "videos", 13)  # 8 training videos: 2 steps of 4 an epoch
     one = run(videos, root / "one", "none", None, 2)
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(on_two, args=(port, videos, root), nprocs=2)
+    run_ranks(on_two, free_port(), videos, root)
     # The recipe's 1 micro-batch becomes 2.
     two_one = run(videos, root / "two_one", "none", str(root / "two/epoch_2.pth"), 1)
     return root, one, two_one

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+from helpers.run_tool import free_port, run_ranks
 from mmengine.model import MMDistributedDataParallel
 
 from sce_video.models import SCE
@@ -97,10 +96,7 @@ def worker(rank: int, world: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(2, port, str(folder)), nprocs=2)
+    run_ranks(worker, 2, free_port(), str(folder))
     return run(0, 1), torch.load(folder / "0.pt"), torch.load(folder / "1.pt")
 
 

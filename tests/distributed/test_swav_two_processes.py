@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import socket
 from pathlib import Path
 
 import pytest
 import torch
-import torch.multiprocessing as mp
+from helpers.run_tool import free_port, run_ranks
 from mmengine.model import MMDistributedDataParallel
 
 from sce_video.models.algorithms import SwAV
@@ -93,10 +92,7 @@ def worker(rank: int, world: int, port: int, folder: str) -> None:
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("gloo")
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(2, port, str(folder)), nprocs=2)
+    run_ranks(worker, 2, free_port(), str(folder))
     ranks = [torch.load(folder / f"{rank}.pt", weights_only=True) for rank in (0, 1)]
     one = (run_losses(0, 1), run_method(0, 1))
     return [(one[part], ranks[0][part], ranks[1][part]) for part in (0, 1)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,6 +11,7 @@ import pytest
 import torch
 from helpers import ava_small
 from helpers.recognition import FINETUNE, small_options
+from helpers.run_tool import load, run_tool_ranks
 
 from sce_video.evaluation import load_features
 from sce_video.evaluation.scores import load_scores
@@ -24,19 +24,20 @@ def videos(split_videos):
     return split_videos  # test lists of 5 videos, an odd number for two processes
 
 
-def run(repo, processes, tool, *arguments):
-    """Run a tool: in this process, or with torchrun in several; returns the output of these."""
+def run(processes, tool, *arguments):
+    """Run a tool: in this process, or in several as torchrun starts them."""
     arguments = [str(argument) for argument in arguments]
-    path = repo / "tools" / tool
     if processes == 1:
-        spec = importlib.util.spec_from_file_location(f"{path.stem}_tool", path)
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        assert module.main(arguments) == 0
-        return ""
-    start = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    start.append(f"--nproc_per_node={processes}")
-    command = [*start, str(path), *arguments, "--launcher", "pytorch"]
+        assert load(tool.removesuffix(".py")).main(arguments) == 0
+        return
+    for done in run_tool_ranks(tool, *arguments, "--launcher", "pytorch", count=processes):
+        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+
+
+def run_torchrun(repo, tool, *arguments):
+    """Run a tool with torchrun in two processes; returns their output."""
+    start = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
+    command = [*start, str(repo / "tools" / tool), *map(str, arguments), "--launcher", "pytorch"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
@@ -44,21 +45,21 @@ def run(repo, processes, tool, *arguments):
 
 
 @pytest.fixture(scope="module")
-def checkpoint(repo, videos, tmp_path_factory):
+def checkpoint(videos, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
     options = ("--cfg-options", *small_options(videos))
-    run(repo, 1, "train.py", FINETUNE, "--work-dir", folder, "--pretrained", "random",
+    run(1, "train.py", FINETUNE, "--work-dir", folder, "--pretrained", "random",
         "--amp", "float32", *options)  # fmt: skip
     return folder / "epoch_2.pth"
 
 
-def test_a_classifier_is_tested_alike(repo, videos, checkpoint, tmp_path):
+def test_a_classifier_is_tested_alike(videos, checkpoint, tmp_path):
     # Batches of 2: the processes have 3 and 2 videos, the last batch of each is uneven.
     options = small_options(videos, test_dataloader__batch_size=2)
     for processes in (1, 2):
         folder = tmp_path / str(processes)
         arguments = (FINETUNE, checkpoint, "--work-dir", folder, "--dump", folder / "scores.npz")
-        run(repo, processes, "test.py", *arguments, "--cfg-options", *options)
+        run(processes, "test.py", *arguments, "--cfg-options", *options)
     one, two = (json.loads((tmp_path / n / "results.json").read_text()) for n in "12")
     assert one["metrics"] == two["metrics"]
     assert one["protocol"]["videos"] == two["protocol"]["videos"] == 5
@@ -67,10 +68,10 @@ def test_a_classifier_is_tested_alike(repo, videos, checkpoint, tmp_path):
     assert torch.equal(a.scores, b.scores) and torch.equal(a.central, b.central)
 
 
-def test_features_are_extracted_alike(repo, videos, checkpoint, tmp_path):
+def test_features_are_extracted_alike(videos, checkpoint, tmp_path):
     options = [o for o in small_options(videos) if "max_epochs" not in o]
     for processes in (1, 2):
-        run(repo, processes, "extract_features.py", FINETUNE, checkpoint,
+        run(processes, "extract_features.py", FINETUNE, checkpoint,
             "--out", tmp_path / f"{processes}.npz", "--cfg-options", *options)  # fmt: skip
     a, b = (load_features(tmp_path / f"{n}.npz")[0] for n in (1, 2))
     assert a.paths == b.paths and len(a) == 5 and torch.equal(a.features, b.features)
@@ -79,8 +80,10 @@ def test_features_are_extracted_alike(repo, videos, checkpoint, tmp_path):
 
 def test_splits_run_over_two_processes(repo, videos, tmp_path):
     options = small_options(videos, train_cfg__max_epochs=1, train_dataloader__batch_size=2)
-    out = run(repo, 2, "finetune_splits.py", FINETUNE, "--splits", 1, 2, "--pretrained", "random",
-              "--amp", "float32", "--work-dir", tmp_path, "--cfg-options", *options)  # fmt: skip
+    out = run_torchrun(
+        repo, "finetune_splits.py", FINETUNE, "--splits", 1, 2, "--pretrained", "random",
+        "--amp", "float32", "--work-dir", tmp_path, "--cfg-options", *options,
+    )  # fmt: skip
     summary = json.loads((tmp_path / "splits.json").read_text())
     assert list(summary["splits"]) == ["1", "2"] and summary["protocol"]["videos"] == [5, 5]
     tops = [entry["metrics"]["top1"] for entry in summary["splits"].values()]
@@ -88,12 +91,12 @@ def test_splits_run_over_two_processes(repo, videos, tmp_path):
     assert "mean" in out and "split 2" in out
 
 
-def test_actions_are_scored_alike(repo, ava_root, ava_checkpoint, tmp_path):
+def test_actions_are_scored_alike(ava_root, ava_checkpoint, tmp_path):
     """Four key frames, one of them without a person."""
     options = ava_small.options(ava_root)
     for processes in (1, 2):
         arguments = (ava_small.RECIPE, ava_checkpoint, "--work-dir", tmp_path / str(processes))
-        run(repo, processes, "test.py", *arguments, "--cfg-options", *options)
+        run(processes, "test.py", *arguments, "--cfg-options", *options)
     one, two = (json.loads((tmp_path / n / "results.json").read_text()) for n in "12")
     assert one["metrics"] == two["metrics"] and one["per_class"] == two["per_class"]
     assert one["protocol"]["key_frames"] == two["protocol"]["key_frames"] == 4

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -12,20 +11,15 @@ from pathlib import Path
 
 import pytest
 import torch
+from helpers.run_tool import free_port, run_tool_ranks
 from helpers.training import make_videos
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
-def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
-    port = str(free_port())
-    options = [
+def options(videos) -> list[str]:
+    """Options of a training of 18 steps on two processes, with a checkpoint after each."""
+    return [
         f"train_dataloader.dataset.data_root={videos}",
         "train_dataloader.batch_size=2",
         "train_dataloader.sampler.min_samples=0",
@@ -44,6 +38,10 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
         "default_hooks.checkpoint.interval=1",
         "default_hooks.checkpoint.max_keep_ckpts=-1",
     ]
+
+
+def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
+    port = str(free_port())
     nodes = []
     for rank in range(2):
         env = {
@@ -64,7 +62,7 @@ def start_nodes(repo, work_dir, videos, *extra) -> list[subprocess.Popen]:
             str(work_dir),
             *extra,
             "--cfg-options",
-            *options,
+            *options(videos),
         ]
         nodes.append(
             subprocess.Popen(
@@ -115,7 +113,11 @@ def test_killed_and_resumed_run_on_two_nodes_equals_an_uninterrupted_run(repo, t
     kill(nodes)
     assert not (resumed / "iter_18.pth").exists(), "the run had finished before it was killed"
     finish(start_nodes(repo, resumed, videos, "--resume"), resumed)
-    finish(start_nodes(repo, uninterrupted, videos), uninterrupted)
+    # The same two processes, without the launcher.
+    command = [repo / "configs/sce/sce_r3d18_folder.py", "--work-dir", uninterrupted]
+    command += ["--launcher", "pytorch", "--cfg-options", *options(videos)]
+    for done in run_tool_ranks("train.py", *command, env={"OMP_NUM_THREADS": "1"}):
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
 
     first, second = (load_checkpoint_file(d / "iter_18.pth") for d in (uninterrupted, resumed))
     for name, value in first["state_dict"].items():

@@ -6,13 +6,12 @@ import os
 import pickle
 import random
 import struct
-import subprocess
-import sys
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 import torch
+from helpers.run_tool import run_tool
 from mmengine.logging import HistoryBuffer, MessageHub
 
 from sce_video.engine.checkpoint import (
@@ -121,7 +120,8 @@ def refusals(tmp_path_factory):
         "    except ValueError as error: print('refused:', error, flush=True)\n"
     )
     paths = [str(folder / f"{attack.__name__}-{key}.pth") for attack, key in ATTACKS]
-    done = subprocess.run([sys.executable, "-c", script, *paths], capture_output=True, text=True)
+    (folder / "load.py").write_text(script)
+    done = run_tool(folder / "load.py", *paths)
     return done.returncode, done.stdout.splitlines(), done.stderr
 
 

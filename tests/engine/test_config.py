@@ -129,6 +129,7 @@ def test_a_malformed_option_is_named(path, option):
         ("resume=True", ["resume"], True),
         ("work_dir=out", ["work_dir"], "out"),
         ("sync_bn=torch", ["sync_bn"], "torch"),
+        ("global_batch=512", ["global_batch"], 512),
         ("auto_scale_lr.enable=True", ["auto_scale_lr", "enable"], True),
         ("randomness.deterministic=True", ["randomness", "deterministic"], True),
         ("env_cfg.cudnn_benchmark=True", ["env_cfg", "cudnn_benchmark"], True),

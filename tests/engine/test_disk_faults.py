@@ -6,6 +6,7 @@ import json
 import logging
 import threading
 import zipfile
+from pathlib import Path
 
 import mmengine.hooks
 import pytest
@@ -149,6 +150,10 @@ class FakeRunner:
         if self.full:
             raise WriteError("full")
         save_checkpoint_file({"meta": options["meta"]}, f"{out_dir}/{filename}")
+
+    def call_hook(self, name, **event):
+        removed = [Path(self.work_dir, removed) for removed in event["names"]]
+        assert name == "after_removal" and not any(path.exists() for path in removed)
 
 
 @pytest.mark.parametrize("save_best", ["top1", ["top1", "top5"]])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import signal
@@ -168,6 +169,8 @@ def test_another_division_of_the_same_global_batch_continues_the_epoch(videos, t
     seen = [sum(halves[i : i + 2], []) for i in range(0, 8, 2)]
     _, whole = train(small_config(videos, tmp_path / "whole"))
     assert [sorted(step) for step in seen] == [sorted(step) for step in whole.indices[5:]]
+    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [row["iter"] for row in rows] == [2, 4, 6, 8, 10, *range(11, 19)]
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])

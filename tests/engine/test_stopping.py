@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -16,8 +15,8 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from helpers import training
+from helpers.run_tool import free_port, run_ranks
 from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
@@ -264,12 +263,6 @@ def test_all_processes_of_a_command_end_with_that_status(repo, videos, tmp_path)
     assert len(names(tmp_path)) == 1
 
 
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
-
-
 @pytest.mark.parametrize("checkpoint", [None, "epoch_2.pth"])
 def test_an_interrupt_promises_only_checkpoints_that_exist(
     repo, monkeypatch, capsys, tmp_path, checkpoint
@@ -343,7 +336,7 @@ def on_two_processes(rank, port, videos, folder):
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_stop_at_the_same_step(videos, tmp_path):
-    mp.spawn(on_two_processes, args=(free_port(), videos, tmp_path), nprocs=2)
+    run_ranks(on_two_processes, free_port(), videos, tmp_path)
     assert [torch.load(tmp_path / f"{rank}.pt") for rank in (0, 1)] == [[4, signal.SIGINT]] * 2
     meta = load_checkpoint_file(tmp_path / "iter_4.pth")["meta"]
     assert (meta["epoch"], meta["iter"], len(meta["random_states"])) == (1, 4, 2)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from helpers.training import make_videos, small_config, train
+
+from sce_video.engine.small_conv import SmallConv3d
 
 
 @pytest.fixture(scope="module")
@@ -60,19 +64,25 @@ def test_too_few_videos_for_a_step(videos, tmp_path):
     [
         (dict(compile=dict(backend="eager")), 1e-5),
         (dict(model__backbone__channels_last=True), 1e-3),
+        (dict(conv_2d=True), 1e-3),
         (
             dict(optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"),
-            0.2,
+            0.3,
         ),
     ],
-    ids=["compile", "channels_last", "bfloat16"],
+    ids=["compile", "channels_last", "conv_2d", "bfloat16"],
 )
-def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance):
+def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance, monkeypatch):
+    begun = []  # steps that CUDA graphs would be told of, as they reuse the outputs of a step
+    monkeypatch.setattr(torch.compiler, "cudagraph_mark_step_begin", lambda: begun.append(1))
     runner, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
-    count = (
-        1 if "optim_wrapper__dtype" in switch else 3
-    )  # in 16 bits steps differ from the second on
+    assert len(begun) == (3 if "compile" in switch else 0)
+    in_bf16 = "optim_wrapper__dtype" in switch
+    count = 1 if in_bf16 else 3  # in 16 bits steps differ from the second on
     assert losses(recorder)[:count] == pytest.approx(losses(plain[1])[:count], abs=tolerance)
+    assert all(map(math.isfinite, losses(recorder)))
+    guarded = any(isinstance(part, SmallConv3d) for part in runner.model.modules())
+    assert guarded == in_bf16, "two frames, and kernels of three"
     if "compile" in switch:
         assert runner.model.backbone._compiled_call_impl is not None
         assert runner.model.target.backbone._compiled_call_impl is not None

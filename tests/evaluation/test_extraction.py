@@ -1,32 +1,19 @@
 """Extraction of features into a file: against a loop, with resume, from any kind of config."""
 
 import json
-import os
-import signal
+import shutil
 
 import numpy as np
 import pytest
 import torch
-from helpers.crashing import crash_at
+from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
 
 from sce_video.apis import launch
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import load_features
-from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
-from sce_video.registry import DATASETS, MODELS, READERS
-
-OPTIONS = {
-    "model.backbone.base_channels": 4,
-    "test_dataloader.dataset.pipeline.UniformClips.clip_duration": 0.4,
-    "test_dataloader.dataset.pipeline.UniformClips.num_frames": 2,
-    "test_dataloader.dataset.pipeline.UniformClips.num_clips": 3,
-    "test_dataloader.dataset.pipeline.ResizeShortSide.size": 36,
-    "test_dataloader.dataset.pipeline.PackVideo.crop_size": 36,
-    "test_dataloader.num_workers": 0,
-    "test_dataloader.pin_memory": False,
-    "visualizer": None,
-}
+from sce_video.evaluation import extraction_loop, load_features
+from sce_video.evaluation.extraction_job import ExtractionJob
+from sce_video.registry import DATASETS, MODELS
 
 
 @pytest.fixture(scope="module")
@@ -36,28 +23,7 @@ def videos(split_videos):
 
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory):
-    torch.manual_seed(4)
-    model = MODELS.build(
-        {
-            "type": "Encoder",
-            "backbone": {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4},
-        }
-    )
-    path = tmp_path_factory.mktemp("weights") / "encoder.pth"
-    torch.save({"state_dict": model.state_dict(), "meta": {}}, path)
-    return path
-
-
-def configure(
-    videos, checkpoint, out, ann_file="test_split1.txt", config=RETRIEVAL, backend=None, **changes
-):
-    cfg = launch.extraction_config(
-        config, str(checkpoint), out, data_root=str(videos), ann_file=ann_file, backend=backend,
-        cfg_options=[f"{key}={value}" for key, value in OPTIONS.items()],
-    )  # fmt: skip
-    cfg.test_cfg.update(changes)
-    cfg.experiment_name = out.stem
-    return cfg
+    return save_encoder(tmp_path_factory.mktemp("weights") / "encoder.pth")
 
 
 def test_features_equal_a_loop_over_views(videos, checkpoint, tmp_path):
@@ -91,35 +57,52 @@ def test_features_equal_a_loop_over_views(videos, checkpoint, tmp_path):
 def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
     launch.test(configure(videos, checkpoint, tmp_path / "uninterrupted.npz"))
     embedded = []
-    write = FeatureExtractionLoop._write_part
+    process = ExtractionJob.process
 
-    def write_and_interrupt(loop, rows, fingerprint):
-        write(loop, rows, fingerprint)
-        embedded.extend(rows.indices)
-        raise KeyboardInterrupt
+    def process_three(job, item):
+        if len(embedded) == 3:
+            raise KeyboardInterrupt
+        embedded.extend(item.argument)
+        return process(job, item)
 
-    cfg = configure(videos, checkpoint, tmp_path / "f.npz", save_every=3)
-    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", write_and_interrupt)
+    cfg = configure(videos, checkpoint, tmp_path / "f.npz")
+    monkeypatch.setattr(ExtractionJob, "process", process_three)
     with pytest.raises(KeyboardInterrupt):
         launch.test(cfg)
-    assert not (tmp_path / "f.npz").exists() and len(embedded) >= 3
-    first = set(embedded)
+    assert not (tmp_path / "f.npz").exists() and len(embedded) == 3
 
-    def keep(loop, rows, fingerprint):
-        write(loop, rows, fingerprint)
-        embedded.extend(rows.indices)
+    def keep(job, item):
+        embedded.extend(item.argument)
+        return process(job, item)
 
-    monkeypatch.setattr(FeatureExtractionLoop, "_write_part", keep)
+    monkeypatch.setattr(ExtractionJob, "process", keep)
     cfg.experiment_name = "again"
     launch.test(cfg)
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
-    assert first < set(embedded) and not (tmp_path / "f.npz.parts").exists()
-    one, resumed = (load_features(tmp_path / name)[0] for name in ("uninterrupted.npz", "f.npz"))
-    torch.testing.assert_close(one.features, resumed.features, atol=1e-6, rtol=0)
-    assert one.paths == resumed.paths and one.labels.equal(resumed.labels)
+    assert not (tmp_path / "f.npz.parts").exists()
+    check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
 
 
-def test_parts_of_another_job_and_finished_files_are_refused(
+def test_shards_give_the_file_of_one_run(videos, checkpoint, tmp_path):
+    """The one that finishes last writes it; another number of shards resumes."""
+    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
+    out = tmp_path / "f.npz"
+
+    def shard(part):
+        cfg = configure(videos, checkpoint, out, shard=part)
+        cfg.experiment_name = f"shard {part}"
+        return launch.test(cfg)
+
+    assert shard("2/3") == {"videos": 2.0, "failures": 0.0} and not out.exists()
+    assert shard("1/2") == {"videos": 3.0, "failures": 0.0} and not out.exists()
+    assert shard("2/2") == {"videos": 5.0, "failures": 0.0} and out.exists()
+    assert not (tmp_path / "f.npz.parts").exists()
+    check_equal(tmp_path / "one.npz", out)
+    with pytest.raises(ValueError, match="--shard must be i/n"):
+        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "g.npz", shard="0/2")).test()
+
+
+def test_records_of_another_job_and_finished_files_are_refused(
     videos, checkpoint, tmp_path, monkeypatch
 ):
     out = tmp_path / "f.npz"
@@ -127,7 +110,7 @@ def test_parts_of_another_job_and_finished_files_are_refused(
     def fail(*_):
         raise OSError("disk full")
 
-    monkeypatch.setattr(FeatureExtractionLoop, "_join", fail)
+    monkeypatch.setattr(extraction_loop, "write_features", fail)
     with pytest.raises(OSError, match="disk full"):
         launch.test(configure(videos, checkpoint, out))
     monkeypatch.undo()
@@ -144,7 +127,7 @@ def test_unreadable_files_are_listed(videos, checkpoint, tmp_path):
     lines = f"{tmp_path / 'broken.mp4'} 0\n" + (videos / "test_split1.txt").read_text()
     (tmp_path / "list.txt").write_text(lines)
     out = tmp_path / "f.npz"
-    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"), save_every=1)
+    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"))
     assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
     features, _ = load_features(out)
     assert features.indices.tolist() == [1, 2, 3, 4, 5]
@@ -189,17 +172,48 @@ def test_the_backend_changes_no_feature(videos, checkpoint, tmp_path, backend):
     assert "decord" in provenance["decoder_version"]
 
 
-def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path, monkeypatch):
-    """Under on_error="skip"; a class "crashing" is registered in place of the PyAV reader."""
-    cfg = configure(videos, checkpoint, tmp_path / "f.npz", save_every=2)
-    dataset = DATASETS.build(cfg.test_dataloader.dataset)
-    bad = dataset.path(2)
-    crashing = crash_at({os.path.basename(bad): signal.SIGSEGV})
-    monkeypatch.setitem(READERS.module_dict, "av", crashing)
-    cfg.test_dataloader.update(num_workers=1, batch_size=2)
-    cfg.test_dataloader.dataset.on_error = "skip"
-    assert launch.test(cfg) == {"videos": 4.0, "failures": 1.0}
-    features, _ = load_features(tmp_path / "f.npz")
-    assert features.paths == [dataset.path(i) for i in (0, 1, 3, 4)]
-    ((path, reason),) = features.failures
-    assert path == bad and "crashed the process that was reading it" in reason
+def test_files_that_crash_a_worker_are_failures(videos, checkpoint, tmp_path):
+    """The others have the features that this process gives them."""
+    launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
+    lines = (videos / "test_split1.txt").read_text().splitlines()
+    bad = tmp_path / "segfault.mp4"
+    shutil.copy(videos / lines[2].split()[0], bad)
+    (tmp_path / "list.txt").write_text("\n".join([*lines[:2], f"{bad} 0", *lines[2:]]))
+    out = tmp_path / "f.npz"
+    cfg = configure(videos, checkpoint, out, ann_file=str(tmp_path / "list.txt"), workers=2)
+    cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
+    assert launch.test(cfg) == {"videos": 5.0, "failures": 1.0}
+    one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
+    assert found.values.equal(one.values) and found.paths == one.paths
+    assert found.indices.tolist() == [0, 1, 3, 4, 5]
+    ((path, reason),) = found.failures
+    assert path == str(bad) and "crashed the process that was reading it" in reason
+
+
+def test_views_cut_by_the_loader_share_a_batch(videos, checkpoint, tmp_path):
+    """As images do; of a batch that ends its process the samples are embedded one by one."""
+    lines = (videos / "test_split1.txt").read_text().splitlines()
+    bad = tmp_path / "segfault.mp4"
+    shutil.copy(videos / lines[2].split()[0], bad)
+    (tmp_path / "list.txt").write_text("\n".join([*lines[:4], f"{bad} 0", lines[4]]))
+    for name, workers, ann_file in (
+        ("one.npz", 0, "test_split1.txt"),
+        ("f.npz", 2, str(tmp_path / "list.txt")),
+    ):
+        cfg = configure(videos, checkpoint, tmp_path / name, ann_file=ann_file, workers=workers)
+        cfg.custom_imports = {"imports": ["helpers.crashing_reads"]}
+        opening, clips, _, resizing, _ = cfg.test_dataloader.dataset.pipeline
+        cfg.test_dataloader.dataset.pipeline = [
+            opening,
+            clips,
+            {"type": "DecodeClips"},
+            resizing,
+            {"type": "CenterCropClips", "size": 36},
+            {"type": "PackClips"},
+        ]
+        cfg.test_dataloader.batch_size = 2
+        launch.test(cfg)
+    one, found = (load_features(tmp_path / name)[0] for name in ("one.npz", "f.npz"))
+    assert found.indices.tolist() == [0, 1, 2, 3, 5] and len(found.failures) == 1
+    assert found.values[:4].equal(one.values[:4])  # the same batches
+    torch.testing.assert_close(found.values, one.values, atol=1e-6, rtol=1e-6)

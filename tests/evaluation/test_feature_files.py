@@ -2,17 +2,22 @@
 
 import io
 import struct
+import tracemalloc
 import zipfile
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
 
+from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.evaluation import (
     Rows,
     load_features,
+    npz_files,
     save_features,
 )
+from sce_video.evaluation.features import write_features
 from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.evaluation.rows import check_labelled, check_same_size
 
@@ -289,3 +294,36 @@ def test_different_sizes_raise_with_both_file_names(tmp_path):
     with pytest.raises(ValueError, match=r"3 in .*f\.npz, 5 in .*g\.npz"):
         check_same_size(three, five)
     check_same_size(three, three)
+
+
+def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatch):
+    """40 MB of features, an index and a feature file, by at most 1 MB of them at a time."""
+    monkeypatch.setattr(npz_files, "BLOCK_BYTES", 1 << 20)
+    rows = np.arange(2500, dtype=np.float32)
+
+    def feature(number):
+        return np.full(4096, rows[number])
+
+    paths = [f"{i}.mp4" for i in range(2500)]
+    records = {path: FileRecord(i, i, partial(feature, i)) for i, path in enumerate(paths)}
+    samples = Rows(torch.empty(2500, 0), torch.arange(2500), torch.arange(2500), paths)
+    settings = {"model": {}, "num_clips": 1, "num_crops": 1}
+    header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
+    writers = {
+        "features": lambda path: write_features(path, samples, map(feature, range(2500)), 4096),
+        "index": lambda path: write_records(path, header, records),
+    }
+    for name, write in writers.items():
+        tracemalloc.start()
+        write(tmp_path / f"{name}.npz")
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+        assert peak < 5 << 20, name
+        arrays, _ = read_npz(tmp_path / f"{name}.npz", "a feature file")
+        assert arrays["features"].shape == (2500, 4096) and arrays["paths"].tolist() == paths
+        np.testing.assert_array_equal(arrays["features"][:, ::4095], np.stack([rows, rows], 1))
+    np.testing.assert_array_equal(arrays["mean"], np.full(4096, rows.mean(dtype=np.float64)))
+    with pytest.raises(ValueError, match="2499 rows of an array of 2500"):
+        write_features(tmp_path / "f.npz", samples, map(feature, range(2499)), 4096)
+    with pytest.raises(ValueError, match=r"a row of shape \(4096,\) in an array \(2500, 4095\)"):
+        write_features(tmp_path / "f.npz", samples, map(feature, range(2500)), 4095)

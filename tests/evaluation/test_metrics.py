@@ -11,6 +11,7 @@ from mmengine.evaluator import Evaluator
 from sce_video.evaluation import (
     KNN,
     FeatureStatistics,
+    FewShot,
     LinearProbe,
     MeanClassAccuracy,
     Retrieval,
@@ -24,6 +25,7 @@ from sce_video.evaluation import (
     retrieval_recall,
     top_k_accuracy,
 )
+from sce_video.evaluation.functional.few_shot import few_shot_hits
 from sce_video.models.losses import effective_rank
 
 CLASSES = 6
@@ -202,3 +204,38 @@ def test_labels_out_of_range_raise():
         TopKAccuracy(ks=(0,))
     with pytest.raises(ValueError, match="k must be at least 1"):
         KNN(k=0)
+
+
+def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
+    rows = features(90, 0)
+    metric = FewShot(shots=(1, 4), draws=3, seed=2)
+    groups, _ = group_ids(rows.paths, r"person(\d+)")
+    numbers = compute_metrics([metric], dataclasses.replace(rows, groups=groups))
+    hits = []
+    for group in range(3):
+        inside = groups == group
+        queries, training = rows.subset(inside), rows.subset(~inside)
+        hits.append(
+            few_shot_hits(
+                queries.values,
+                queries.labels,
+                training.values,
+                training.labels,
+                **metric.settings(),
+            )
+        )
+    accuracy = torch.cat(hits).double().mean(dim=0)  # (draws, shots, classifiers)
+    table = metric.details["few_shot"]
+    assert len(table) == len(numbers) == 4
+    for entry in table:
+        kind = ["linear", "class_mean"].index(entry["classifier"])
+        values = accuracy[:, [1, 4].index(entry["shots"]), kind]
+        assert entry["draws"] == pytest.approx(values.tolist())
+        assert numbers[f"few_shot_{entry['classifier']}_{entry['shots']}"] == entry["mean"]
+        assert entry["interval"][0] <= float(values.mean()) <= entry["interval"][1]
+
+
+@pytest.mark.parametrize("options", [dict(shots=()), dict(shots=(0,)), dict(draws=1), dict(l2=0)])
+def test_few_shot_refuses_options_without_meaning(options):
+    with pytest.raises(ValueError):
+        FewShot(**options)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from helpers.recognition import FINETUNE, LINEAR, small_options
+from mmengine.registry import init_default_scope
 from torch import nn
 
 from sce_video import published
@@ -16,6 +17,7 @@ from sce_video.datasets.labels import check_labels
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config import load_config
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import origin
 from sce_video.evaluation.provenance import _folders_of_classes
@@ -424,7 +426,7 @@ def test_mixed_precision_trains_and_computes_accuracy(videos, tmp_path, amp):
 def test_without_a_gpu_recipes_train_in_float32(videos, tmp_path, monkeypatch):
     options = small_options(videos)
     where = {"work_dir": tmp_path, "pretrained": "random", "cfg_options": options}
-    assert launch.load_config(FINETUNE).optim_wrapper.dtype == "float16"
+    assert load_config(FINETUNE).optim_wrapper.dtype == "float16"
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert launch.training_config(FINETUNE, **where).optim_wrapper.dtype == "float32"
     assert launch.training_config(FINETUNE, amp="float16", **where).optim_wrapper.dtype == "float16"
@@ -469,7 +471,8 @@ def test_folders_with_other_classes_are_refused(videos, tmp_path):
 
 
 def test_loaders_fit_the_machine_and_the_number_of_workers(videos, monkeypatch):
-    cfg = launch.load_config(FINETUNE, small_options(videos)).train_dataloader
+    init_default_scope("sce_video")  # as a runner does
+    cfg = load_config(FINETUNE, small_options(videos)).train_dataloader
     del cfg["pin_memory"]
     cfg.num_workers, cfg.persistent_workers = 0, True
     loader = VideoRunner.build_dataloader(cfg)

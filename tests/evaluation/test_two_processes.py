@@ -1,10 +1,6 @@
 """Two gloo processes give the rows and metrics of one process, every sample once."""
 
 import json
-import os
-import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -17,6 +13,7 @@ from helpers.evaluation_fakes import (
     box_rows,
     loader,
 )
+from helpers.run_tool import run_tool_ranks
 from mmengine.config import Config
 
 from sce_video.engine.runner import VideoRunner
@@ -42,7 +39,7 @@ from mmengine.dataset import DefaultSampler
 from mmengine.model import MMDistributedDataParallel
 
 torch.set_num_threads(1)
-rank, out = int(sys.argv[1]), sys.argv[2]
+rank, out = int(os.environ["RANK"]), sys.argv[1]
 dist.init_process_group("gloo", rank=rank, world_size=2)
 from helpers.evaluation_fakes import BoxFrames, ColourVideos, TinyEncoder
 from helpers.evaluation_fakes import box_loader, box_rows, loader
@@ -134,35 +131,11 @@ finally:
 
 @pytest.mark.slow
 @pytest.mark.distributed
-def test_two_processes_give_the_rows_and_metrics_of_one(tmp_path, repo):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    paths = [str(repo), str(repo / "tests")]
-    env = {
-        **os.environ,
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": os.pathsep.join([*paths, os.environ.get("PYTHONPATH", "")]),
-    }
-    command = [sys.executable, "-c", WORKER]
-    workers = [
-        subprocess.Popen(
-            [*command, str(rank), str(tmp_path)],
-            env=env,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for rank in range(2)
-    ]
-    try:
-        outputs = [worker.communicate(timeout=120)[0] for worker in workers]
-    finally:
-        for worker in workers:
-            worker.kill()
-    assert [worker.returncode for worker in workers] == [0, 0], outputs
+def test_two_processes_give_the_rows_and_metrics_of_one(tmp_path):
+    (tmp_path / "worker.py").write_text(WORKER)
+    ranks = run_tool_ranks(tmp_path / "worker.py", tmp_path)
+    outputs = [done.stdout + done.stderr for done in ranks]
+    assert [done.returncode for done in ranks] == [0, 0], outputs
     assert "RAISED" in outputs[0] and "rank 1" in outputs[0] and "class0.mp4" in outputs[0]
     assert "RAISED person1/class0.mp4: cannot be decoded" in outputs[1]
 

@@ -33,7 +33,6 @@ from sce_video.apis.index_files import FileRecord, write_records
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.apis.search import query_index
 from sce_video.data_tools.preparation import ava_files, hmdb51, kinetics, ssv2, ucf101
-from sce_video.data_tools.repack.file_status import open_journal
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava_actions import read_actions
 from sce_video.datasets.loading.bad_files import BadFileReport
@@ -43,6 +42,7 @@ from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoin
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.jobs import Record, RecordStore
 from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html
 from sce_video.reporting.report import build_report
@@ -274,15 +274,20 @@ def write_scalars(path: Path, data: bytes) -> None:
     path.write_bytes(data)
 
 
+def read_records_of(path: Path) -> None:
+    with RecordStore(None, "repack") as store:
+        store.absorb(path)
+        [store.get("a.mp4"), *store]
+
+
 def log_targets(folder: Path) -> list[Target]:
-    with open_journal(folder, "j.jsonl") as journal:
-        journal.add({"path": "a.mp4", "status": "done"})
-        journal.add({"path": "b.mp4", "status": "failed", "reason": "ü"})
+    with RecordStore(folder / "j.sqlite", "repack") as store:
+        store.put(Record("a.mp4", True, {"size": 3}, {"crf": 20}, {"frames": 4}, output="a.mp4"))
+        store.put(Record("b.mp4", False, None, {}, kind="bad", reason="ü"))
     entry = {"path": "a.mp4", "count": 2, "error": "no video"}
     scalar = b'{"loss": 1.5, "iter": 10, "epoch": 1}\n{"loss": 1.25, "iter": 20}\n'
     return [
-        Target("journal", [(folder / "j.jsonl").read_bytes()],
-               lambda path: open_journal(path.parent, None), "a.jsonl", cases=200),
+        Target("records", [(folder / "j.sqlite").read_bytes()], read_records_of, "a.sqlite"),
         Target("bad files", [json.dumps(entry).encode() + b"\n"],
                lambda path: BadFileReport(path, num_files=9), "a.jsonl"),
         Target("scalars", [scalar], read_scalars_of, "run/vis_data/scalars.json", write_scalars),

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
 import sys
 from pathlib import Path
 
-from helpers.run_tool import load, run_tool
+from helpers.run_tool import free_port, load, run_tool
 
 #: Programs of the pages. Each prints its words, NUL-separated, instead of running.
 PROGRAMS = "python bash pip source torchrun ffmpeg mkdir tar unzip rm sce-video"
@@ -36,12 +35,6 @@ def words_of_commands(block: str) -> list[list[str]]:
     )  # fmt: skip
     assert done.returncode == 0, f"{block}{done.stderr}"
     return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
 
 
 def run_command(

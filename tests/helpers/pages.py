@@ -10,8 +10,10 @@ from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
+import torch
 from PIL import Image
 
+from sce_video.evaluation import Rows
 from sce_video.visualization.page_parts import Part
 
 
@@ -46,3 +48,11 @@ def write_parts(path: Path, parts: Iterable[Part], script: str = "") -> str:
         + "".join(f"<script>{one}</script>" for one in scripts)
     )
     return path.as_uri()
+
+
+def make_rows(paths: list[str], labels: list[int] | None = None, seed: int = 0) -> Rows:
+    """Random features (N, 8) of files."""
+    features = np.random.default_rng(seed).normal(size=(len(paths), 8))
+    labels = labels or [-1] * len(paths)
+    numbers = torch.arange(len(paths))
+    return Rows(torch.tensor(features).float(), torch.tensor(labels), numbers, paths)

@@ -1,7 +1,8 @@
 """Run a tool as a command does, in a process of its own that has imported the libraries already.
 
-Starting Python and importing torch, mmengine and mmaction2 takes seconds, which a test of twenty
-commands need not pay twenty times: the processes are forked from a server that only imports.
+Starting Python and importing what a training needs takes 7 s of a core, which a test of twenty
+commands need not pay twenty times: the processes are forked from a server that only imports. So are
+the ranks of a test with several processes.
 """
 
 from __future__ import annotations
@@ -10,26 +11,47 @@ import importlib.util
 import multiprocessing
 import os
 import runpy
+import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing import forkserver
 from pathlib import Path
 from types import ModuleType
 
 from helpers.training import REPO
+from torch.multiprocessing import start_processes
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(
-    [
-        "torch",
-        "mmengine.runner",
-        "mmaction.registry",
-        "sce_video.datasets",
-        "sce_video.engine",
-        "sce_video.evaluation",
-        "sce_video.models",
-    ]
-)
+#: The last ones are what a training imports at its first lookup, step and picture.
+_MODULES = [
+    "torch",
+    "mmengine.runner",
+    "mmaction.registry",
+    "sce_video.apis",
+    "sce_video.datasets",
+    "sce_video.engine",
+    "sce_video.evaluation",
+    "sce_video.models",
+    "mmaction.datasets",
+    "mmaction.models",
+    "mmaction.visualization",
+    "torch._dynamo",
+    "torch.utils.tensorboard",
+    "matplotlib.pyplot",
+]
+
+
+def start_server() -> None:
+    """Start the server of this process, which process pools of the package use as well.
+
+    There is one for each process, and the first use decides what it imports: a pool's would import
+    what its workers need only.
+    """
+    _CONTEXT.set_forkserver_preload(_MODULES)
+    forkserver.ensure_running()
 
 
 def load(name: str) -> ModuleType:
@@ -42,12 +64,12 @@ def load(name: str) -> ModuleType:
 
 
 def run_tool(
-    tool: str, *arguments: object, cwd: Path = REPO, env: dict[str, str] | None = None
+    tool: str | Path, *arguments: object, cwd: Path = REPO, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess:
     """Run ``python tools/TOOL ARGUMENTS`` and wait for it, 300 s at most.
 
     Args:
-        tool: Path below ``tools``, with ``.py``.
+        tool: Path below ``tools`` with ``.py``, or an absolute path.
         arguments: Of the command; turned into text.
         cwd: Directory to run in.
         env: Environment variables that are set or changed.
@@ -55,6 +77,7 @@ def run_tool(
     words = [str(REPO / "tools" / tool), *map(str, arguments)]
     with tempfile.TemporaryDirectory() as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
+        start_server()
         process = _CONTEXT.Process(target=_main, args=(words, str(cwd), env or {}, out, err))
         process.start()
         process.join(300)
@@ -65,6 +88,41 @@ def run_tool(
         return subprocess.CompletedProcess(
             words, process.exitcode, out.read_text(), err.read_text()
         )
+
+
+def run_tool_ranks(
+    tool: str | Path, *arguments: object, count: int = 2, env: dict[str, str] | None = None
+) -> list[subprocess.CompletedProcess]:
+    """:func:`run_tool` in ``count`` processes at once, as torchrun starts them on one machine."""
+    env = (env or {}) | dict(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(free_port()))
+    env |= dict(WORLD_SIZE=str(count), LOCAL_WORLD_SIZE=str(count))
+    ranks = [{**env, "RANK": str(rank), "LOCAL_RANK": str(rank)} for rank in range(count)]
+    with ThreadPoolExecutor(count) as pool:
+        return list(pool.map(lambda rank: run_tool(tool, *arguments, env=rank), ranks))
+
+
+def run_ranks(function: Callable, *arguments: object, count: int = 2) -> None:
+    """Call ``function(rank, *arguments)`` in ``count`` processes with the environment of this one.
+
+    Raises:
+        torch.multiprocessing.ProcessException: one of them fails; its traceback is the message.
+    """
+    start_server()
+    given = (dict(os.environ), function, arguments)
+    start_processes(_rank, args=given, nprocs=count, start_method="forkserver")
+
+
+def _rank(rank: int, environment: dict[str, str], function: Callable, arguments: tuple) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    function(rank, *arguments)
+
+
+def free_port() -> int:
+    """A port of this machine that nothing listens on."""
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
 
 
 def _main(words: list[str], cwd: str, env: dict[str, str], out: Path, err: Path) -> None:

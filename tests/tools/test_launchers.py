@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import subprocess
@@ -188,6 +189,77 @@ def test_slurm_asks_for_machines(root):
         "-x",
         "a,b",
     ]
+
+
+def test_restarts_use_a_rendezvous_that_can_start_again(root):
+    done = _run(root, "dist_train.sh", "c.py", "8", MAX_RESTARTS="3", PORT="7", STOP_SECONDS="300")
+    assert done.returncode == 0, done.stderr
+    nnodes, backend, endpoint, run, *rest = _record(root)[3:11]
+    assert [nnodes, backend, endpoint] == [
+        "--nnodes=1",
+        "--rdzv_backend=c10d",
+        "--rdzv_endpoint=127.0.0.1:7",
+    ]
+    assert re.fullmatch(r"--rdzv_id=\S+\.\d+", run)
+    assert rest == [
+        "--local_addr=127.0.0.1",
+        "--max_restarts=3",
+        "--shutdown_timeout=300",
+        "--signals_to_handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
+    ]
+    several = dict(NNODES="2", MAX_RESTARTS="3", MASTER_ADDR="a")
+    refused = _run(root, "dist_train.sh", "c.py", "8", **several)
+    assert refused.returncode == 2 and "needs RUN_ID" in refused.stderr
+    for more, run in (({"RUN_ID": "x"}, "x"), ({"SLURM_JOB_ID": "5", "SLURM_STEP_ID": "1"}, "5.1")):
+        assert _run(root, "dist_train.sh", "c.py", "8", **several, **more).returncode == 0
+        assert _record(root)[5:8] == [
+            "--rdzv_endpoint=a:29500",
+            f"--rdzv_id={run}",
+            "--max_restarts=3",
+        ]
+
+
+# Like sbatch and srun: the first keeps its arguments and runs the script of its input, as the job
+# would; the second keeps its own.
+SBATCH = """#!/bin/bash
+printf '%s\\n' "$@" >"$RECORD.sbatch"
+export SLURM_JOB_ID=7
+bash /dev/stdin
+"""
+SRUN = """#!/bin/bash
+printf '%s\\n' "$@" "STOP_SECONDS=$STOP_SECONDS" "MAX_RESTARTS=$MAX_RESTARTS" >"$RECORD"
+"""
+
+
+def test_a_job_that_is_requeued_is_submitted(root):
+    _executable(root.parent / "bin/sbatch", SBATCH)
+    _executable(root.parent / "bin/srun", SRUN)
+    env = dict(GPUS="16", REQUEUE="300", MAX_RESTARTS="2", SBATCH_ARGS="--time=24:00:00 -q x")
+    done = _run(root, "slurm_train.sh", "a part", "a job", "my c.py", "--seed", "1 $2", **env)
+    assert done.returncode == 0, done.stderr
+    machines = [
+        "--nodes=2",
+        "--ntasks=2",
+        "--ntasks-per-node=1",
+        "--gres=gpu:8",
+        "--cpus-per-task=64",
+    ]
+    assert (root.parent / "record.sbatch").read_text().splitlines() == [
+        "--partition=a part",
+        "--job-name=a job",
+        *machines,
+        "--requeue",
+        "--open-mode=append",
+        "--signal=USR1@300",
+        "--time=24:00:00",
+        "-q",
+        "x",
+    ]
+    record = _record(root)
+    assert record[:8] == [*machines, "--kill-on-bad-exit=1", "bash", "-c"]
+    script = [str(root / "tools/dist_train.sh"), "my c.py", "8", "--seed", "1 $2"]
+    assert record[-8:] == ["slurm_train", *script, "STOP_SECONDS=300", "MAX_RESTARTS=2"]
+    assert 'mapfile -t hosts < <(scontrol show hostnames "$SLURM_STEP_NODELIST")' in record
 
 
 @pytest.mark.parametrize(("port", "expected"), [(None, "20042"), ("777", "777")])

@@ -77,7 +77,8 @@ def lines_of(root, split):
 
 
 def texts(root):
-    return {path.name: path.read_text() for path in sorted(root.iterdir()) if path.is_file()}
+    files = (path for path in sorted(root.iterdir()) if path.is_file())
+    return {path.name: path.read_text() for path in files if path.suffix != ".sqlite"}
 
 
 def cells(out, title):

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import fcntl
+import contextlib
 import importlib.util
 import io
 import json
 import os
 import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -19,9 +19,9 @@ import av
 import numpy as np
 import pytest
 from helpers.repack_fakes import by_name
+from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.data_tools import process_pool
 from sce_video.data_tools.repack import (
     Options,
     Settings,
@@ -29,10 +29,12 @@ from sce_video.data_tools.repack import (
     make_plan,
     repack,
 )
-from sce_video.data_tools.repack.lock import run_lock
 from sce_video.data_tools.repack.report import summarize
-from sce_video.data_tools.repack.temporaries import new_token, temporary_path
 from sce_video.datasets import read_annotation_list, scan_folder
+from sce_video.jobs import RecordStore, process_pool
+from sce_video.jobs.outputs import UnfinishedOutputs, attempt_path
+from sce_video.jobs.shards import SharedFolder
+from sce_video.utils.shard import Shard
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 
@@ -240,8 +242,8 @@ def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
     with pytest.raises(StorageError, match="the disk is full"):
         run(odd, tmp_path / "out", workers=1)  # one file after the other
     assert outputs(tmp_path / "out") == ["a.mp4"] and hidden(tmp_path / "out") == []
-    journal = (tmp_path / "out/.repack/journal.jsonl").read_text()
-    assert "full.mp4" not in journal and '"failed"' not in journal
+    with RecordStore(tmp_path / "out/.repack/records.sqlite", "repack") as store:
+        assert [(record.key, record.done) for record in store] == [("a.mp4", True)]
     (odd / "full.mp4").rename(odd / "y.mp4")  # stands for a disk that is no longer full
     (odd / "calls.log").unlink()
     assert run(odd, tmp_path / "out").report["done"] == 3
@@ -264,20 +266,28 @@ def test_an_output_is_renamed_not_copied(odd, tmp_path):
         assert (tmp_path / "out" / name).stat().st_ino == int(inode)
 
 
+def records_of(out, base="", count=1, number=1):
+    """The records of a run, which has its lock until they are closed."""
+    return SharedFolder(out / ".repack", "repack", base).open(Shard(number, count), bool)
+
+
+def unfinished(out, output, store):
+    path = Path(attempt_path(UnfinishedOutputs({store.id}, store.id).prepare(out / output)))
+    path.write_bytes(b"half")
+    return path
+
+
 def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(tool, data, tmp_path):
-    folder = tmp_path / "out/Two"
-    folder.mkdir(parents=True)
-    left, other = (temporary_path(folder / name, new_token()) for name in ("d.mp4", "other.mp4"))
-    foreign = folder / ".d.mp4.mine"
-    for path in (left, other, foreign):
-        path.write_bytes(b"half")
+    out = tmp_path / "out"
+    with records_of(out) as own, records_of(tmp_path / "elsewhere") as of_others:
+        left, other = unfinished(out, "Two/d.mp4", own), unfinished(out, "Two/d.mp4", of_others)
+    with records_of(out, count=2) as earlier:  # a run in shards, before
+        also_left = unfinished(out, "Two/e.mp4", earlier)
+    foreign = out / "Two/.d.mp4.mine"
+    foreign.write_bytes(b"half")
     assert left.name.startswith(".") and len(left.name) < 80
-    assert left != temporary_path(folder / "d.mp4", new_token())
-    assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
-    assert set(hidden(tmp_path / "out")) == {other, foreign}
-    left.write_bytes(b"half")  # of a file that has been finished since
-    assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
-    assert set(hidden(tmp_path / "out")) == {other, foreign}
+    assert tool.main([str(data), str(out), *FAST]) == 0
+    assert set(hidden(out)) == {other, foreign} and not also_left.exists()
 
 
 def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
@@ -287,8 +297,8 @@ def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
     assert "One/c.mp4" in capsys.readouterr().err
     assert (out / "One/c.mp4").read_bytes() == theirs and outputs(out) == ["One/c.mp4"]
     assert tool.main([str(data), str(out), *FAST, "--force"]) == 0
-    # an output of repack whose journal is lost is repacked again
-    (out / ".repack/journal.jsonl").unlink()
+    # an output of repack whose record is lost is repacked again
+    (out / ".repack/records.sqlite").unlink()
     assert tool.main([str(data), str(out), *FAST]) == 0
 
 
@@ -310,29 +320,23 @@ def test_two_lists_share_a_folder_but_no_output(tool, data, tmp_path, capsys):
 def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data / "list.txt"), str(out), *FAST]
-    left = temporary_path(out / "One/c.mp4", new_token())
-    left.parent.mkdir(parents=True)
-    left.touch()  # perhaps of the other run
-    for base, count in (("", 1), ("", 2), ("other.", 2), ("list.", 1), ("list.", 3)):
-        with run_lock(out / ".repack", base, count):
+    runs = (("", 1), ("", 2), ("other.", 2), ("list.", 1), ("list.", 3))
+    for base, count in runs:
+        with records_of(out, base, count) as theirs:
+            left = unfinished(out, "One/c.mp4", theirs)
             assert tool.main([*command, "--shard", "1/2"]) == 2
         err = capsys.readouterr().err
         assert "another run" in err and f"is writing to {out}: wait for it" in err
         assert left.exists() and outputs(out) == []
-    with run_lock(out / ".repack", "list.", 2):
-        assert tool.main([*command, "--shard", "1/2"]) == 0
+    with records_of(out, "list.", 2, 1):
+        assert tool.main([*command, "--shard", "1/2"]) == 2
+        assert "another run is writing" in capsys.readouterr().err
         assert tool.main([*command, "--shard", "2/2"]) == 0
+        assert "files of other shards are still to do" in capsys.readouterr().out
+    assert tool.main([*command, "--shard", "1/2"]) == 0
     assert tool.main(command) == 0  # the other shards have finished
-    assert outputs(out) == ALL and not left.exists()
-
-
-def test_a_file_system_without_locks_admits_every_run(tool, data, tmp_path, monkeypatch):
-    def none(*_):
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", none)
-    with run_lock(tmp_path / "out/.repack", "", 2):
-        assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
+    assert "0 of 5 files to do" in capsys.readouterr().err
+    assert outputs(out) == ALL and hidden(out) == []
 
 
 def test_the_list_itself_is_never_overwritten(tool, data, tmp_path, capsys):
@@ -610,18 +614,18 @@ def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
     for name in done:
         with av.open(str(out / name)) as container:
             assert sum(1 for _ in container.decode(video=0)) == 12
-    # a rename whose line in the journal was lost, and a line cut in two
-    journal = out / ".repack/journal.jsonl"
-    known = journal.read_text().splitlines(keepends=True)
-    journal.write_text("".join(known[:-1]) + known[-1][:40])
-    recorded = len(known) - 2  # without the header and the lost line
+    # a rename whose record was lost
+    path = out / ".repack/records.sqlite"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM records WHERE time = (SELECT max(time) FROM records)")
+    recorded = count_records(path, "repack")
     process = run_until(command, out, len(done) + 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
     assert f"{30 - recorded} of 30 files to do" in err
     assert hidden(out) == []
-    recorded = len(journal.read_text().splitlines()) - 1
+    recorded = count_records(path, "repack")
     assert len(done) + 2 <= recorded == len(outputs(out)) < 30
     before = times(out)
     assert tool.main(arguments) == 0

@@ -180,6 +180,42 @@ def test_an_update_reads_network_and_views_from_the_index(tool, copied, capsys):
     assert "give --checkpoint" in fails(tool, capsys, update)
 
 
+def test_an_index_that_moves_into_a_table(tool, copied, capsys):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    query = query_arguments(copied, copied / "query.mp4", "--no-html")
+    assert tool.main(query) == 0
+    expected = table(capsys.readouterr().out)
+    update = ["index", str(copied / "videos"), "--out", str(copied / "index"), "--workers", "0"]
+    assert tool.main([*update, "--table"]) == 0
+    assert "0 new, 0 changed, 5 kept, 0 dropped" in capsys.readouterr().out
+    assert not (copied / "index" / "features.npz").exists()
+    assert tool.main([*query, "--exact"]) == 0
+    assert table(capsys.readouterr().out) == expected
+    (copied / "videos" / "a.mp4").unlink()
+    assert tool.main([*update, "--approximate"]) == 0  # too few rows for a vector index
+    assert "0 new, 0 changed, 4 kept, 1 dropped" in capsys.readouterr().out
+    assert tool.main(query) == 0
+    printed = capsys.readouterr().out
+    assert [row[1:] for row in table(printed)] == [r[1:] for r in expected if r[3] != "a.mp4"]
+    assert "vector index" not in printed
+
+
+def test_a_query_of_a_vector_index_says_so(tool, copied, capsys, monkeypatch):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    monkeypatch.setattr("sce_video.apis.index_store.FEWEST_INDEXED", 2)
+    assert tool.main([*index_arguments(copied), "--approximate"]) == 0
+    query = query_arguments(copied, copied / "query.mp4", "--no-html", "-k", "2")
+    capsys.readouterr()
+    assert tool.main([*query, "--json", str(copied / "r.json")]) == 0
+    found = capsys.readouterr().out
+    assert "--exact compares all videos" in found
+    assert json.loads((copied / "r.json").read_text())["approximate"] is True
+    assert tool.main([*query, "--exact"]) == 0
+    exact = capsys.readouterr().out
+    assert table(exact) == table(found)
+    assert "vector index" not in exact
+
+
 def test_a_deleted_result_is_shown_as_missing(tool, copied, capsys):
     (copied / "videos" / "a.mp4").unlink()
     page = copied / "g.html"
@@ -277,7 +313,7 @@ def test_as_a_command_on_real_videos(tool, repo, shared_videos, tmp_path, capsys
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ([], "give a VIDEO, or --serve"),
+        ([], "give a VIDEO, --text, or --serve"),
         (["a.mp4"], "required: --index"),
         (["a.mp4", "--serve", "INDEX"], "not both"),
         (["--serve"], "--serve needs the folder of an index"),

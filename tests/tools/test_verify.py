@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import shutil
 import signal
@@ -14,7 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.stores import count_records
 from helpers.videos import numbered_frames, write_video
+
+from sce_video.jobs import RecordStore
 
 
 @pytest.fixture(scope="module")
@@ -56,8 +58,8 @@ def test_a_good_data_set(verify, data, capsys):
     assert status == 0, out.err
     assert "4 files, no problems" in out.out and "files/s" in out.err
     assert rows(data / "list.verify.tsv") == []
-    journal = [json.loads(line) for line in (data / "list.verify.jsonl").read_text().splitlines()]
-    assert [entry.get("frames") for entry in journal] == [None, 12, 12, 12, 12]
+    with RecordStore(data / "list.verify.sqlite", "verify") as store:
+        assert [record.facts["frames"] for record in store] == [12, 12, 12, 12]
 
 
 def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
@@ -91,12 +93,12 @@ def test_all_problems_are_in_the_table(verify, data, capsys, monkeypatch):
 
 def test_a_folder_and_a_table_elsewhere(verify, data, tmp_path, capsys):
     assert verify.main([str(data)]) == 0
-    assert (tmp_path / "data.verify.tsv").is_file() and (tmp_path / "data.verify.jsonl").is_file()
+    assert (tmp_path / "data.verify.tsv").is_file() and (tmp_path / "data.verify.sqlite").is_file()
     (data / "Two/e.avi").write_bytes(b"no video")
     assert verify.main([str(data), "--out", str(tmp_path / "new/report.md")]) == 1
     lines = (tmp_path / "new/report.md").read_text().splitlines()
     assert len(lines) == 3 and "| bad | Two/e.avi |" in lines[2]
-    assert (tmp_path / "new/report.jsonl").is_file()
+    assert (tmp_path / "new/report.sqlite").is_file()
 
 
 @pytest.mark.parametrize(
@@ -130,15 +132,15 @@ def test_wrong_lists(verify, data, tmp_path, capsys):
     (data / "no_names.txt").touch()
     arguments = [str(data / "list.txt"), "--classes", str(data / "no_names.txt")]
     assert verify.main(arguments) == 2 and "no_names.txt" in capsys.readouterr().err
-    # with this --out the journal would have the path of another file, which stays
-    (data / "list.jsonl").write_text("keep me\n")
+    # with this --out the records would have the path of another file, which stays
+    (data / "list.sqlite").write_text("keep me\n")
     assert verify.main([str(data / "list.txt"), "--out", str(data / "list.tsv")]) == 2
-    assert "list.jsonl" in capsys.readouterr().err
-    assert (data / "list.jsonl").read_text() == "keep me\n"
+    assert "list.sqlite" in capsys.readouterr().err
+    assert (data / "list.sqlite").read_text() == "keep me\n"
 
 
-def run_until(command, journal, lines):
-    """Start the command and return its process once the journal has some lines."""
+def run_until(command, store, records):
+    """Start the command and return its process once the store has some records."""
     process = subprocess.Popen(
         command,
         stderr=subprocess.PIPE,
@@ -148,7 +150,7 @@ def run_until(command, journal, lines):
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     limit = time.monotonic() + 60
-    while not journal.exists() or journal.read_text().count("\n") < lines:
+    while count_records(store, "verify") < records:
         assert process.poll() is None and time.monotonic() < limit
         time.sleep(0.01)
     return process
@@ -161,23 +163,23 @@ def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys)
     first = write_video(tmp_path / "videos/000.mp4", noise, options={"preset": "ultrafast"})
     for number in range(1, 60):
         os.link(first, tmp_path / f"videos/{number:03}.mp4")
-    journal = tmp_path / "videos.verify.jsonl"
+    store = tmp_path / "videos.verify.sqlite"
     arguments = [str(tmp_path / "videos"), "--workers", "1"]
     command = [sys.executable, str(repo / "tools/data/verify.py"), *arguments]
-    process = run_until(command, journal, 6)
+    process = run_until(command, store, 5)
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    done = journal.read_text().count("\n") - 1
+    done = count_records(store, "verify")
     assert 5 <= done < 60
-    process = run_until(command, journal, done + 4)
+    process = run_until(command, store, done + 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
     _, err = process.communicate(timeout=60)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
     assert f"{60 - done} files to decode, {done} known" in err
-    done = journal.read_text().count("\n") - 1
+    done = count_records(store, "verify")
     assert done < 60
     assert verify.main(arguments) == 0
     captured = capsys.readouterr()
     assert f"{60 - done} files to decode, {done} known" in captured.err
     assert "60 files, no problems" in captured.out
-    assert journal.read_text().count("\n") == 61
+    assert count_records(store, "verify") == 60

@@ -8,22 +8,11 @@ import re
 import numpy as np
 import pytest
 import torch
-from helpers.pages import open_uri
-from helpers.videos import write_video
+from helpers.pages import make_rows, open_uri
 
-from sce_video.evaluation import Rows
-from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.feature_map import feature_map_part, relative_names
 from sce_video.visualization.neighbour_rows import spread_out
 from sce_video.visualization.page_parts import Part
-
-
-def make_rows(paths: list[str], labels: list[int] | None = None) -> Rows:
-    features = np.random.default_rng(0).normal(size=(len(paths), 8))
-    labels = labels or [-1] * len(paths)
-    numbers = torch.arange(len(paths))
-    return Rows(torch.tensor(features).float(), torch.tensor(labels), numbers, paths)
-
 
 PLANES = {"given": np.zeros((12, 2))}  # where the projection is not looked at
 
@@ -31,23 +20,6 @@ PLANES = {"given": np.zeros((12, 2))}  # where the projection is not looked at
 def read_data(part: Part) -> dict:
     (text,) = re.findall(r'<script type="application/json">(.*?)</script>', part.html, re.DOTALL)
     return json.loads(text)
-
-
-@pytest.fixture(scope="module")
-def reader() -> ClipReader:
-    """Reads each file once for all tests."""
-    return ClipReader(600)
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory) -> list[str]:
-    root = tmp_path_factory.mktemp("videos")
-    rng = np.random.default_rng(0)
-    paths = []
-    for i in range(12):
-        frames = rng.integers(0, 256, (8, 30, 40, 3), dtype=np.uint8)
-        paths.append(str(write_video(root / f"c{i % 3}" / f"{i}.mp4", frames, fps=10)))
-    return paths
 
 
 def test_points_are_the_projections(videos):

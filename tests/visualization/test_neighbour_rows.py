@@ -10,37 +10,10 @@ import cv2
 import numpy as np
 import pytest
 import torch
-from helpers.pages import data_uris, open_uri
-from helpers.videos import write_video
+from helpers.pages import data_uris, make_rows, open_uri
 
-from sce_video.evaluation import Rows
 from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.neighbour_rows import neighbour_rows, spread_out
-
-
-def make_rows(paths: list[str], labels: list[int] | None = None, seed: int = 0) -> Rows:
-    features = np.random.default_rng(seed).normal(size=(len(paths), 8))
-    labels = labels or [-1] * len(paths)
-    numbers = torch.arange(len(paths))
-    return Rows(torch.tensor(features).float(), torch.tensor(labels), numbers, paths)
-
-
-@pytest.fixture(scope="module")
-def reader() -> ClipReader:
-    """Reads each file once for all tests."""
-    return ClipReader(600)
-
-
-@pytest.fixture(scope="module")
-def videos(tmp_path_factory) -> list[str]:
-    """Twelve videos of noise, which compresses badly, of 2 s."""
-    root = tmp_path_factory.mktemp("videos")
-    rng = np.random.default_rng(0)
-    paths = []
-    for i in range(12):
-        frames = rng.integers(0, 256, (8, 30, 40, 3), dtype=np.uint8)
-        paths.append(str(write_video(root / f"c{i % 3}" / f"{i}.mp4", frames, fps=5)))
-    return paths
 
 
 def test_queries_are_far_from_each_other():

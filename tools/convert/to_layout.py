@@ -1,7 +1,11 @@
 """Write the ResNet of one of our checkpoints for another code base.
 
+    python tools/convert/to_layout.py SRC.pth DST.pth --layout slowfast
     python tools/convert/to_layout.py SRC.pth DST.pth --layout torchvision
-    python tools/convert/to_layout.py SRC.pth DST.pth --layout detectron2
+
+Video networks (ResNet3dSlowPath) are written for slowfast (TRAIN.CHECKPOINT_FILE_PATH DST with
+TRAIN.CHECKPOINT_EPOCH_RESET True), mmaction2 (load_from=DST; ResNet2d too), pytorchvideo and
+eztorch (the encoder); image networks (ResNet2d) for the others:
 
 torchvision and timm: a state dict without the classifier (load_state_dict with strict=False, or
 num_classes=0). mmdet: init_cfg=dict(type="Pretrained", checkpoint=DST) of backbone and shared head.
@@ -14,15 +18,14 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.apis.conversion import export_file
-from sce_video.models.image_conversion import LAYOUTS
+from sce_video.apis.conversion import LAYOUTS, describe_export, export_file
 from sce_video.utils.command import command
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(description="Write a ResNet for another code base.")
-    parser.add_argument("src", type=Path, help="checkpoint with a ResNet2d")
+    parser.add_argument("src", type=Path, help="checkpoint, or folder of a pretrained network")
     parser.add_argument("dst", type=Path, help="file to write")
     parser.add_argument("--layout", choices=LAYOUTS, required=True, help="code base to write for")
     return parser.parse_args(argv)
@@ -32,8 +35,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Convert and print what was written; returns the exit status."""
     args = parse_args(argv)
-    count = export_file(args.src, args.dst, args.layout)
-    print(f"{count} tensors in the layout of {args.layout} to {args.dst}")
+    written = export_file(args.src, args.dst, args.layout)
+    print(describe_export(written, args.dst, args.layout))
     return 0
 
 

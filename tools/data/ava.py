@@ -80,6 +80,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             out=args.out,
             workers=args.workers,
             time_limit=args.time_limit,
+            ray=args.ray,
             check=not args.no_check,
             keep_missing=args.keep_missing,
             skip_frameless=args.skip_frameless,

@@ -13,7 +13,6 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.data_tools.preparation.command import usable_cores
 from sce_video.data_tools.preparation.prepare import Options
 from sce_video.data_tools.transfer import TRANSFER_SETS, prepare_transfer_set
 from sce_video.utils.command import command
@@ -38,8 +37,10 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument(
         "--workers",
         type=int,
-        default=usable_cores(),
-        help="processes that decode images (default: one per core, here %(default)s)",
+        help="processes that decode images (default: all cores, of the cluster with --ray)",
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="on a Ray cluster: its address, or 'auto'"
     )
     parser.add_argument(
         "--no-check",
@@ -68,6 +69,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         root=args.root,
         out=args.out,
         workers=args.workers,
+        ray=args.ray,
         check=not args.no_check,
         keep_missing=args.keep_missing,
         force=args.force,

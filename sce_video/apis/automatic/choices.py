@@ -17,6 +17,8 @@ from sce_video.apis.automatic.machine import Machine
 
 #: Optimiser steps below which a small network has learnt little (docs/results.md).
 _STEPS = 2000
+#: Videos from which a CPU trains a network twice as wide, in as much time (docs/choices.md).
+_WIDE_VIDEOS, _WIDE_STEPS = 100, 1540
 _MAX_QUEUE = {"cpu": 256, "gpu": 4096}
 _MAX_WORKERS = 16
 #: Few passes over many videos: beyond so many steps an epoch need not be repeated 20 times.
@@ -53,10 +55,11 @@ class _Scale:
     reason: str
 
 
-def _scale(machine: Machine) -> _Scale:
+def _scale(machine: Machine, num_videos: int) -> _Scale:
     """Not measured on GPUs: the memory of ResNet3D-18 is scaled from the recipes' headers."""
     if machine.gpu is None:
-        return _Scale(8, 256, 64, 4, 64, 16, "no GPU: minutes on a few cores")
+        width = 16 if num_videos >= _WIDE_VIDEOS else 8
+        return _Scale(width, 256, 64, 4, 64, 16, "no GPU: minutes on a few cores")
     memory = f"{machine.gpu_memory:.0f} GiB of GPU memory"
     if machine.gpu_memory >= 20:
         return _Scale(64, 1024, 256, 8, 224, 32, memory)
@@ -100,7 +103,7 @@ def _choices(facts: FolderFacts, machine: Machine, given: Mapping[str, Any]) -> 
             return Choice(choice.name, given[choice.name], "given")
         return choice
 
-    scale = _scale(machine)
+    scale = _scale(machine, facts.num_videos)
     yield known(Choice("width", scale.width, f"channels of the stem; {scale.reason}"))
     hidden = "of projector and predictor, as wide as the network asks"
     yield known(Choice("hidden", scale.hidden, hidden))
@@ -193,13 +196,21 @@ def _precision(machine: Machine) -> Choice:
     return Choice("precision", "float16", "the GPU has no bfloat16")
 
 
-def choose_epochs(steps: int, epoch_seconds: float | None, hours: float | None) -> Choice:
+def least_steps(machine: Machine, width: int) -> int:
+    """Optimiser steps without a budget: on a CPU a wide network gets the time of a narrow one."""
+    return _WIDE_STEPS if machine.gpu is None and width > 8 else _STEPS
+
+
+def choose_epochs(
+    steps: int, epoch_seconds: float | None, hours: float | None, least: int = _STEPS
+) -> Choice:
     """The length of the training.
 
     Args:
         steps: Of an epoch.
         epoch_seconds: Measured time of an epoch; needed with ``hours``.
         hours: Budget; None for enough steps to learn.
+        least: Steps that are enough.
 
     Raises:
         ValueError: ``hours`` is not positive, or does not suffice for an epoch.
@@ -208,7 +219,7 @@ def choose_epochs(steps: int, epoch_seconds: float | None, hours: float | None) 
         passes = min(20, math.ceil(_MANY_STEPS / steps))
         if passes * steps >= _MANY_STEPS:
             return Choice("epochs", passes, f"{passes * steps:,} steps; give hours for more")
-        return Choice("epochs", max(20, math.ceil(_STEPS / steps)), f"{_STEPS} steps or more")
+        return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
     if hours <= 0 or epoch_seconds is None:
         raise ValueError(f"--hours must be positive, got {hours}")
     epochs = int(hours * 3600 / epoch_seconds)
@@ -229,7 +240,8 @@ def choose_warmup(epochs: int) -> Choice:
 def choose_momentum(steps: int) -> Choice:
     """Where the momentum of the target starts: the fewer steps, the quicker the target.
 
-    At 2000 steps 0.9 and 0.97 were compared (docs/choices.md); the other limits are not measured.
+    At 2000 steps 0.9 and 0.97 were compared on three kinds of videos (docs/choices.md); the other
+    limits are not measured.
     """
     for most, value in ((5000, 0.9), (20_000, 0.97), (math.inf, 0.99)):
         if steps <= most:

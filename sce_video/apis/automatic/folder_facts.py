@@ -1,31 +1,35 @@
-"""What a folder of videos holds, from the headers of some of its files."""
+"""What a folder or a table of videos holds, from the headers of some of its files or rows."""
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
+from sce_video.datasets import list_videos
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.video_list import scan_folder
+from sce_video.datasets.tables.named_rows import is_table, named_rows
+from sce_video.datasets.tables.rows import FrameIndex
+from sce_video.datasets.tables.storage import is_remote
 
-#: Files that are opened, at equal steps over the sorted list.
+#: Files or rows that are opened, at equal steps over the sorted list.
 EXAMINED = 48
 _SECONDS_PER_FILE = 10.0
 
 
 @dataclass(frozen=True)
 class FolderFacts:
-    """A folder of videos; medians over the files that were opened.
+    """A folder or a table of videos; medians over the files or rows that were opened.
 
     Attributes:
-        folder: Absolute path.
-        num_videos: Files below it.
+        folder: Absolute path, or the URI of a table.
+        num_videos: Files below it, rows in it.
         num_classes: First-level sub-folders with videos.
-        num_examined: Files that were opened.
+        num_examined: Files or rows that were opened.
         unreadable: (path, reason) of those that could not be read.
         duration: Seconds.
         height: Pixels as displayed.
@@ -64,23 +68,23 @@ class FolderFacts:
 
 
 def examine_folder(folder: str) -> FolderFacts:
-    """Count the videos below a folder, and open up to 48 of them.
+    """Count the videos of a folder or a table, and open up to 48 of them.
 
     Raises:
         ValueError: No such folder, no video in it, or none of the examined files can be read.
+        TableError: The table cannot be read.
     """
-    listed = scan_folder(folder)
+    listed = list_videos(folder)
     chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
+    paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
+    found = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
     rows, codecs, unreadable = [], [], []
-    for index in chosen:
-        path = os.path.join(folder, listed.path(int(index)))
-        try:
-            row, codec = _examine(path)
-        except VideoDecodeError as error:
-            unreadable.append((path, str(error)))
+    for path, facts in zip(paths, found, strict=True):
+        if isinstance(facts, str):
+            unreadable.append((path, facts))
             continue
-        rows.append(row)
-        codecs.append(codec)
+        rows.append(facts[0])
+        codecs.append(facts[1])
     if not rows:
         raise ValueError(
             f"none of {len(chosen)} examined videos in {folder!r} can be read; "
@@ -88,7 +92,7 @@ def examine_folder(folder: str) -> FolderFacts:
         )
     duration, height, width, fps, distance = np.median(rows, axis=0).tolist()
     return FolderFacts(
-        folder=os.path.abspath(folder),
+        folder=folder if is_remote(folder) else os.path.abspath(folder),
         num_videos=len(listed),
         num_classes=len(listed.classes),
         num_examined=len(chosen),
@@ -102,12 +106,36 @@ def examine_folder(folder: str) -> FolderFacts:
     )
 
 
-def _examine(path: str) -> tuple[tuple[float, ...], str]:
-    """Duration, height, width, rate and key-frame distance of a file; and its codec."""
-    reader = AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)
+#: Duration, height, width, rate and key-frame distance of a video, and its codec; or a reason.
+_Facts = tuple[tuple[float, ...], str] | str
+
+
+def _examine(path: str) -> _Facts:
+    """Facts of a file."""
+    try:
+        reader = AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)
+    except VideoDecodeError as error:
+        return str(error)
     try:
         _, codec, _, distance = reader.facts
         rate = len(reader.timestamps) / max(reader.duration, 1e-6)
         return (reader.duration, reader.height, reader.width, rate, distance), codec
+    except VideoDecodeError as error:
+        return str(error)
     finally:
         reader.close()
+
+
+def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
+    """Facts of some rows of a table; no frame is read."""
+    for index in named_rows(table).frame_indexes(samples):
+        if not isinstance(index, FrameIndex):
+            yield index
+            continue
+        frames, parameters = len(index.pts), index.parameters
+        size = (parameters.height, parameters.width)
+        if index.turns % 2:
+            size = size[::-1]
+        distance = frames / np.count_nonzero(index.is_key)
+        rate = frames / max(index.duration, 1e-6)
+        yield (index.duration, *size, rate, distance), parameters.codec

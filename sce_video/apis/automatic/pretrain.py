@@ -1,4 +1,4 @@
-"""Pretraining on a folder of videos with settings that are chosen for it."""
+"""Pretraining on a folder or a table of videos with settings that are chosen for it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from sce_video.apis.automatic.choices import (
     choose_epochs,
     choose_momentum,
     choose_warmup,
+    least_steps,
     notes,
     samples_of_epoch,
 )
@@ -24,6 +25,7 @@ from sce_video.apis.automatic.machine import Machine, this_machine
 from sce_video.apis.automatic.timing import Timing, measure
 from sce_video.apis.launch import training_config
 from sce_video.apis.run_page import train_with_page
+from sce_video.datasets import dataset_settings
 from sce_video.engine.config import load_config
 from sce_video.engine.config_keys import top_level_keys
 from sce_video.engine.config_settings import available_settings, options_of_settings
@@ -114,7 +116,7 @@ def planned_pretraining(
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
     Args:
-        videos: Folder of videos.
+        videos: Folder or table of videos.
         out: Folder of the run.
         method: One of :func:`methods`.
         hours: Budget, from which the number of epochs follows.
@@ -143,7 +145,7 @@ def planned_pretraining(
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    length = _length(chosen, facts.num_videos, seconds, hours, given)
+    length = _length(chosen, facts.num_videos, machine, seconds, hours, given)
     chosen |= {choice.name: choice for choice in length if choice.name in names}
     config = _config(base, recipe, facts, out, chosen, names)
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
@@ -163,6 +165,7 @@ def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
 def _length(
     chosen: Mapping[str, Choice],
     num_videos: int,
+    machine: Machine,
     seconds: float,
     hours: float | None,
     given: Mapping[str, Any],
@@ -170,7 +173,8 @@ def _length(
     """Epochs, and the warm-up and momentum that suit so many, unless they are given."""
     samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours)
+    least = least_steps(machine, chosen["width"].value)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least)
     yield epochs
     if "warmup" not in given:
         yield choose_warmup(epochs.value)
@@ -188,7 +192,8 @@ def _config(
 ) -> Config:
     values = {name: choice.value for name, choice in chosen.items() if name in names}
     options = options_of_settings(base, values)
-    options["train_dataloader.dataset.data_root"] = facts.folder
+    for name, value in dataset_settings(facts.folder).items():
+        options[f"train_dataloader.dataset.{name}"] = value
     if values.get("workers") == 0:
         options["train_dataloader.persistent_workers"] = False
     if chosen["precision"].value != "float32":
@@ -223,13 +228,13 @@ def pretrain(
     overwrite: bool = False,
     **settings: Any,
 ) -> VideoRunner:
-    """Pretrain a network on a folder of videos, labels not needed.
+    """Pretrain a network on a folder or a table of videos, labels not needed.
 
     Every setting that is not given is chosen for the videos and the machine (:mod:`.choices`), and
     written with its reason to ``out/config.py``.
 
     Args:
-        videos: Folder; sub-folders are searched too.
+        videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
         hours: Budget; without it (and ``epochs``) as long as a first result takes.

@@ -1,5 +1,5 @@
-"""Features with paths, labels, a map and thumbnails, as files of viewers."""
+"""Networks for other runtimes; features with paths, labels and a map as files of viewers."""
 
-from sce_video.apis.exporting.formats import FORMATS, ExportReport, export
+from sce_video.apis.exporting.formats import FORMATS, NETWORK_FORMATS, ExportReport, export
 
-__all__ = ["FORMATS", "ExportReport", "export"]
+__all__ = ["FORMATS", "NETWORK_FORMATS", "ExportReport", "export"]

@@ -19,6 +19,8 @@ FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
     "projector": write_projector,
     "fiftyone": write_fiftyone,
 }
+#: Formats of networks, see :mod:`sce_video.apis.exporting.network_files`.
+NETWORK_FORMATS = ("pretrained", "onnx", "program")
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class ExportedVideos:
         labels: N names of classes; None for a video without one.
         features: (N, D) float32, memory-mapped if large.
         checkpoint: Path of the network's weights; empty if it is not known.
+        root: The folder, or table, that ``paths`` are relative to; empty if it is not known.
+        failures: (path, reason) of the videos without features, which could not be decoded.
     """
 
     source: str
@@ -37,6 +39,8 @@ class ExportedVideos:
     labels: list[str | None]
     features: np.ndarray
     checkpoint: str
+    root: str = ""
+    failures: list[tuple[str, str]] = field(default_factory=list)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -51,6 +55,7 @@ def read_videos(
     source: str | os.PathLike,
     labels: str | os.PathLike | None = None,
     class_file: str | os.PathLike | None = None,
+    column: str | None = None,
 ) -> ExportedVideos:
     """The videos of a search index or of a feature file.
 
@@ -62,13 +67,19 @@ def read_videos(
             ``sce-video embed``.
         labels: List with ``path label`` on every line; paths as in the source, or absolute.
         class_file: Names of the labels of the list, one per line.
+        column: Of features, where the source is a table of videos with several.
 
     Raises:
         FileNotFoundError: no such source.
         ValueError: neither an index nor a feature file; it holds no video or no paths; the list
             names no video of it.
     """
-    found = _of_index(source) if os.path.isdir(source) else _of_features(source)
+    if os.path.isdir(source):
+        found = _of_index(source, column)
+    elif column is not None:
+        raise ValueError(f"{os.fspath(source)} is no table of videos: it has no column {column!r}")
+    else:
+        found = _of_features(source)
     if len(found) == 0:
         raise ValueError(
             f"{os.fspath(source)} holds no video that could be decoded: nothing to export"
@@ -80,16 +91,18 @@ def read_videos(
     return found
 
 
-def _of_index(folder: str | os.PathLike) -> ExportedVideos:
-    index = read_index(folder)
+def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedVideos:
+    index = read_index(folder, column)
     paths = index.paths
     return ExportedVideos(
         source=os.fspath(folder),
         paths=paths,
         files=[index.file(path) for path in paths],
         labels=[path.split(os.sep)[0] if os.sep in path else None for path in paths],
-        features=index.stored.features,
+        features=np.asarray(index.stored.features),
         checkpoint=index.checkpoint["path"],
+        root=index.root,
+        failures=index.failures,
     )
 
 
@@ -119,6 +132,8 @@ def _of_features(file: str | os.PathLike) -> ExportedVideos:
         labels=_named(rows.labels.tolist(), names if isinstance(names, list) else ()),
         features=rows.features.numpy(),
         checkpoint=_checkpoint(provenance),
+        root=root,
+        failures=rows.failures,
     )
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
-from sce_video.data_tools.process_pool import process_items
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.jobs.process_pool import process_items
 from sce_video.visualization.gallery import read_frames
 
 _QUALITY = 80

@@ -221,7 +221,11 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
     @app.post("/api/search")
     def search(request: SearchRequest) -> dict[str, Any]:
         found = state.search(Search(**request.model_dump()))
-        return {"rows": [row for row, _ in found], "similarity": [round(s, 5) for _, s in found]}
+        return {
+            "rows": [match.row for match in found],
+            "similarity": [round(match.similarity, 5) for match in found],
+            "spans": [None if m.start is None else [m.start, m.end] for m in found],
+        }
 
     @app.post("/api/upload")
     async def upload(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Any:

@@ -62,23 +62,24 @@ class MediaCache:
 # -- what workers run ----------------------------------------------------------------------
 
 
-def thumbnail(file: str) -> bytes:
-    """A frame from the middle of a video as JPEG.
+def thumbnail(file: str, span: tuple[float, float] | None = None) -> bytes:
+    """A frame from the middle of a video, or of a moment of it, as JPEG.
 
     Raises:
         VideoDecodeError: the file cannot be read.
     """
-    frames, _, _ = read_frames(file, 1, played=False)
+    frames, _, _ = read_frames(file, 1, played=False, span=span)
     return encode_jpeg(frames[0])
 
 
-def animation(file: str) -> bytes:
-    """Three seconds from the middle of a video as a small mp4; four frames of one of an instant.
+def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
+    """Three seconds from the middle of a video, or of a moment of it, as a small mp4; four frames
+    of one of an instant.
 
     Raises:
         VideoDecodeError: the file cannot be read.
     """
-    frames, played, _ = read_frames(file)
+    frames, played, _ = read_frames(file, span=span)
     return encode_clip(played if len(played) > 1 else frames)
 
 

@@ -19,6 +19,7 @@ from sce_video.apis.search import check_checkpoint
 from sce_video.apis.search_server.app import create_app
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.apis.search_server.state import Network, SearchState, default_label_file
+from sce_video.datasets.tables.named_rows import is_table
 from sce_video.utils.printable import printable
 
 HOST = "127.0.0.1"
@@ -49,12 +50,14 @@ def serve(options: ServeOptions) -> None:
 
     Raises:
         FileNotFoundError: there is no index, or no checkpoint at the given path.
-        ValueError: the index is empty, the checkpoint is not that of the index, the list of labels
-            cannot be read, or the port is taken.
+        ValueError: the index is empty or of a table of videos, the checkpoint is not that of the
+            index, the list of labels cannot be read, or the port is taken.
     """
     index = read_index(options.index)
     if len(index) == 0:
         raise ValueError(f"the index {index.folder} contains no video that could be decoded")
+    if is_table(index.root):
+        raise ValueError(f"{options.index} is of a table of videos: the page plays files")
     checkpoint = options.network.checkpoint
     if checkpoint is not None:
         if not os.path.isfile(checkpoint):

@@ -16,7 +16,8 @@ import numpy as np
 import torch
 
 from sce_video.apis.index import VideoIndex
-from sce_video.apis.search import query_index, rows_of_file
+from sce_video.apis.moments import Query
+from sce_video.apis.search import Match, query_index, rows_of_query
 from sce_video.apis.search_server import media
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.apis.search_server.workers import CallError, Workers
@@ -100,6 +101,8 @@ class SearchState:
         self.index = index
         self.labels = labels
         self._network = network
+        #: (N, 2) seconds, of an index of windows.
+        self._spans = index.stored.spans
         self.names = [printable_utf8(path) for path in index.paths]
         folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
         self.folders = sorted({printable_utf8(name) for name in folders} - {""})
@@ -132,6 +135,7 @@ class SearchState:
             "names": self.names,
             "folders": self.folders,
             "folder": self.folder_of,
+            "spans": None if self._spans is None else np.round(self._spans, 2).tolist(),
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),
@@ -201,10 +205,11 @@ class SearchState:
     def _picture(self, row: int, make: Any) -> bytes:
         file = self.file(row)
         key = (row, make.__name__, os.stat(file).st_mtime_ns)
+        span = None if self._spans is None else tuple(self._spans[row].tolist())
 
         def read() -> bytes:
             try:
-                return self._pictures.call(make, file, timeout=_PICTURE_SECONDS)
+                return self._pictures.call(make, file, span, timeout=_PICTURE_SECONDS)
             except CallError as error:
                 reason = printable_utf8(str(error).removeprefix(f"{file}: "))
                 raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
@@ -243,8 +248,8 @@ class SearchState:
                 raise ValueError("this video is not kept any more: drop it on the page again")
             return self._uploads[upload]
 
-    def search(self, search: Search) -> list[tuple[int, float]]:
-        """(row, similarity) of the most similar videos, the most similar first.
+    def search(self, search: Search) -> list[Match]:
+        """The most similar videos or moments, the most similar first.
 
         Raises:
             NoRowError: no such row.
@@ -256,24 +261,23 @@ class SearchState:
             row = search.row if search.row is not None else -1
             if not 0 <= row < len(self.index):
                 raise NoRowError(f"the index has no row {row}")
-            own = [row, *rows_of_file(self.index, self.index.file(self.index.path(row)))]
+            own = [row, *self._rows_like(row)]
             feature = np.array(self.index.features[row])
         left_out = np.ones(len(self.index), dtype=bool)
         left_out[self._matching(search)] = False
         left_out[own] = True
-        found = query_index(
+        return query_index(
             self.index,
             feature,
             search.k,
             leave_out=np.flatnonzero(left_out).tolist(),
             centred=search.centred,
         )
-        rows = [self.index.row(match.path) for match in found]
-        return [
-            (row, match.similarity)
-            for row, match in zip(rows, found, strict=True)
-            if row is not None
-        ]
+
+    def _rows_like(self, row: int) -> list[int]:
+        """Rows of the same file; of windows, those that share frames."""
+        span = (None, None) if self._spans is None else self._spans[row].tolist()
+        return rows_of_query(self.index, Query(self.index.file(self.index.path(row)), *span))
 
     def _matching(self, search: Search) -> list[int]:
         """Rows that pass the filters."""
@@ -332,7 +336,8 @@ class SearchState:
             if not 0 <= row < len(self.index):
                 raise NoRowError(f"the index has no row {row}")
         with self._lock:
-            self.labels.apply([self.index.path(row) for row in rows], name)
+            paths = dict.fromkeys(self.index.path(row) for row in rows)  # of windows, each once
+            self.labels.apply(list(paths), name)
             return self.describe_labels()
 
     def undo_label(self) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,14 +12,14 @@ import av
 
 from sce_video.data_tools.preparation.ava_files import Key
 from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
+from sce_video.data_tools.preparation.check import CheckJob, check_files
 from sce_video.data_tools.preparation.official import first_existing
-from sce_video.data_tools.process_pool import process_items
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
-from sce_video.utils.progress import Progress
+from sce_video.jobs import Workers
 
 BEGIN = 900  # second of the film at which the 15-minute cuts and the frames begin
 FRAME_RATE = 30
@@ -127,31 +126,25 @@ def _check_frames(images: Images, folders: Mapping[str, Path], check: bool) -> N
 
 
 def _check_videos(images: Images, files: Mapping[str, Path], options: AvaOptions) -> None:
-    progress = Progress(len(files), "checking")
-    outcomes = process_items(
-        probe_video,
-        ((video, str(path)) for video, path in files.items()),
-        workers=options.workers,
-        timeout=options.time_limit,
-        preload=(__name__,),
-    )
-    with closing(outcomes):
-        for video, outcome in outcomes:
-            found = outcome.value if outcome.fault is None else outcome.detail
-            if isinstance(found, float):
-                film = found > LONGEST_CUT
-                begin = 0 if film else BEGIN
-                images.seconds[video] = (begin, begin + found)
-                if film:
-                    images.films.append(video)
-            else:
-                images.unreadable[video] = str(found)
-            progress.advance()
-    progress.finish()
+    records = (options.out or options.root) / "checked_ava.sqlite"
+    workers = Workers(options.workers, options.time_limit, options.ray)
+    names = {path.name: video for video, path in files.items()}
+    job = CheckJob(images.folder, probe_video)
+    for name, found in check_files(list(names), job, records, workers).items():
+        video = names[name]
+        if isinstance(found, str):
+            images.unreadable[video] = found
+            continue
+        seconds = float("inf") if found is None else found
+        film = seconds > LONGEST_CUT
+        begin = 0 if film else BEGIN
+        images.seconds[video] = (begin, begin + seconds)
+        if film:
+            images.films.append(video)
 
 
-def probe_video(path: str) -> float | str:
-    """Duration in seconds by the header, or why the first frame cannot be decoded.
+def probe_video(path: str) -> float | str | None:
+    """Duration in seconds by the header, None without one; or why no frame can be decoded.
 
     The packets would be more reliable, but finding them reads a whole Matroska file.
     """
@@ -165,7 +158,7 @@ def probe_video(path: str) -> float | str:
                 return float(stream.duration * stream.time_base)
             if container.duration is not None:
                 return container.duration / 1_000_000
-            return float("inf")
+            return None
     except VideoDecodeError as error:
         return f"cannot be opened or decoded: {error.reason}"
     except (av.FFmpegError, OSError, IndexError) as error:

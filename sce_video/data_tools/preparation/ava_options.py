@@ -29,8 +29,9 @@ class AvaOptions:
         videos: Folder of the videos, ``root/videos`` or ``root/videos_15min`` unless given.
         frames: Folder of the frame folders, used instead of videos.
         out: Folder of the lists, ``root`` if None.
-        workers: Processes that check whether videos can be read.
+        workers: Processes that check whether videos can be read; None for all cores.
         time_limit: Seconds a video may take.
+        ray: Address of a Ray cluster that checks them.
         check: Open the videos and frame folders; otherwise only check that they exist.
         keep_missing: Keep key frames without images in the lists.
         skip_frameless: Leave out key frames outside of their video, instead of an error.
@@ -46,8 +47,9 @@ class AvaOptions:
     videos: Path | None = None
     frames: Path | None = None
     out: Path | None = None
-    workers: int = 1
+    workers: int | None = 1
     time_limit: float = 60.0
+    ray: str | None = None
     check: bool = True
     keep_missing: bool = False
     skip_frameless: bool = False
@@ -55,6 +57,8 @@ class AvaOptions:
     force: bool = False
 
     def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
         if not 0 <= self.min_score <= 1:
             raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
         if self.videos is not None and self.frames is not None:

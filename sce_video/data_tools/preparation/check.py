@@ -1,17 +1,31 @@
-"""Check that files can be read: open each and decode its first frame, in several processes."""
+"""Check that files can be read, as a batch job: open each and decode its first frame."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sce_video.data_tools.process_pool import Outcome, process_items
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
+from sce_video.jobs import (
+    BatchJob,
+    Item,
+    Record,
+    RecordStore,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
+)
+from sce_video.utils.progress import Progress
+
+Check = Callable[[str], Any]
 
 
 def first_frame_error(path: str) -> str | None:
@@ -36,50 +50,61 @@ def image_error(path: str) -> str | None:
 
 
 #: The check of a file by the kind of the lists.
-CHECKS: dict[str, Callable[[str], str | None]] = {"video": first_frame_error, "image": image_error}
+CHECKS: dict[str, Check] = {"video": first_frame_error, "image": image_error}
+
+
+class CheckJob(BatchJob):
+    """Calls a function with the path of every file; what it returns stands until the file changes.
+
+    Args:
+        root: Folder that the keys of the items are relative to.
+        check: Returns what was found, as a JSON value; defined at the top level of a module.
+    """
+
+    name = "check"
+
+    def __init__(self, root: str | Path, check: Check) -> None:
+        self.root = os.path.abspath(root)  # other machines have other current folders
+        self.check = check
+        self.settings = {"check": check.__name__}
+
+    def process(self, item: Item) -> dict[str, Any]:
+        """What was found."""
+        return {"found": self.check(os.path.join(self.root, item.key))}
 
 
 def check_files(
-    paths: Sequence[str],
-    *,
-    workers: int,
-    time_limit: float,
-    check: Callable[[str], str | None] = first_frame_error,
-    advance: Callable[[], None] = lambda: None,
-) -> dict[str, str]:
-    """Check files in parallel; a file that hangs or crashes its process affects no other file.
+    paths: Sequence[str], job: CheckJob, records: Path | None, workers: Workers
+) -> dict[str, Any]:
+    """What was found for each file; a file that hangs or crashes its process affects no other file.
 
     Args:
-        paths: The files.
-        workers: Number of processes.
-        time_limit: Seconds a file may take.
-        check: Returns the problem of a file or None; defined at the top level of a module.
-        advance: Called after each file.
+        paths: The files, relative to ``job.root``.
+        job: What is done with each.
+        records: File of the records, so that an interrupted check resumes and unchanged files are
+            not opened again; None keeps them in memory.
+        workers: Processes of this machine or of a Ray cluster.
 
     Returns:
-        Problems by path, in the order of ``paths``; good files are left out.
+        By path, in the order of ``paths``: what the check returned, or a reason.
 
     Raises:
-        ValueError: ``workers`` is below 1 or ``time_limit`` not above 0.
+        BusyStoreError, StoreError, StorageError: The records cannot be used or written.
+        UserError: The processes cannot start, or the cluster is lost.
     """
-    found: dict[str, str] = {}
-    outcomes = process_items(
-        check,
-        ((path, path) for path in paths),
-        workers=workers,
-        timeout=time_limit,
-        preload=("sce_video.datasets.readers",),
-    )
-    with closing(outcomes):
-        for path, outcome in outcomes:
-            reason = _reason(outcome)
-            if reason is not None:
-                found[path] = reason
-            advance()
-    return {path: found[path] for path in paths if path in found}
+    if not paths:
+        return {}
+    items = [Item(path, file_state(os.path.join(job.root, path))) for path in paths]
+    with RecordStore(records, job.name) as store:
+        due = [item for item in items if not is_current(job, item, store)]
+        progress = Progress(len(items), "checking", begin=len(items) - len(due))
+        run_job(job, due, store, workers.at_most(len(due)), lambda item, record: progress.advance())
+        progress.finish()
+        return {path: _found(store.get(path)) for path in paths}
 
 
-def _reason(outcome: Outcome) -> str | None:
-    if outcome.fault is None:
-        return outcome.value
-    return f"the decoder crashed: {outcome.detail}" if outcome.fault == "crash" else outcome.detail
+def _found(record: Record | None) -> Any:
+    assert record is not None
+    if record.done:
+        return record.facts["found"]
+    return f"the decoder crashed: {record.reason}" if record.kind == "crash" else record.reason

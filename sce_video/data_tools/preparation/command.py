@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -42,8 +41,10 @@ def add_common_options(
     parser.add_argument(
         "--workers",
         type=int,
-        default=usable_cores(),
-        help="processes that check files (default: one per core, here %(default)s)",
+        help="processes that check files (default: all cores, of the cluster with --ray)",
+    )
+    parser.add_argument(
+        "--ray", metavar="ADDRESS", help="check files on a Ray cluster: its address, or 'auto'"
     )
     parser.add_argument(
         "--time-limit",
@@ -90,6 +91,7 @@ def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
             out=args.out,
             workers=args.workers,
             time_limit=args.time_limit,
+            ray=args.ray,
             check=not args.no_check,
             keep_missing=args.keep_missing,
             force=args.force,
@@ -102,10 +104,3 @@ def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:
             file=sys.stderr,
         )
     return 1 if args.strict and not agrees else 0
-
-
-def usable_cores() -> int:
-    """Number of cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from sce_video.data_tools.preparation.check import CHECKS, check_files
+from sce_video.data_tools.preparation.check import CHECKS, CheckJob, check_files
 from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
 from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.jobs import Workers
 from sce_video.utils.printable import printable_lines
-from sce_video.utils.progress import Progress
 
 _SHOWN = 5  # examples of missing and unreadable files on the screen
 
@@ -27,8 +27,9 @@ class Options:
     Attributes:
         root: Folder of the data set; paths in the lists are relative to it.
         out: Folder of the lists, ``root`` if None.
-        workers: Processes that check whether files can be read.
+        workers: Processes that check whether files can be read; None for all cores.
         time_limit: Seconds a file may take.
+        ray: Address of a Ray cluster that checks them; see :class:`~sce_video.jobs.Workers`.
         check: Decode the first frame of every file (images whole), not only look whether it exists.
         keep_missing: Keep missing and unreadable files in the lists.
         force: Replace lists that differ.
@@ -36,11 +37,16 @@ class Options:
 
     root: Path
     out: Path | None = None
-    workers: int = 1
+    workers: int | None = 1
     time_limit: float = 60.0
+    ray: str | None = None
     check: bool = True
     keep_missing: bool = False
     force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
 
 
 def prepare(
@@ -66,7 +72,7 @@ def prepare(
     stream = stream if stream is not None else sys.stdout
     _check_distinct(located)
     missing = {name: location.missing for name, location in located.items() if location.missing}
-    unreadable = _unreadable(located, options, missing, official.kind)
+    unreadable = _unreadable(official, located, options, missing)
     rows = count_rows(official, missing, unreadable, options.check)
     _print(format_table(rows), stream)
     for note in _notes(official, located, missing, unreadable, options):
@@ -99,27 +105,23 @@ def _check_distinct(located: Mapping[str, Located]) -> None:
 
 
 def _unreadable(
-    located: Mapping[str, Located], options: Options, missing: dict[str, str], kind: str
+    official: OfficialLists,
+    located: Mapping[str, Located],
+    options: Options,
+    missing: dict[str, str],
 ) -> dict[str, str]:
     """Problems of the existing files by name; broken links are added to ``missing``."""
-    full = {
-        os.path.join(options.root, location.path): name
-        for name, location in located.items()
-        if name not in missing
-    }
+    names = {located[name].path: name for name in located if name not in missing}
     if not options.check:
-        missing |= {name: "no such file" for path, name in full.items() if not os.path.isfile(path)}
+        there = (os.path.isfile(os.path.join(options.root, path)) for path in names)
+        pairs = zip(names.values(), there, strict=True)
+        missing |= {name: "no such file" for name, found in pairs if not found}
         return {}
-    progress = Progress(len(full), "checking")
-    found = check_files(
-        list(full),
-        workers=options.workers,
-        time_limit=options.time_limit,
-        check=CHECKS[kind],
-        advance=progress.advance,
-    )
-    progress.finish()
-    return {full[path]: reason for path, reason in found.items()}
+    records = (options.out or options.root) / f"checked_{official.name}.sqlite"
+    workers = Workers(options.workers, options.time_limit, options.ray)
+    job = CheckJob(options.root, CHECKS[official.kind])
+    found = check_files(list(names), job, records, workers)
+    return {names[path]: reason for path, reason in found.items() if reason is not None}
 
 
 def _notes(

@@ -1,8 +1,10 @@
 """Re-encoding a data set for random access: see ``tools/data/repack.py``."""
 
 from sce_video.data_tools.repack.plan import Plan, make_plan
-from sce_video.data_tools.repack.run import Options, Result, StorageError, merge, repack
+from sce_video.data_tools.repack.run import Options, Result, merge, repack
 from sce_video.data_tools.repack.settings import Settings
+from sce_video.data_tools.repack.to_table import repack_to_table
+from sce_video.jobs import StorageError
 
 __all__ = [
     "Options",
@@ -13,4 +15,5 @@ __all__ = [
     "make_plan",
     "merge",
     "repack",
+    "repack_to_table",
 ]

@@ -8,13 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.journal import Journal
-from sce_video.data_tools.repack.file_status import FileStatus
-from sce_video.data_tools.repack.plan import Item, Plan
+from sce_video.data_tools.repack.job import RepackJob
+from sce_video.data_tools.repack.plan import Plan
 from sce_video.data_tools.repack.report import result_paths
-from sce_video.data_tools.repack.work import COMMENT
-from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.readers.containers import open_video
+from sce_video.jobs import Item, RecordStore
 from sce_video.utils.json_files import read_json
 
 
@@ -75,57 +72,50 @@ def check_sources(plan: Plan, folder: Path) -> None:
             )
 
 
-def check_origins(plan: Plan, items: list[Item], status: FileStatus, force: bool) -> None:
+def check_origins(
+    plan: Plan, job: RepackJob, items: list[Item], store: RecordStore, force: bool
+) -> None:
     """Refuse outputs that exist and were made from other sources.
 
     Args:
         plan: The data set; two lists may share a folder, but not the name of an output in it.
+        job: The repacking.
         items: Files of this shard, whose sources may not be other files of the same path.
-        status: Of the files.
+        store: Records of the outputs.
         force: Allow the latter.
     """
-    journal, wanted = status.journal, {item.output: item.path for item in plan.items}
-    for entry in journal.entries.values():
-        path = wanted.get(entry["output"])
-        if entry["status"] == "done" and path is not None and path != entry["path"]:
+    wanted = {item.output: item.path for item in plan.items}
+    for output, made_from in store.outputs():
+        path = wanted.get(output, made_from)
+        if path != made_from:
             raise ValueError(
-                f"{entry['output']!r} in the output folder was made from {entry['path']!r}, now "
-                f"it would be made from {path!r}: choose another output folder"
+                f"{output!r} in the output folder was made from {made_from!r}, now it would be "
+                f"made from {path!r}: choose another output folder"
             )
     for item in [] if force else items:
-        entry = journal.entries.get(item.path, {})
-        if entry.get("status") != "done" or entry["root"] == status.root:
+        record = store.get(item.key)
+        if record is None or not record.done or record.facts["root"] == job.root:
             continue
         # Machines may mount one root at several paths; the file is the same if its state is.
-        state = status.source(item) or {}
-        if any(entry.get(name) != value for name, value in state.items()):
+        if item.source is not None and item.source != record.source:
             raise ValueError(
-                f"{item.output!r} in the output folder was made from {item.path!r} in "
-                f"{entry['root']!r}, and the one in {status.root!r} is another file: choose "
+                f"{item.output!r} in the output folder was made from {item.key!r} in "
+                f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
                 "another output folder, or replace such files with --force"
             )
 
 
-def check_outputs(todo: list[Item], folder: Path, journal: Journal, force: bool) -> None:
+def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: bool) -> None:
     """Refuse to overwrite files that repack did not make."""
     for item in todo:
-        output = folder / item.output
+        assert item.output is not None
+        output = os.path.join(job.folder, item.output)
         if os.path.isdir(output):
             raise ValueError(f"{output} is a folder, but an output must have that name")
-        if not force and os.path.lexists(output) and not is_ours(item, folder, journal):
+        if force or not os.path.lexists(output):
+            continue
+        if not job.made_output(item, store.get(item.key)):
             raise ValueError(
                 f"{output} exists and repack did not make it: choose another output folder, "
                 "or replace such files with --force"
             )
-
-
-def is_ours(item: Item, folder: Path, journal: Journal) -> bool:
-    """Whether repack made the file at an output's path, by the journal or the file's comment."""
-    entry = journal.entries.get(item.path, {})
-    if entry.get("status") == "done" and entry["output"] == item.output:
-        return True
-    try:
-        with open_video(folder / item.output) as container:
-            return container.metadata.get("comment", "").startswith(COMMENT)
-    except VideoDecodeError:
-        return False

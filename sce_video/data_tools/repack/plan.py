@@ -90,7 +90,7 @@ def make_plan(
         videos, root = read_list, data_root or "."
         if os.path.realpath(root) == os.path.realpath(destination):
             raise ValueError(f"{destination!r} is the folder of the sources: choose another folder")
-    paths = [_inside(videos.path(i), root) for i in range(len(videos))]
+    paths = [inside(videos.path(i), root) for i in range(len(videos))]
     unique = sorted(set(paths))
     outputs = name_outputs(unique)
     items = [Item(path, outputs[path]) for path in unique]
@@ -128,8 +128,8 @@ def name_outputs(paths: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _inside(path: str, root: str) -> str:
-    """A path of a list relative to its root."""
+def inside(path: str, root: str) -> str:
+    """A path of a list relative to its root; ValueError for one that lies outside of it."""
     if os.path.isabs(path):
         path = os.path.relpath(path, os.path.abspath(root))
     path = os.path.normpath(path)

@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.repack.plan import Item, Plan
+from sce_video.data_tools.repack.plan import Plan
+from sce_video.jobs import Item, Record
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.printable import printable_utf8
 
@@ -25,16 +27,32 @@ KINDS = {
     "name": "have an output with too long a name",
 }
 
+#: Facts of a finished file that are added up.
+_SUMMED = (
+    "size",
+    "bytes",
+    "source_video_bytes",
+    "video_bytes",
+    "seconds",
+    "cpu_seconds",
+    "psnr",
+    "psnr_luma",
+    "frames_not_shown",
+)
+
 
 def build_report(
-    plan: Plan, items: list[Item], entries: dict[str, dict[str, Any]], facts: dict[str, Any]
+    plan: Plan,
+    items: list[Item],
+    record_of: Callable[[str], Record | None],
+    facts: dict[str, Any],
 ) -> dict[str, Any]:
     """Totals over some files.
 
     Args:
         plan: The data set.
-        items: The files of the report, each with an entry.
-        entries: Entries of the journal by path.
+        items: The files of the report, each with a record.
+        record_of: The record of a path.
         facts: Facts about the run, which come first. ``away``: number of finished files whose
             source does not exist now.
 
@@ -50,56 +68,84 @@ def build_report(
           sources that no output frame shows; ``damaged``: files of which not all frames decode.
         - ``failures``: list of ``path``, ``kind``, ``reason``.
     """
-    done = [entries[item.path] for item in items if entries[item.path]["status"] == "done"]
-    failed = [entries[item.path] for item in items if entries[item.path]["status"] == "failed"]
-    same_size = [entry for entry in done if not entry["scaled"]]
-    source, output = (
-        sum(entry[key] for entry in same_size) for key in ("source_video_bytes", "video_bytes")
-    )
-    worst = min(done, key=_worse, default=None)
-    return {
-        **facts,
-        "files": len(items),
-        "done": len(done),
-        "failed": len(failed),
-        "bytes": {
-            "source": sum(entry["size"] for entry in done),
-            "output": sum(entry["bytes"] for entry in done),
-            "source_video": sum(entry["source_video_bytes"] for entry in done),
-            "output_video": sum(entry["video_bytes"] for entry in done),
-            "unscaled_ratio": round(output / source, 4) if source else None,
-        },
-        "seconds": round(sum(entry["seconds"] for entry in done), 3),
-        "cpu_seconds": round(sum(entry["cpu_seconds"] for entry in done), 3),
-        "psnr": {
-            "mean": _mean([entry["psnr"] for entry in done]),
-            "mean_luma": _mean([entry["psnr_luma"] for entry in done]),
-            "worst": _worse(worst) if worst else None,
-            "worst_path": worst["path"] if worst else None,
-        },
-        "crf": [_of(min, done), _of(max, done)],
-        "resampled": sum(not entry["constant"] for entry in done),
-        "frames_not_shown": sum(entry["frames_not_shown"] for entry in done),
-        "damaged": sorted(
-            entry["path"] for entry in done if entry["source_frames"] < entry["source_promised"]
-        ),
-        "failures": [
-            {"path": entry["path"], "kind": entry["kind"], "reason": entry["reason"]}
-            for entry in failed
-        ],
-    }
+    totals = _Totals()
+    for item in items:
+        record = record_of(item.key)
+        if record is not None:
+            totals.add(record)
+    return {**facts, "files": len(items), **totals.report()}
 
 
-def _worse(entry: dict[str, Any]) -> float:
-    return min(entry["psnr"], entry["psnr_luma"])
+class _Totals:
+    """Totals over records, of which only failures and damaged files are kept."""
+
+    def __init__(self) -> None:
+        self._sums: Counter[str] = Counter()
+        self._crf: list[float] = []  # lowest and highest
+        self._worst: tuple[float, str] | None = None
+        self._damaged: list[str] = []
+        self._failures: list[dict[str, str]] = []
+
+    def add(self, record: Record) -> None:
+        """Count a record."""
+        if not record.done:
+            failure = {"path": record.key, "kind": _kind(record), "reason": _reason(record)}
+            self._failures.append(failure)
+            return
+        entry = {**(record.source or {}), **record.facts}
+        self._sums.update({"done": 1, **{name: entry[name] for name in _SUMMED}})
+        if not entry["scaled"]:
+            self._sums["unscaled_source"] += entry["source_video_bytes"]
+            self._sums["unscaled_output"] += entry["video_bytes"]
+        self._sums["resampled"] += not entry["constant"]
+        self._crf = [f([*self._crf, entry["crf"]]) for f in (min, max)]
+        psnr = min(entry["psnr"], entry["psnr_luma"])
+        if self._worst is None or psnr < self._worst[0]:
+            self._worst = psnr, record.key
+        if entry["source_frames"] < entry["source_promised"]:
+            self._damaged.append(record.key)
+
+    def report(self) -> dict[str, Any]:
+        """The entries of :func:`build_report` besides the facts."""
+        sums, worst = self._sums, self._worst or (None, None)
+        source, output = sums["unscaled_source"], sums["unscaled_output"]
+        return {
+            "done": sums["done"],
+            "failed": len(self._failures),
+            "bytes": {
+                "source": sums["size"],
+                "output": sums["bytes"],
+                "source_video": sums["source_video_bytes"],
+                "output_video": sums["video_bytes"],
+                "unscaled_ratio": round(output / source, 4) if source else None,
+            },
+            "seconds": round(sums["seconds"], 3),
+            "cpu_seconds": round(sums["cpu_seconds"], 3),
+            "psnr": {
+                "mean": self._mean("psnr"),
+                "mean_luma": self._mean("psnr_luma"),
+                "worst": worst[0],
+                "worst_path": worst[1],
+            },
+            "crf": self._crf or [None, None],
+            "resampled": sums["resampled"],
+            "frames_not_shown": sums["frames_not_shown"],
+            "damaged": sorted(self._damaged),
+            "failures": self._failures,
+        }
+
+    def _mean(self, name: str) -> float | None:
+        done = self._sums["done"]
+        return round(self._sums[name] / done, 3) if done else None
 
 
-def _mean(values: list[float]) -> float | None:
-    return round(sum(values) / len(values), 3) if values else None
+def _kind(record: Record) -> str:
+    """The kind of a failure as a key of :data:`KINDS`."""
+    return {"changed": "bad", "error": "crash", "lost": "crash"}.get(record.kind, record.kind)
 
 
-def _of(choose: Any, done: list[dict[str, Any]]) -> float | None:
-    return choose((entry["crf"] for entry in done), default=None)
+def _reason(record: Record) -> str:
+    return f"{record.reason} (--timeout)" if record.kind == "timeout" else record.reason
 
 
 def result_paths(folder: Path, plan: Plan, suffix: str = "") -> list[Path]:
@@ -143,7 +189,7 @@ def write_results(
         written.remove(failures)
     if plan.listed is not None:
         failed = {failure["path"] for failure in report["failures"]}
-        outputs = {item.path: item.output for item in items if item.path not in failed}
+        outputs = {item.key: item.output or "" for item in items if item.key not in failed}
         assert plan.labels is not None
         lines = [
             f"{outputs[path]}{_label(label, outputs[path])}\n"

@@ -1,6 +1,7 @@
 """Find the files of a data set that cannot be decoded completely, and what is wrong with them.
 
-:func:`examine_file` decodes one file, :func:`verify_videos` all files of a list, with a journal;
+:func:`examine_file` decodes one file, :func:`verify_videos` all files of a list, as a batch
+job;
 :func:`find_problems` compares what was found with the limits and the list, :func:`write_table` and
 :func:`summarize` show it. The command is tools/data/verify.py.
 """
@@ -14,7 +15,12 @@ from sce_video.data_tools.verification.problems import (
     file_problems,
     find_problems,
 )
-from sce_video.data_tools.verification.run import open_journal, read_videos, verify_videos
+from sce_video.data_tools.verification.run import (
+    VerifyJob,
+    open_records,
+    read_videos,
+    verify_videos,
+)
 from sce_video.data_tools.verification.tables import summarize, write_table
 
 __all__ = [
@@ -22,10 +28,11 @@ __all__ = [
     "KINDS",
     "Limits",
     "Problem",
+    "VerifyJob",
     "examine_file",
     "file_problems",
     "find_problems",
-    "open_journal",
+    "open_records",
     "read_videos",
     "summarize",
     "verify_videos",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,7 +78,7 @@ class Problem:
 
 def find_problems(
     videos: VideoList,
-    facts: dict[str, dict[str, Any]],
+    facts: Mapping[str, dict[str, Any]],
     *,
     limits: Limits | None = None,
     lines: Sequence[int] | None = None,
@@ -101,14 +101,15 @@ def find_problems(
         found = []
         earlier = first.setdefault(os.path.normpath(path), index)
         if earlier != index:
+            known: dict[str, Any] = {}
             found.append(("duplicate", _describe_duplicate(videos, earlier, index, lines)))
         else:
-            found.extend(file_problems(path, facts[path], limits))
+            known = facts[path]
+            found.extend(file_problems(path, known, limits))
         label = int(videos.labels[index])
         if num_classes is not None and not 0 <= label < num_classes:
             what = "has no label" if label < 0 else f"label {label} is out of range"
             found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
-        known = {} if earlier != index else facts[path]
         problems.extend(Problem(kind, path, line, detail, known) for kind, detail in found)
     return problems
 

@@ -1,25 +1,28 @@
-"""Examine all files of a list in several processes, resuming from a journal."""
+"""Examine all files of a list in several processes; an interrupted run can be resumed."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
-from contextlib import closing
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.journal import Journal, JournalFormat, file_state
-from sce_video.data_tools.process_pool import Outcome, process_items
 from sce_video.data_tools.verification.examine import examine_file
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
-
-_FORMAT = JournalFormat(
-    tool="verify",
-    header={"journal": "sce_video verification", "version": 1},
-    if_other_file="choose another name with --out",
+from sce_video.jobs import (
+    BatchJob,
+    BusyStoreError,
+    Item,
+    Record,
+    RecordStore,
+    StoreError,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
 )
+
 _PROBED_ENTRIES = 20  # of a list, to find the folder that its paths are relative to
 
 
@@ -55,108 +58,153 @@ def read_videos(source: str, data_root: str | None) -> tuple[VideoList, str, lis
     )
 
 
-def open_journal(path: str | os.PathLike[str], restart: bool = False) -> Journal:
-    """The journal of a verification; ``restart`` discards what it holds.
+def open_records(path: str | os.PathLike[str], restart: bool = False) -> RecordStore:
+    """The records of a verification; ``restart`` discards what the file holds.
 
     Raises:
-        ValueError: The file is not such a journal, cannot be written, or another run writes it.
+        StoreError: The file holds something else, or another run writes it.
+        StorageError: It cannot be written.
     """
-    path = Path(path)
     try:
-        return Journal(path, _FORMAT, restart=restart)
-    except OSError as error:
-        raise ValueError(
-            f"cannot write {path}: {error.strerror}; choose another path with --out"
-        ) from error
+        return RecordStore(Path(path), VerifyJob.name, restart=restart)
+    except BusyStoreError:
+        raise
+    except StoreError as error:
+        raise StoreError(f"{error}; choose another name with --out") from error
+
+
+class VerifyJob(BatchJob):
+    """Decodes one file completely.
+
+    Its limits are no settings of the records: what was found tells whether other limits would find
+    something else.
+
+    Args:
+        root: Folder that the keys of the items are relative to.
+        timeout: Seconds a file may take.
+        max_pixels: Height x width of the largest frames that are decoded.
+        examine: Called with (path, seconds); None for :func:`examine_file`. For tests.
+    """
+
+    name = "verify"
+
+    def __init__(
+        self,
+        root: str,
+        timeout: float,
+        max_pixels: int = MAX_PIXELS,
+        examine: Callable[[tuple[str, float]], dict[str, Any]] | None = None,
+    ) -> None:
+        self.root = os.path.abspath(root)  # other machines have other current folders
+        self.timeout = timeout
+        self.max_pixels = max_pixels
+        self._examine = examine
+
+    def process(self, item: Item) -> dict[str, Any]:
+        """Facts about a file."""
+        request = os.path.join(self.root, item.key), self.timeout
+        if self._examine is not None:
+            facts = self._examine(request)
+        else:
+            facts = examine_file(request, self.max_pixels)
+        return {**facts, "max_pixels": self.max_pixels}
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Files that crashed a process are decoded again, files that timed out if the limit is
+        longer now, and files that another ``max_pixels`` may admit or refuse."""
+        facts = facts_of(record)
+        if facts["outcome"] == "timeout":
+            return self.timeout <= (record.time_limit or 0.0)
+        if facts["outcome"] == "unreadable":
+            return self.max_pixels <= facts.get("max_pixels", 0)
+        if facts["outcome"] != "decoded":
+            return False
+        return facts.get("height", 0) * facts.get("width", 0) <= self.max_pixels
+
+
+class RecordedFacts(Mapping[str, dict[str, Any]]):
+    """Facts by path, read from the records when they are asked for.
+
+    Millions of files so take the memory of their names.
+
+    Args:
+        paths: The files.
+        missing: Those that do not exist.
+        store: Records of the others; open as long as this is read.
+    """
+
+    def __init__(self, paths: Collection[str], missing: set[str], store: RecordStore) -> None:
+        self._paths = paths
+        self._missing = missing
+        self._store = store
+
+    def __getitem__(self, path: str) -> dict[str, Any]:
+        if path in self._missing:
+            return {"outcome": "missing", "error": "there is no such file"}
+        record = self._store.get(path)
+        if record is None:
+            raise KeyError(path)
+        return facts_of(record)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._paths)
+
+    def __len__(self) -> int:
+        return len(self._paths)
 
 
 def verify_videos(
     paths: Iterable[str],
-    root: str,
-    journal: Journal,
-    *,
-    workers: int = 1,
-    timeout: float = 120.0,
-    max_pixels: int = MAX_PIXELS,
+    job: VerifyJob,
+    store: RecordStore,
+    workers: Workers,
     on_progress: Callable[[int, int, int], None] | None = None,
-    examine: Callable[[tuple[str, float]], dict[str, Any]] | None = None,
-) -> dict[str, dict[str, Any]]:
-    """Decode all files whose present state the journal does not know.
-
-    A file is known if its size and modification time are those in the journal. Files that crashed
-    a process are decoded again, files that timed out if ``timeout`` is longer now, and files that
-    another ``max_pixels`` may admit or refuse.
+) -> RecordedFacts:
+    """Decode all files whose present state has no record.
 
     Args:
         paths: Files; a path given twice is decoded once.
-        root: Folder they are relative to.
-        journal: Results of earlier runs; the results of this run are appended.
-        workers: Number of processes.
-        timeout: Seconds a file may take.
-        max_pixels: Height x width of the largest frames that are decoded.
+        job: What is done with each, relative to its ``root``.
+        store: Results of earlier runs; the results of this run are added.
+        workers: Where it runs.
         on_progress: Called with (files decoded, files to decode, files known or missing) at the
             start and after each file.
-        examine: Function that a process calls with (path, seconds); for tests. None for
-            :func:`examine_file`.
 
     Returns:
         Facts by path, as of :func:`examine_file`, with two more values of ``outcome``: ``missing``
-        (not written to the journal) and ``crash``.
+        (not recorded) and ``crash``.
     """
-    facts: dict[str, dict[str, Any]] = {}
-    todo: list[tuple[str, dict[str, Any]]] = []
-    for path in dict.fromkeys(paths):
-        state = file_state(os.path.join(root, path))
-        if state is None:
-            facts[path] = {"outcome": "missing", "error": "there is no such file"}
-            continue
-        known = journal.entries.get(path)
-        if known is not None and _is_current(known, state, timeout, max_pixels):
-            facts[path] = known
-        else:
-            todo.append((path, state))
+    unique = dict.fromkeys(paths)
+    missing: set[str] = set()
+
+    def existing() -> Iterator[Item]:
+        for path in unique:
+            item = Item(path, file_state(os.path.join(job.root, path)))
+            if item.source is None:
+                missing.add(path)
+            else:
+                yield item
+
+    due = sum(not is_current(job, item, store) for item in existing())
     report = on_progress or (lambda done, total, known: None)
-    known_before = len(facts)
-    report(0, len(todo), known_before)
-    if not todo:
-        return facts
-    states = dict(todo)
-    requests = ((path, (os.path.join(root, path), timeout)) for path, _ in todo)
-    outcomes = process_items(
-        examine or partial(examine_file, max_pixels=max_pixels),
-        requests,
-        workers=min(workers, len(todo)),
-        timeout=timeout,
-        preload=("sce_video.data_tools.verification",),
-    )
-    with closing(outcomes):
-        for done, (path, outcome) in enumerate(outcomes, 1):
-            given = {"timeout": timeout, "max_pixels": max_pixels}
-            entry = {"path": path, **states[path], **given, **_facts_of(outcome)}
-            journal.add(entry)
-            facts[path] = entry
-            report(done, len(todo), known_before)
-    return facts
+    report(0, due, len(unique) - due)
+    done = 0
+
+    def add(item: Item, record: Record | None) -> None:
+        nonlocal done
+        done += 1
+        report(done, due, len(unique) - due)
+
+    if due:
+        run_job(job, existing(), store, workers.at_most(due), add)
+    return RecordedFacts(unique, missing, store)
 
 
-def _is_current(
-    known: dict[str, Any], state: dict[str, Any], timeout: float, max_pixels: int
-) -> bool:
-    if any(known.get(name) != value for name, value in state.items()):
-        return False
-    if known.get("outcome") == "timeout":
-        return timeout <= known.get("timeout", 0.0)
-    if known.get("outcome") == "unreadable":
-        return max_pixels <= known.get("max_pixels", 0)
-    if known.get("outcome") != "decoded":
-        return False
-    return known.get("height", 0) * known.get("width", 0) <= max_pixels
-
-
-def _facts_of(outcome: Outcome) -> dict[str, Any]:
-    if outcome.fault is None:
-        return outcome.value
-    if outcome.fault == "timeout":
-        return {"outcome": "timeout", "error": outcome.detail}
-    words = {"crash": "the decoder crashed", "error": "examining it failed"}[outcome.fault]
-    return {"outcome": "crash", "error": f"{words}: {outcome.detail}"}
+def facts_of(record: Record) -> dict[str, Any]:
+    """The facts of a record, whether or not its file could be examined."""
+    if record.done:
+        return record.facts
+    if record.kind == "timeout":
+        return {"outcome": "timeout", "error": record.reason}
+    words = "the decoder crashed" if record.kind == "crash" else "examining it failed"
+    return {"outcome": "crash", "error": f"{words}: {record.reason}"}

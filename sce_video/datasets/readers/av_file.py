@@ -96,6 +96,15 @@ class AvFile:
             bool(self.codec.extradata) or self.codec.name in ("vp8", "vp9")
         )
 
+    @property
+    def stated_duration(self) -> float | None:
+        """Seconds that the header states; None if it states none for this stream alone."""
+        if self.stream.duration is not None and self.stream.time_base is not None:
+            return float(self.stream.duration * self.stream.time_base)
+        duration = self.container.duration
+        alone = len(self.container.streams) == 1
+        return duration / av.time_base if alone and duration is not None else None
+
     def quick_was_enough(self, table: FrameTable) -> bool:
         """Whether decoding returns the same frames as without ``quick``.
 
@@ -106,20 +115,26 @@ class AvFile:
             return False
         return table.last_duration > 0
 
-    def packets(self, deadline: float | None) -> Iterator[av.Packet]:
-        """All non-empty packets from the current position, in decoding order."""
+    def packets(self, deadline: float | Callable[[], float | None] | None) -> Iterator[av.Packet]:
+        """All non-empty packets from the current position, in decoding order.
+
+        Args:
+            deadline: Value of ``time.monotonic()`` after which reading raises; or a function that
+                returns it, since it may move while packets are read.
+        """
+        limit = deadline if callable(deadline) else lambda: deadline
         more = True
         while more:
             more = False
             packets = self.container.demux(self.stream)
             try:
                 for packet in packets:
-                    check_deadline(self.path, deadline)
+                    check_deadline(self.path, limit())
                     if packet.size:
                         yield packet
             except IndexError:
                 # A packet of a stream that begins later (audio in FLV) and that PyAV does not know.
-                check_deadline(self.path, deadline)
+                check_deadline(self.path, limit())
                 more = True
             except (av.FFmpegError, OSError):
                 pass  # a truncated file: keep what was read so far

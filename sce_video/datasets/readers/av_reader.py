@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Container, Iterator
 
 import av
 import numpy as np
 
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
-from sce_video.datasets.readers.av_frames import AvFrames, displayed_size, frame_bytes
+from sce_video.datasets.readers.av_frames import AvFrames, HeldFrames, displayed_size
 from sce_video.datasets.readers.av_stream import AvStream, NoRestartPointError, WrongIndexError
 from sce_video.datasets.readers.base import (
     FALLBACK_FPS,
+    STREAMED_FRAMES,
     DecodedFrames,
     VideoReader,
     check_regular_file,
@@ -121,6 +123,10 @@ class AvReader(VideoReader):
         return self._stream.file.format, codec.name, pixels, len(self._pts) / keys
 
     @property
+    def stated_duration(self) -> float | None:
+        return self._stream.file.stated_duration
+
+    @property
     def by_count(self) -> bool:
         """Whether frames are found by counting from the start, not by time stamp."""
         return self._by_count
@@ -208,9 +214,79 @@ class AvReader(VideoReader):
                 frames = self._find_by_count(indices) if self._by_count else self._recount(indices)
         except (av.FFmpegError, OSError) as error:
             raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        return self._lazy_frames(frames)
+
+    def stream(
+        self, indices: np.ndarray, patience: float | None = None
+    ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
+        indices = self._check_indices(indices)
+        numbers: list[int] = []
+        frames: list[av.VideoFrame] = []
+        try:
+            for number, frame in self._in_order(indices, patience):
+                numbers.append(number)
+                frames.append(frame)
+                if len(frames) == STREAMED_FRAMES:
+                    yield np.array(numbers), self._lazy_frames(frames)
+                    numbers, frames = [], []
+        except (av.FFmpegError, OSError) as error:
+            raise VideoDecodeError(self.path, f"cannot be decoded: {error}", False) from error
+        if frames:
+            yield np.array(numbers), self._lazy_frames(frames)
+
+    def _lazy_frames(self, frames: list[av.VideoFrame]) -> AvFrames:
         if self._size is None:
             self._size = displayed_size(frames[0])
         return AvFrames(frames, self._size, self._num_threads, self._count_conversion)
+
+    def _in_order(
+        self, indices: np.ndarray, patience: float | None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        """Number and frame of those of ``indices`` that exist; each packet is read once."""
+        left = indices
+        if not self._by_count:
+            try:
+                for number, frame in self._in_order_by_pts(indices, patience):
+                    left = indices[np.searchsorted(indices, number, side="right") :]
+                    yield number, frame
+                return
+            except (WrongIndexError, NoRestartPointError, _TimeStampError):
+                # The packets are not those of the table: read it from them, count the frames.
+                self._stream.reopen(quick=False)
+                self._take_table(use_index=False)
+        wanted = set(left.tolist())
+        for number, frame in enumerate(self._patiently(self._frames_from(0), patience)):
+            if number in wanted:
+                yield number, frame
+            if number == indices[-1]:
+                return
+
+    def _in_order_by_pts(
+        self, indices: np.ndarray, patience: float | None
+    ) -> Iterator[tuple[int, av.VideoFrame]]:
+        stamps = self._pts[indices]
+        number_of = dict(zip(stamps.tolist(), indices.tolist(), strict=True))
+        packets = self._order[np.searchsorted(self._shown, stamps)]
+        first, last = self._stretches(stamps[:1])[0][0], int(packets.max())
+        previous = None
+        for frame in self._patiently(self._frames_from(first, last, number_of), patience):
+            if frame.pts is None or (previous is not None and frame.pts <= previous):
+                raise _TimeStampError
+            previous = frame.pts
+            if previous in number_of:
+                yield number_of[previous], frame
+
+    def _patiently(
+        self, frames: Iterator[av.VideoFrame], patience: float | None
+    ) -> Iterator[av.VideoFrame]:
+        """Frames of an allowed size; the time limit begins again with each of them."""
+        while True:
+            self._stream.deadline = None if patience is None else time.monotonic() + patience
+            frame = next(frames, None)
+            if frame is None:
+                return
+            self.limits.check_frame(self.path, frame.height, frame.width)
+            yield frame
 
     def _count_conversion(self) -> None:
         self.frames_converted += 1
@@ -233,7 +309,7 @@ class AvReader(VideoReader):
     def _frames_of(self, wanted: np.ndarray) -> list[av.VideoFrame] | None:
         """Frames with these ascending time stamps; None if one of them is not found."""
         found: dict[int, av.VideoFrame | None] = dict.fromkeys(wanted.tolist())
-        held = _HeldFrames(self.path, self.limits)
+        held = HeldFrames(self.path, self.limits)
         for start, stop in self._stretches(wanted):
             previous = None
             for frame in self._frames_from(start, stop, found):
@@ -273,7 +349,7 @@ class AvReader(VideoReader):
         wanted = set(indices.tolist())
         frames: list[av.VideoFrame] = []
         found: list[int | None] = []
-        held = _HeldFrames(self.path, self.limits)
+        held = HeldFrames(self.path, self.limits)
         for frame in self._frames_from(0):
             if len(found) in wanted:
                 frames.append(held.checked(frame))
@@ -316,18 +392,5 @@ class AvReader(VideoReader):
         self._stream.close()
 
 
-class _HeldFrames:
-    """The memory of the frames that one call has decoded and keeps."""
-
-    def __init__(self, path: str, limits: DecodeLimits) -> None:
-        self._path = path
-        self._limits = limits
-        self._count = self._bytes = 0
-
-    def checked(self, frame: av.VideoFrame) -> av.VideoFrame:
-        """The frame; VideoDecodeError if it, or all frames together, are too large."""
-        self._limits.check_frame(self._path, frame.height, frame.width)
-        self._count += 1
-        self._bytes += frame_bytes(frame)
-        self._limits.check_held(self._path, self._count, self._bytes)
-        return frame
+class _TimeStampError(Exception):
+    """Decoded frames do not have the ascending time stamps of the table."""

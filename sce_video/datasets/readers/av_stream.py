@@ -50,6 +50,7 @@ class AvStream:
     Attributes:
         file: The open file; another one after :meth:`reopen`.
         table: See :meth:`read_table`.
+        deadline: May be moved while frames are decoded.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class AvStream:
     ) -> None:
         self.path = path
         self._num_threads = num_threads
-        self._deadline = deadline
+        self.deadline = deadline
         self._limits = limits
         self._held: list[av.Packet] | None = None
         self._indexed = False
@@ -108,7 +109,7 @@ class AvStream:
         table = table_from_index(self.path, self.file.stream)
         if table is None:
             return None
-        first = next(self.file.packets(self._deadline), None)
+        first = next(self.file.packets(lambda: self.deadline), None)
         if first is None or first.pts is None or not first.is_keyframe:
             self.reopen()
             return None
@@ -123,7 +124,7 @@ class AvStream:
         held: list[av.Packet] | None = []
         size, pts, keys, durations, hidden = 0, [], [], [], []
         false_keys = False
-        for packet in self.file.packets(self._deadline):
+        for packet in self.file.packets(lambda: self.deadline):
             pts.append(packet.pts)
             keys.append(packet.is_keyframe and self._can_start_at(packet))
             false_keys |= packet.is_keyframe and not keys[-1]
@@ -155,7 +156,7 @@ class AvStream:
             return
         is_key = self.table.is_key.copy()
         for position in np.flatnonzero(is_key).tolist()[1:]:
-            check_deadline(self.path, self._deadline)
+            check_deadline(self.path, self.deadline)
             is_key[position] = self._can_start_at(self.packet(position))
         dropped = not np.array_equal(is_key, self.table.is_key)
         self.table = replace(self.table, is_key=is_key, false_keys=dropped)
@@ -198,7 +199,7 @@ class AvStream:
 
     def _packets_between(self, first: int, last: int | None) -> Iterator[av.Packet]:
         for position, packet in self._packets_from(first):
-            check_deadline(self.path, self._deadline)
+            check_deadline(self.path, self.deadline)
             if position == first > 0 and not self._checked and not self._can_start_at(packet):
                 raise NoRestartPointError
             yield packet
@@ -222,7 +223,7 @@ class AvStream:
             return None  # not every container can seek to its start
         if not self.file.seek(int(self.table.pts[first])):
             return None
-        packets = self.file.packets(self._deadline)
+        packets = self.file.packets(lambda: self.deadline)
         head = next(packets, None)
         if head is None:
             return None
@@ -233,4 +234,4 @@ class AvStream:
 
     def _rewind(self) -> Iterator[tuple[int, av.Packet]]:
         self.reopen()
-        return enumerate(self.file.packets(self._deadline))
+        return enumerate(self.file.packets(lambda: self.deadline))

@@ -8,6 +8,7 @@ import os
 import stat
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,8 @@ from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers.limits import DecodeLimits
 
 FALLBACK_FPS = 25.0
+#: Frames that :meth:`VideoReader.stream` returns at a time, in their full size.
+STREAMED_FRAMES = 16
 
 
 class DecodedFrames(ABC):
@@ -143,6 +146,14 @@ class VideoReader(ABC):
         """Width in pixels as displayed, that is after the rotation in the file's metadata."""
         return self._frame_size()[1]
 
+    @property
+    def stated_duration(self) -> float | None:
+        """Seconds that the container states for the video; None where it states none.
+
+        A file that was cut off is shorter.
+        """
+        return None
+
     def _frame_size(self) -> tuple[int, int]:
         """(H, W); reads the first frame if the reader has not stored it in ``_size``."""
         if self._size is None:
@@ -172,6 +183,26 @@ class VideoReader(ABC):
         The result can be used after :meth:`close`.
         """
         return ArrayFrames(self.read(indices))
+
+    def stream(
+        self, indices: np.ndarray, patience: float | None = None
+    ) -> Iterator[tuple[np.ndarray, DecodedFrames]]:
+        """Decode any number of frames in one ordered pass, some of them in memory at a time.
+
+        Args:
+            indices: As of :meth:`read`.
+            patience: Seconds that decoding up to the next frame may take; None for no limit.
+
+        Yields:
+            Indices (n,) and their frames, in order. Indices whose frames do not exist, as in a file
+            that was cut off, are left out.
+
+        Raises:
+            VideoTimeoutError: Decoding takes too long.
+        """
+        indices = self._check_indices(indices)
+        for part in np.split(indices, range(STREAMED_FRAMES, len(indices), STREAMED_FRAMES)):
+            yield part, self.decode(part)
 
     @abstractmethod
     def close(self) -> None:

@@ -15,8 +15,9 @@ from sce_video.datasets.transforms.decoding import (
 from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
 from sce_video.datasets.transforms.images import LoadImage
 from sce_video.datasets.transforms.lazy_view import LazyView
-from sce_video.datasets.transforms.packing import PackClips, PackVideo, cut_views
+from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
 from sce_video.datasets.transforms.pillow_crop import PillowResizeCenterCrop
+from sce_video.datasets.transforms.processor_resize import ResizeAsProcessor
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -57,12 +58,14 @@ __all__ = [
     "RandomFrame",
     "RandomResizedCropClips",
     "RandomSegmentClip",
+    "ResizeAsProcessor",
     "ResizeShortSide",
     "ResizeWithBoxes",
     "ThreeCrops",
     "UniformClips",
     "crop_and_resize",
     "crop_offsets",
+    "crop_sides",
     "cut_views",
     "random_box",
     "rgb_difference",

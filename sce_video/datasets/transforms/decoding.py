@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -44,11 +45,13 @@ class OpenVideo:
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``path`` (and ``deadline``, ``correction`` if present), write ``reader, limits``.
 
+        A data set whose videos are no files gives ``open``, which is called in place of
+        :func:`~sce_video.datasets.readers.open_reader`; then ``backend`` is not used.
         :func:`~sce_video.datasets.pipeline.run_pipeline` closes it after the last transform.
         """
-        results["reader"] = open_reader(
+        opener = results.get("open") or partial(open_reader, backend=self.backend)
+        results["reader"] = opener(
             results["path"],
-            self.backend,
             num_threads=self.num_threads,
             correction=results.get("correction"),
             deadline=results.get("deadline"),

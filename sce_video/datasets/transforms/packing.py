@@ -82,17 +82,21 @@ class PackVideo:
     Args:
         crop_size: Side of a crop, pixels.
         num_crops: C; 1 is the centre, 3 lie along the long side, see :func:`crop_offsets`.
+        whole: The view is the whole frame; the network resizes it to ``crop_size``.
     """
 
-    def __init__(self, crop_size: int, num_crops: int = 3) -> None:
+    def __init__(self, crop_size: int, num_crops: int = 3, whole: bool = False) -> None:
         if crop_size < 1:
             raise ValueError(f"crop_size must be a positive number of pixels, got {crop_size}")
         if num_crops not in (1, 3):
             raise ValueError(
                 f"num_crops must be 1 (centre) or 3 (along the long side), got {num_crops}"
             )
+        if whole and num_crops != 1:
+            raise ValueError(f"whole frames are one crop, got num_crops={num_crops}")
         self.crop_size = crop_size
         self.num_crops = num_crops
+        self.whole = whole
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
         """Read ``views`` (one) and ``positions`` of :class:`DecodeSharedFrames`.
@@ -102,19 +106,24 @@ class PackVideo:
 
         Returns:
             ``frames`` uint8 (F, H, W, 3), ``positions`` int64 (K, T), ``offsets`` int64 (C, 2) (top
-            and left of every crop), ``crop_size``, ``label``, ``index``, ``seed``.
+            and left of every crop), ``crop_size`` (side of a square, or height and width of whole
+            frames), ``label``, ``index``, ``seed``.
         """
         (view,) = results["views"]
         limits = results.get("limits") or DecodeLimits()
         limits.check_held(results.get("path", "frames"), len(view), math.prod(view.shape))
-        offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
+        size: int | tuple[int, int] = self.crop_size
+        if self.whole:
+            size, offsets = tuple(view.shape[1:3]), [(0, 0)]
+        else:
+            offsets = crop_offsets(view.shape[1:3], self.crop_size, self.num_crops)
         (frames,) = pack_views([view], [empty_batch(view.shape)])  # in shared memory
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
         return {
             "frames": frames,
             "positions": torch.from_numpy(results["positions"].astype(np.int64)),
             "offsets": torch.tensor(offsets, dtype=torch.int64),
-            "crop_size": self.crop_size,
+            "crop_size": size,
             **kept,
         }
 
@@ -130,15 +139,22 @@ def cut_views(video: dict[str, Any], first: int = 0, last: int | None = None) ->
         last: Index after the last view; None for K x C.
 
     Returns:
-        uint8 (last - first, T, S, S, 3); clip 0 crop 0, clip 0 crop 1, ..., clip 1 crop 0, ...
+        uint8 (last - first, T, S, S, 3), of whole frames (last - first, T, H, W, 3); clip 0 crop 0,
+        clip 0 crop 1, ..., clip 1 crop 0, ...
     """
-    frames, size = video["frames"].numpy(), video["crop_size"]
+    frames, (height, width) = video["frames"].numpy(), crop_sides(video)
     positions, offsets = video["positions"].tolist(), video["offsets"].tolist()
     last = len(positions) * len(offsets) if last is None else last
-    views = torch.empty((last - first, len(positions[0]), size, size, 3), dtype=torch.uint8)
+    views = torch.empty((last - first, len(positions[0]), height, width, 3), dtype=torch.uint8)
     for number, view in enumerate(views.numpy(), start=first):
         clip, crop = divmod(number, len(offsets))
         top, left = offsets[crop]
         for target, index in zip(view, positions[clip], strict=True):
-            target[...] = frames[index, top : top + size, left : left + size]
+            target[...] = frames[index, top : top + height, left : left + width]
     return views
+
+
+def crop_sides(video: dict[str, Any]) -> tuple[int, int]:
+    """Height and width of the views of a packed video."""
+    size = video["crop_size"]
+    return (size, size) if isinstance(size, int) else tuple(size)

@@ -43,7 +43,8 @@ class Collapse(Detector):
             self.name,
             f"the network has collapsed: {values} for {row['iter'] - self._since[lasting[0]]} "
             "iterations: different samples are mapped to nearly the same point, and further "
-            "training will not help. docs/logging.md says what prevents it",
+            "training will not help. The documentation says what prevents it: logs and alarms, "
+            "collapse",
             value=row[lasting[0]],
             threshold=self.minima[lasting[0]],
             level="error",
@@ -89,8 +90,7 @@ class ChanceLevel(Detector):
             self.name,
             f"the loss is {loss:.3f} and has been at chance level {chance:.3f} for {spent} "
             "iterations: the network does not tell samples apart. If it stays there: more "
-            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate; "
-            "docs/results.md has settings for few videos",
+            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate",
             value=loss,
             threshold=chance,
         )

@@ -4,6 +4,7 @@ from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
 from sce_video.engine.hooks.bad_files import BadFileHook
 from sce_video.engine.hooks.checkpoint import CheckpointHook
 from sce_video.engine.hooks.logger import LoggerHook
+from sce_video.engine.hooks.mirror import MirrorHook
 from sce_video.engine.hooks.optimizer_step import OptimizerStepHook
 from sce_video.engine.hooks.progress import LogReductionHook, ProgressHook
 from sce_video.engine.hooks.schedule import ScheduleHook
@@ -16,6 +17,7 @@ __all__ = [
     "CheckpointHook",
     "LogReductionHook",
     "LoggerHook",
+    "MirrorHook",
     "OptimizerStepHook",
     "ProgressHook",
     "ScheduleHook",

@@ -22,6 +22,7 @@ from sce_video.engine.alarms import (
     report_cleared,
 )
 from sce_video.engine.alarms.before_training import evaluated_files, learning_rate
+from sce_video.engine.history import accumulated_before_and_now
 from sce_video.engine.hooks.schedule import ScheduleHook, accumulative_counts
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
@@ -159,7 +160,7 @@ class AlarmHook(_DetectorHook):
         if is_main_process():
             if runner.iter == 0:
                 path.unlink(missing_ok=True)
-            keep_rows_until(path, runner.iter)
+            keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
         super().before_train(runner)
         self._queue_told = runner.iter > 0
         if is_main_process():

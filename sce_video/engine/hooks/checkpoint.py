@@ -23,11 +23,13 @@ class _RemovesLater(LocalBackend):
         """Note a file."""
         self._noted.add(os.fspath(filepath))
 
-    def remove_noted(self, keep: set[str | None]) -> None:
-        """Remove the noted files except those that were written since."""
-        for path in self._noted - keep:
+    def remove_noted(self, keep: set[str | None]) -> list[str]:
+        """Remove the noted files except those that were written since; returns their names."""
+        removed = sorted(self._noted - keep)
+        for path in removed:
             Path(path).unlink(missing_ok=True)
         self._noted.clear()
+        return [Path(path).name for path in removed]
 
 
 @HOOKS.register_module()
@@ -66,17 +68,18 @@ class CheckpointHook(mmengine.hooks.CheckpointHook):
         )
         if is_main_process():
             write_text(Path(runner.work_dir) / "last_checkpoint", self.last_ckpt)
-            self._remove_outdated()
+            self._remove_outdated(runner)
 
     def _save_best_checkpoint(self, runner, metrics: dict) -> None:
         super()._save_best_checkpoint(runner, metrics)
         if is_main_process():
-            self._remove_outdated()
+            self._remove_outdated(runner)
 
-    def _remove_outdated(self) -> None:
+    def _remove_outdated(self, runner) -> None:
         several = getattr(self, "best_ckpt_path_dict", {})
         best = {getattr(self, "best_ckpt_path", None), *several.values()}
-        self.file_backend.remove_noted(keep={self.last_ckpt, *best})
+        names = self.file_backend.remove_noted(keep={self.last_ckpt, *best})
+        runner.call_hook("after_removal", names=names)
 
     def _path(self, step: int) -> str:
         return os.path.join(self.out_dir, self.filename_tmpl.format(step))

@@ -10,6 +10,7 @@ from typing import Any
 import mmengine.hooks
 from mmengine.dist import is_main_process
 
+from sce_video.engine.history import accumulated_before_and_now
 from sce_video.registry import HOOKS
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.run_files import METRICS, append_row, keep_rows_until
@@ -54,7 +55,7 @@ class LoggerHook(mmengine.hooks.LoggerHook):
             if runner.iter == 0:
                 path.unlink(missing_ok=True)
             try:
-                keep_rows_until(path, runner.iter)
+                keep_rows_until(path, runner.iter, accumulated_before_and_now(runner))
             except WriteError as error:
                 self._warn(runner, error)
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections import deque
+from typing import Any, NamedTuple
 
+import mmengine.hooks
 import torch
 from mmengine.dist import all_reduce, get_world_size
 from mmengine.hooks import Hook
@@ -11,7 +14,9 @@ from mmengine.hooks import Hook
 from sce_video.engine.alarms import Alarm, report_alarm
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.registry import HOOKS
+from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
+from sce_video.utils.host_value import HostValue
 
 _SHOWN_FILES = 8
 
@@ -20,25 +25,59 @@ class NonFiniteLossError(UserError, FloatingPointError):
     """The loss is infinite or NaN."""
 
 
+class _Values(NamedTuple):
+    """The logged values of one iteration, which may not have been computed yet."""
+
+    iteration: int
+    tensors: dict[str, torch.Tensor]
+    on_host: dict[str, HostValue]
+    samples: torch.Tensor | None
+    """Indices of the samples of the batch."""
+
+
 @HOOKS.register_module()
 class LogReductionHook(Hook):
-    """Averages the logged values over all ranks before they are logged; stops on NaN.
+    """Reads the logged values from the device, as means over all ranks; stops on NaN.
+
+    Reading waits for the device, and a GPU that waits for its next kernels idles. So on a GPU the
+    values of all iterations since the last line of the log are read together, when the next line is
+    due, at the end of an epoch, and before a checkpoint. In between, the ``outputs`` that other
+    hooks get are without them. On a CPU they are read in every iteration.
+
+    Values that the host computes (:class:`~sce_video.utils.host_value.HostValue`: the effective
+    rank on a GPU) are those of the last of these iterations, for all of them.
 
     Args:
         max_nonfinite: Consecutive iterations whose loss may be infinite or NaN (a few are normal
-            while the fp16 loss scaler finds its scale) before the training stops.
+            while the fp16 loss scaler finds its scale) before the training stops: at the latest
+            ``interval`` iterations after that.
+        interval: Iterations that are read together; None: 1 on a CPU, on a GPU that of the log.
 
     Raises:
-        ValueError: ``max_nonfinite`` is negative.
+        ValueError: ``max_nonfinite`` is negative, or ``interval`` below 1.
     """
 
     priority = "HIGHEST"
 
-    def __init__(self, max_nonfinite: int = 10) -> None:
+    def __init__(self, max_nonfinite: int = 10, interval: int | None = None) -> None:
         if max_nonfinite < 0:
             raise ValueError(f"max_nonfinite must not be negative, got {max_nonfinite}")
+        if interval is not None and interval < 1:
+            raise ValueError(f"interval must be at least 1 or None, got {interval}")
         self.max_nonfinite = max_nonfinite
+        self.interval = interval
         self._nonfinite = 0
+        self._waiting: list[_Values] = []
+        self._log_interval: int | None = None
+
+    def before_train(self, runner) -> None:
+        """Find the interval of the log."""
+        self._waiting = []
+        on_gpu = next(unwrap_model(runner.model).parameters()).device.type != "cpu"
+        loggers = (hook for hook in runner.hooks if isinstance(hook, mmengine.hooks.LoggerHook))
+        logger = next(loggers, None)
+        if (on_gpu or self.interval is not None) and logger is not None:
+            self._log_interval = logger.interval
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         """Raise NonFiniteLossError after too many losses that are not finite.
@@ -47,23 +86,70 @@ class LogReductionHook(Hook):
         """
         if not outputs:
             return
-        names = [name for name, value in outputs.items() if isinstance(value, torch.Tensor)]
-        values = torch.stack([outputs[name].detach().float() for name in names])
+        of_device = {k: v for k, v in outputs.items() if isinstance(v, torch.Tensor | HostValue)}
+        tensors = {k: v.detach() for k, v in of_device.items() if isinstance(v, torch.Tensor)}
+        on_host = {k: v for k, v in of_device.items() if isinstance(v, HostValue)}
+        index = (data_batch or {}).get("index")
+        self._waiting.append(_Values(runner.iter, tensors, on_host, index))
+        for name in of_device:
+            del outputs[name]
+        if self._is_due(runner, batch_idx):
+            *before, current = self._read(runner)
+            for row in before:
+                _to_history(runner, row)
+            outputs.update(current)  # for the hooks of this iteration; one of them keeps it
+
+    def _is_due(self, runner, batch_idx: int) -> bool:
+        if self._log_interval is None or len(self._waiting) >= (self.interval or math.inf):
+            return True
+        is_logged = (batch_idx + 1) % self._log_interval == 0
+        return is_logged or (runner.iter + 1) % runner.train_loop.iters_per_epoch == 0
+
+    def before_checkpoint(self, runner) -> None:
+        """Complete the histories, which a checkpoint holds; called on all ranks."""
+        for row in self._read(runner) if self._waiting else ():
+            _to_history(runner, row)
+
+    def after_train(self, runner) -> None:
+        """Complete the histories."""
+        self.before_checkpoint(runner)
+
+    def _read(self, runner) -> list[dict[str, float]]:
+        """Read and check the values of all iterations since the last time."""
+        waiting, self._waiting = self._waiting, []
+        names = list(waiting[-1].tensors)
+        values = torch.stack([torch.stack([w.tensors[n].float() for n in names]) for w in waiting])
+        on_host = {name: value.item() for name, value in waiting[-1].on_host.items()}
         if get_world_size() > 1:
+            computed = values.new_tensor(list(on_host.values())).expand(len(waiting), -1)
+            values = torch.cat([values, computed], dim=1)
             all_reduce(values, op="mean")
-        numbers = values.tolist()  # the only synchronisation with the device
-        outputs.update(zip(names, numbers, strict=True))
-        loss = outputs.get("loss", 0.0)
-        self._nonfinite = 0 if math.isfinite(loss) else self._nonfinite + 1
+            names += on_host
+        rows = [dict(zip(names, numbers, strict=True)) for numbers in values.tolist()]
+        for row, entry in zip(rows, waiting, strict=True):
+            for name, value in on_host.items():
+                row.setdefault(name, value)
+            self._check(runner, row, entry)
+        return rows
+
+    def _check(self, runner, row: dict[str, float], entry: _Values) -> None:
+        finite = math.isfinite(row.get("loss", 0.0))
+        self._nonfinite = 0 if finite else self._nonfinite + 1
         if self._nonfinite > self.max_nonfinite:
             text = (
                 f"the loss was not finite for {self._nonfinite} iterations up to iteration "
-                f"{runner.iter + 1}: lower the learning rate or train without float16; "
-                f"{_last_checkpoint(runner)}{_files_of_batch(runner, data_batch)}"
+                f"{entry.iteration + 1}: lower the learning rate or train without float16; "
+                f"{_last_checkpoint(runner)}{_files_of_batch(runner, entry.samples)}"
             )
             alarm = Alarm("loss_not_finite", text, self._nonfinite, self.max_nonfinite, "error")
-            report_alarm(runner, alarm, runner.iter + 1, to_log=False)  # the error ends the run
+            self._waiting = []
+            report_alarm(runner, alarm, entry.iteration + 1, to_log=False)  # the error ends the run
             raise NonFiniteLossError(text)
+
+
+def _to_history(runner, row: dict[str, float]) -> None:
+    for name, value in row.items():
+        runner.message_hub.update_scalar(f"train/{name}", value)
 
 
 def _last_checkpoint(runner) -> str:
@@ -73,10 +159,9 @@ def _last_checkpoint(runner) -> str:
     return f"the last checkpoint is {found[0]} (its weights may have grown already)"
 
 
-def _files_of_batch(runner, data_batch: dict | None) -> str:
+def _files_of_batch(runner, indices: torch.Tensor | None) -> str:
     """``; this batch: a.mp4, b.mp4``, of this rank; empty if the data set names no files."""
     path_of = getattr(runner.train_dataloader.dataset, "path", None)
-    indices = (data_batch or {}).get("index")
     if path_of is None or indices is None:
         return ""
     paths = [path_of(int(index)) for index in indices]
@@ -91,9 +176,29 @@ class ProgressHook(Hook):
     Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
     the sum of counts. The count here is the iteration's time in microseconds, so that the logged
     mean of a window is its videos over its seconds and not a mean of rates.
+
+    A GPU works while the host waits for data. There only the time counts in which it had nothing to
+    do: between the end of a step and the beginning of the next one, by its own clock.
     """
 
     priority = "NORMAL"  # custom hooks follow IterTimerHook of the same priority
+
+    def __init__(self) -> None:
+        self._ended: Any = None  # the GPU's end of the last step
+        self._begun: Any = None
+        self._waiting: deque[tuple[int, float, Any, Any]] = deque()
+        self._on_gpu = False
+
+    def before_train(self, runner) -> None:
+        """Measure waits on the GPU, if the network is on one."""
+        model = unwrap_model(runner.model)
+        self._on_gpu = next(model.parameters()).device.type == "cuda"
+        self._ended = None
+        self._waiting.clear()
+
+    def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
+        if self._on_gpu:
+            self._begun = self._event()
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
         hub = runner.message_hub
@@ -102,4 +207,29 @@ class ProgressHook(Hook):
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
         hub.update_scalar("train/videos_per_s", videos * 1e6, count=spent)
-        hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
+        self._waiting.append((spent, waited, self._ended, self._begun))
+        self._ended = self._event() if self._on_gpu else None
+        self._log_waits(hub)
+
+    def before_checkpoint(self, runner) -> None:
+        """Complete the history, which a checkpoint holds."""
+        if self._ended is not None:
+            self._ended.synchronize()
+        self._log_waits(runner.message_hub)
+
+    def _log_waits(self, hub: Any) -> None:
+        """Log the waits of iterations that the GPU has begun, without waiting for it."""
+        while self._waiting:
+            spent, waited, ended, begun = self._waiting[0]
+            if begun is not None and not begun.query():
+                return
+            if ended is not None:  # a wait in which the GPU still worked costs nothing
+                waited = min(waited, 1e3 * ended.elapsed_time(begun))
+            hub.update_scalar("train/data_wait", min(waited, float(spent)), count=spent)
+            self._waiting.popleft()
+
+    @staticmethod
+    def _event() -> Any:
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event

@@ -165,7 +165,7 @@ def fit_linear_probe(
             f"a linear probe needs two classes or more, all labels are {classes.tolist()}"
         )
     x = features.cpu().double()
-    mean, scale = _standardiser(x)
+    mean, scale = standardiser(x)
     x = (x - mean) / scale
     validation: dict[float, float] = {}
     best = grid[len(grid) // 2]
@@ -176,7 +176,7 @@ def fit_linear_probe(
     return FittedProbe(mean, scale, weight, bias, classes, best, validation)
 
 
-def _standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
+def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
     """Mean and standard deviation per dimension; 1 where a dimension is constant."""
     mean = x.mean(dim=0)
     std = x.std(dim=0, correction=0)

@@ -4,6 +4,7 @@ from sce_video.evaluation.metrics.ava_map import AVAMeanAP
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
 from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
 from sce_video.evaluation.metrics.feature_statistics import FeatureStatistics
+from sce_video.evaluation.metrics.few_shot import FewShot
 from sce_video.evaluation.metrics.knn import KNN
 from sce_video.evaluation.metrics.linear_probe import LinearProbe
 from sce_video.evaluation.metrics.retrieval import Retrieval
@@ -12,6 +13,7 @@ __all__ = [
     "KNN",
     "AVAMeanAP",
     "FeatureStatistics",
+    "FewShot",
     "LinearProbe",
     "MeanClassAccuracy",
     "Retrieval",

@@ -12,10 +12,12 @@ import torch.nn.functional as F
 from mmengine.model import BaseModel
 from torch import Tensor, nn
 
-from sce_video.models.losses import effective_rank, feature_std
+from sce_video.models.losses import feature_std, logged_rank
+from sce_video.models.losses.embeddings import full_precision
 from sce_video.models.modules.pooling import represent
 from sce_video.models.modules.query_sum import sum_over_queries
 from sce_video.registry import MODELS
+from sce_video.utils.host_value import HostValue
 
 
 class SelfSupervisedModel(BaseModel):
@@ -154,6 +156,8 @@ class SelfSupervisedModel(BaseModel):
                 f"{type(self).__name__}.loss() must return a 'loss', got {sorted(losses)}"
             )
         for name, value in losses.items():
+            if isinstance(value, HostValue) and name != "loss":
+                continue
             if not isinstance(value, Tensor) or value.numel() != 1:
                 shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
                 raise ValueError(
@@ -163,7 +167,7 @@ class SelfSupervisedModel(BaseModel):
         return loss, {"loss": loss, **{n: v.mean() for n, v in losses.items() if n != "loss"}}
 
     @torch.no_grad()
-    def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Tensor]:
+    def collapse_metrics(self, h: Tensor, z: Tensor | None = None) -> dict[str, Any]:
         """Spread ``h_std`` and effective rank ``h_rank`` of representations h (N, C).
 
         They fall towards 0 when the representation collapses; see
@@ -172,10 +176,10 @@ class SelfSupervisedModel(BaseModel):
         embeddings pass no gradient on to the backbone.
         """
         h = h.float()
-        found = {"h_std": feature_std(h), "h_rank": effective_rank(h)}
+        found = {"h_std": feature_std(h), "h_rank": logged_rank(h)}
         return found if z is None else {**found, "z_std": feature_std(z)}
 
 
 def unit_vectors(x: Tensor) -> Tensor:
-    """The rows of (N, D), l2-normalised, in fp32 under autocast too."""
-    return F.normalize(x.float(), dim=1)
+    """The rows of (N, D), l2-normalised, at least in fp32 (under autocast too)."""
+    return F.normalize(full_precision(x), dim=1)

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses.swav import check_sinkhorn, check_tau, sinkhorn, swav_loss
-from sce_video.models.modules import KeyQueue, Prototypes, uneven_queue_warnings
+from sce_video.models.modules import KeyQueue, Prototypes, StepGenerator, uneven_queue_warnings
+from sce_video.models.modules.step_generator import take_earlier_name
 from sce_video.models.modules.view_pairs import check_target_views, check_views
 from sce_video.registry import MODELS
 
@@ -39,7 +40,7 @@ class SwAV(SelfSupervisedModel):
         target_views: Indices of the views that are assigned.
         data_preprocessor: Config of the batched augmentation.
 
-    Buffers (in the checkpoint): ``step`` () int64, optimiser steps done; the queue.
+    Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 
     Raises:
         ValueError: a setting out of its range.
@@ -70,7 +71,8 @@ class SwAV(SelfSupervisedModel):
         self.queue_start_steps = queue_start_steps
         self.target_views = tuple(target_views)
         self.check_settings()
-        self.register_buffer("step", torch.zeros((), dtype=torch.int64))
+        self.steps = StepGenerator()
+        self.register_load_state_dict_pre_hook(take_earlier_name)
         self.queue = None
         if queue_size:  # a row has the embeddings of all assigned views of one sample
             self.queue = KeyQueue(queue_size, len(self.target_views) * dim)
@@ -89,10 +91,8 @@ class SwAV(SelfSupervisedModel):
         check_views(num_views, self.target_views)
         prototypes = len(self.prototypes.weight)
         if num_samples < prototypes:
-            raise ValueError(
-                f"{num_samples} training samples are fewer than the {prototypes} prototypes: lower "
-                "model.num_prototypes, to a fraction of the samples"
-            )
+            few = f"{num_samples} training samples are fewer than the {prototypes} prototypes"
+            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
         warning = (
             f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
             f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
@@ -113,12 +113,12 @@ class SwAV(SelfSupervisedModel):
         check_views(len(views), self.target_views)
         h = [self.represent(view) for view in views]
         embeddings = [unit_vectors(self.projector(x)) for x in h]
-        frozen = self.step < self.frozen_prototype_steps
+        frozen = self.steps.step < self.frozen_prototype_steps
         scores = [self.prototypes(z, frozen) for z in embeddings]
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
-        if self.queue is not None and self.step >= self.queue_start_steps:
+        if self.queue is not None and self.steps.done >= self.queue_start_steps:
             self.queue.stage(torch.cat([embeddings[view] for view in self.target_views], dim=1))
         assigned = torch.cat([code for code in codes if code is not None])
         return {
@@ -131,7 +131,7 @@ class SwAV(SelfSupervisedModel):
     def _codes(self, scores: Tensor, number: int) -> Tensor:
         """Codes (N, K) of the scores (N, K) of an assigned view, which is number 0, 1 ..."""
         rows = [scores]
-        if self.queue is not None and self.queue.keys[-1].any():  # the last slot: it is full
+        if self.queue is not None and self.queue.is_full():
             # All ranks hold the same queue, each enters its share of the samples.
             samples = self.queue.keys[get_rank() :: get_world_size()]
             rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
@@ -142,7 +142,7 @@ class SwAV(SelfSupervisedModel):
         self.prototypes.normalise()
         if self.queue is not None:
             self.queue.commit()
-        self.step += 1
+        self.steps.advance()
 
     def discard_step(self) -> None:
         """Drop the staged embeddings of a step that the optimiser skipped."""

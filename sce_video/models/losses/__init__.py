@@ -1,7 +1,7 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
 from sce_video.models.losses.byol import byol_loss
-from sce_video.models.losses.collapse import effective_rank, feature_std
+from sce_video.models.losses.collapse import effective_rank, feature_std, logged_rank
 from sce_video.models.losses.decomposition import (
     ceil_loss,
     check_coefficients,
@@ -29,6 +29,7 @@ __all__ = [
     "effective_rank",
     "feature_std",
     "info_nce_loss",
+    "logged_rank",
     "moco_v3_loss",
     "nt_xent_loss",
     "ressl_loss",

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+
+from sce_video.utils.host_value import HostValue
 
 # Singular values below this fraction of the matrix' norm are float32 rounding noise, not rank.
 _NOISE = 1e-6
@@ -57,14 +61,41 @@ def effective_rank(h: Tensor) -> Tensor:
     Raises:
         ValueError: ``h`` is not (N, C) or is empty.
     """
+    return _rank_of(_gram_and_norm(h)).to(h.device)
+
+
+def logged_rank(h: Tensor) -> Tensor | HostValue:
+    """:func:`effective_rank`, without waiting for a device that is no CPU.
+
+    Eigenvalues make the host wait, since it reads whether the solver has converged. So only the
+    Gram matrix is computed on the device.
+    """
+    if _is_on_host(h):
+        return effective_rank(h)
+    return HostValue(_gram_and_norm(h), _rank_of)
+
+
+def _is_on_host(h: Tensor) -> bool:
+    return h.device.type == "cpu"
+
+
+@torch.no_grad()
+def _gram_and_norm(h: Tensor) -> Tensor:
+    """The smaller Gram matrix of the centred h, flat, and behind it the norm of h, in float64."""
     _check(h)
     h = h.detach().double()
-    if not torch.isfinite(h).all():
-        return h.new_full((), float("nan")).float()
     centred = h - h.mean(dim=0)
     gram = centred @ centred.T if len(h) < h.shape[1] else centred.T @ centred
-    singular = torch.linalg.eigvalsh(gram).clamp(min=0).sqrt()
-    singular = torch.where(singular > _NOISE * torch.linalg.vector_norm(h), singular, 0.0)
+    return torch.cat([gram.flatten(), torch.linalg.vector_norm(h).reshape(1)])
+
+
+def _rank_of(gram_and_norm: Tensor) -> Tensor:
+    if not torch.isfinite(gram_and_norm).all():
+        return gram_and_norm.new_full((), float("nan")).float()
+    gram, norm = gram_and_norm[:-1], gram_and_norm[-1]
+    side = math.isqrt(len(gram))
+    singular = torch.linalg.eigvalsh(gram.reshape(side, side)).clamp(min=0).sqrt()
+    singular = torch.where(singular > _NOISE * norm, singular, 0.0)
     total = singular.sum()
     share = singular / total.clamp(min=torch.finfo(total.dtype).tiny)
     rank = torch.special.entr(share).sum().exp()

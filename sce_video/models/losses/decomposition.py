@@ -132,13 +132,13 @@ def _masses(
         check_temperature("tau_m", tau_m)
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
-        logits = query @ queue.T / tau  # (N, K)
+        logits = (query / tau) @ queue.T  # (N, K), without a copy for the quotient
         # All that follows is (N,): float64 is cheap and keeps Proposition 1 to 1e-6.
         positive = (query * key).sum(dim=1).double() / tau
         negatives = logits.logsumexp(dim=1).double()
         expected = torch.zeros_like(positive)
         if tau_m is not None:
-            s2 = torch.softmax(key @ queue.T / tau_m, dim=1)
+            s2 = torch.softmax((key / tau_m) @ queue.T, dim=1)
             expected = (s2 * logits).sum(dim=1).double()
         joint = torch.logaddexp(positive, negatives)
     return _Masses(positive, negatives, joint, expected, query.dtype)

@@ -94,9 +94,10 @@ def sce_terms(
             full_precision(queue.detach()),
         )
         positive = (query * key).sum(dim=1) / tau  # (N,)
-        negatives = query @ queue.T / tau  # (N, K)
+        # Not the product is divided, but a factor: (N, K) is large, and a quotient another copy.
+        negatives = (query / tau) @ queue.T  # (N, K)
         with torch.no_grad():
-            relations = key @ queue.T / tau_m  # (N, K), logits of s2
+            relations = (key / tau_m) @ queue.T  # (N, K), logits of s2
             log_normaliser = relations.logsumexp(dim=1)
             s2_positive = torch.zeros_like(positive)
             if not mask_positive:

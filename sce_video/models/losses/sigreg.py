@@ -21,6 +21,8 @@ from mmengine.dist import all_reduce, get_world_size
 from torch import Tensor
 from torch.distributed.nn.functional import all_reduce as all_reduce_with_gradient
 
+from sce_video.models.losses.embeddings import full_precision
+
 
 def sigreg_loss(
     embeddings: Tensor, directions: Tensor, *, t_max: float = 5.0, num_points: int = 17
@@ -45,13 +47,13 @@ def sigreg_loss(
     _check(embeddings, directions, t_max, num_points)
     # fp32 under autocast too: near N(0, I) differences below the precision of 16 bits remain.
     with torch.autocast(embeddings.device.type, enabled=False):
-        embeddings = embeddings if embeddings.dtype == torch.float64 else embeddings.float()
+        embeddings = full_precision(embeddings)
         t = torch.linspace(
             -t_max, t_max, num_points, dtype=embeddings.dtype, device=embeddings.device
         )
         angles = (embeddings @ directions.to(embeddings).T).unsqueeze(-1) * t  # (N, M, points)
         sums = torch.stack([angles.cos().sum(dim=0), angles.sin().sum(dim=0)])
-        count = sums.new_tensor(len(embeddings))
+        count = torch.full_like(sums[0, 0, 0], len(embeddings))  # no copy from the host
         if get_world_size() > 1:
             sums = all_reduce_with_gradient(sums)
             all_reduce(count)

@@ -17,6 +17,8 @@ import torch
 from mmengine.dist import all_reduce
 from torch import Tensor
 
+from sce_video.models.losses.embeddings import full_precision
+
 
 @torch.no_grad()
 def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
@@ -42,7 +44,7 @@ def sinkhorn(scores: Tensor, *, epsilon: float = 0.05, iterations: int = 3) -> T
     if scores.ndim != 2 or 0 in scores.shape:
         raise ValueError(f"scores must be (B, K) with B, K >= 1, got {tuple(scores.shape)}")
     check_sinkhorn(epsilon, iterations)
-    scores = _full(scores)
+    scores = full_precision(scores)
     greatest = scores.max()
     all_reduce(greatest, op="max")
     log_codes = (scores - greatest) / epsilon
@@ -78,9 +80,9 @@ def swav_loss(scores: Sequence[Tensor], codes: Sequence[Tensor | None], *, tau: 
     check_tau(tau)
     # fp32 under autocast too: no product of matrices follows, so full precision costs little.
     with torch.autocast(scores[0].device.type, enabled=False):
-        log_p = [torch.log_softmax(_full(score) / tau, dim=1) for score in scores]
+        log_p = [torch.log_softmax(full_precision(score) / tau, dim=1) for score in scores]
         costs = [
-            -(_full(code.detach()) * log_p[view]).sum(dim=1).mean()
+            -(full_precision(code.detach()) * log_p[view]).sum(dim=1).mean()
             for assigned, code in enumerate(codes)
             if code is not None
             for view in range(len(scores))
@@ -110,8 +112,3 @@ def _log_sum_over_ranks(x: Tensor) -> Tensor:
     total = (x - greatest).exp().sum(dim=0, keepdim=True)
     all_reduce(total, op="sum")
     return greatest + total.log()
-
-
-def _full(x: Tensor) -> Tensor:
-    """At least fp32."""
-    return x if x.dtype == torch.float64 else x.float()

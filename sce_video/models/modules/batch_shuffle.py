@@ -54,7 +54,8 @@ class BatchShuffle(StepGenerator):
                 f"{len(view)}: raise train_dataloader.batch_size"
             )
         samples = gather_samples(view)  # (N, ...), in the order of the global batch
-        order = torch.randperm(len(samples), generator=self.generator()).to(view.device)
+        order = torch.randperm(len(samples), generator=self.generator())
+        order = order.to(view.device, non_blocking=True)
         own = global_positions(len(view), view.device)
         mine = samples[order[own]]
         # Every S-th sample: so groups depend on their number over all ranks only.

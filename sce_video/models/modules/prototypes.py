@@ -36,7 +36,8 @@ class Prototypes(nn.Module):
             frozen: Whether the prototypes get a gradient of zeros; a tensor () on the device of the
                 weights is not read by the host.
         """
-        frozen = torch.as_tensor(frozen, device=self.weight.device)
+        if isinstance(frozen, bool):  # made on the device, not copied to it
+            frozen = torch.full((), frozen, device=self.weight.device)
         # DistributedDataParallel expects a gradient of every parameter: zeros, not none.
         weight = torch.where(frozen, self.weight.detach(), self.weight)
         with torch.autocast(weight.device.type, enabled=False):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -41,6 +43,7 @@ class KeyQueue(nn.Module):
         self.register_buffer("pointer", torch.zeros((), dtype=torch.int64))
         self._staged: list[Tensor] = []
         self.keys_per_step: int | None = None
+        self._filled: int | None = 0  # None: as many as the checkpoint has
 
     @torch.no_grad()
     def stage(self, keys: Tensor) -> None:
@@ -49,7 +52,7 @@ class KeyQueue(nn.Module):
         The gathered keys have the order of the global batch, so the queue does not depend on the
         number of ranks. Every rank must stage the same number of keys.
         """
-        self._staged.append(gather_samples(keys.detach().float()))
+        self._staged.append(gather_samples(keys.detach().to(self.keys.dtype)))
 
     @torch.no_grad()
     def commit(self) -> None:
@@ -60,11 +63,26 @@ class KeyQueue(nn.Module):
         staged = torch.cat(self._staged)
         self._staged.clear()
         self.keys_per_step = len(staged)
+        if self._filled is not None:
+            self._filled += len(staged)
         keys = staged[-size:]
         # Index arithmetic on the device: reading the pointer would synchronise host and device.
         slots = (self.pointer + torch.arange(len(keys), device=keys.device)) % size
         self.keys.index_copy_(0, slots, keys)
         self.pointer.copy_((self.pointer + len(keys)) % size)
+
+    def _load_from_state_dict(self, *args: Any) -> None:
+        super()._load_from_state_dict(*args)
+        self._filled = None
+
+    def is_full(self) -> bool:
+        """Whether keys are in all slots of a queue that was filled with zeros at the start.
+
+        Only the first call after loading a checkpoint waits for the device.
+        """
+        if self._filled is None:
+            self._filled = int(self.keys.any(dim=1).sum())
+        return self._filled >= len(self.keys)
 
     def discard_staged(self) -> None:
         """Discard the staged keys: their step was skipped, e.g. after an fp16 overflow."""

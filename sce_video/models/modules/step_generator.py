@@ -25,6 +25,11 @@ class StepGenerator(nn.Module):
         # The same number on the host: reading the buffer would synchronise host and device.
         self._step = 0
 
+    @property
+    def done(self) -> int:
+        """Optimiser steps so far, without a look at the device."""
+        return self._step
+
     def generator(self) -> torch.Generator:
         """A generator of the current step, on the CPU: the device does not change the numbers."""
         return torch.Generator().manual_seed(self._step)
@@ -37,3 +42,11 @@ class StepGenerator(nn.Module):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._step = int(self.step)
+
+
+def take_earlier_name(
+    module: nn.Module, state_dict: dict[str, Tensor], prefix: str, *_: Any
+) -> None:
+    """Read ``step`` of an earlier checkpoint of a module as the count of its ``steps``."""
+    if f"{prefix}step" in state_dict:
+        state_dict[f"{prefix}steps.step"] = state_dict.pop(f"{prefix}step")

@@ -18,6 +18,17 @@ export const byId = (id) => document.getElementById(id);
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 const folderName = (path) => path.slice(0, path.lastIndexOf("/") + 1);
 
+/** 62.5 as 1:02.5. */
+function clock(seconds) {
+  const tenths = Math.round(seconds * 10);
+  const [hours, minutes] = [Math.floor(tenths / 36000), Math.floor(tenths / 600) % 60];
+  const rest = ((tenths % 600) / 10).toFixed(1).padStart(4, "0");
+  return hours ? `${hours}:${String(minutes).padStart(2, "0")}:${rest}` : `${minutes}:${rest}`;
+}
+
+/** Start and end of a moment. */
+export const moment = (span) => `${clock(span[0])}-${clock(span[1])}`;
+
 /** A clip that plays by itself. */
 export function clip(url) {
   const video = element("video", { src: url, autoplay: true, loop: true, playsInline: true });
@@ -72,8 +83,9 @@ export class Grid {
       });
   }
 
-  card({ row, similarity }) {
-    const path = this.videos.names[row];
+  card({ row, similarity, span }) {
+    const time = span ?? this.videos.spans?.[row];
+    const path = this.videos.names[row] + (time ? ` ${moment(time)}` : "");
     const picture = element(
       "button",
       { class: "picture", tabIndex: -1, "aria-label": `Find videos similar to ${path}` },
@@ -87,8 +99,13 @@ export class Grid {
       picture,
       element("label", { class: "box" }, box),
       element("button", { class: "play", tabIndex: -1, "aria-label": `Play ${path}`, title: "Play" }, "▶"),
-      element("p", { class: "name", title: path }, baseName(path)),
-      element("p", { class: "facts soft" }, element("span", { class: "folder" }, folderName(path))),
+      element("p", { class: "name", title: path }, baseName(this.videos.names[row])),
+      element(
+        "p",
+        { class: "facts soft" },
+        ...(time ? [element("span", { class: "moment" }, moment(time))] : []),
+        element("span", { class: "folder" }, folderName(this.videos.names[row])),
+      ),
     );
     if (similarity !== undefined)
       card.append(element("span", { class: "similarity", title: "similarity" }, similarity.toFixed(3)));
@@ -204,12 +221,12 @@ export class Grid {
 /** A label. */
 export const chip = (name) => element("span", { class: "chip", title: name }, name);
 
-/** Play the file itself where the browser can, else the small clip of its middle. */
-export function play(path, url, clipUrl, playable) {
+/** Play the file itself where the browser can, from the moment on, else the small clip of its middle. */
+export function play(path, url, clipUrl, playable, span) {
   const dialog = byId("player");
   const note = byId("player-note");
   const extension = path.slice(path.lastIndexOf(".")).toLowerCase();
-  byId("player-name").textContent = path;
+  byId("player-name").textContent = span ? `${path} ${moment(span)}` : path;
   note.hidden = true;
   const small = () => {
     note.textContent = `Browsers do not play this ${extension} file: this is a small copy of up to 3 s from its middle.`;
@@ -217,7 +234,7 @@ export function play(path, url, clipUrl, playable) {
     byId("player-media").replaceChildren(clip(clipUrl));
   };
   if (playable.includes(extension)) {
-    const video = element("video", { controls: true, autoplay: true, src: url });
+    const video = element("video", { controls: true, autoplay: true, src: span ? `${url}#t=${span[0]},${span[1]}` : url });
     video.addEventListener("error", small);
     byId("player-media").replaceChildren(video);
   } else small();

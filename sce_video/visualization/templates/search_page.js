@@ -1,6 +1,6 @@
 // The search page: what is shown, what is searched for, the filters, the map and the keys.
 
-import { Grid, baseName, byId, clip, element, play } from "./search_cards.js";
+import { Grid, baseName, byId, clip, element, moment, play } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
 
 const settings = JSON.parse(byId("settings").textContent);
@@ -69,7 +69,7 @@ function matching() {
   return rows;
 }
 
-const amount = (count) => `${count.toLocaleString("en")} ${count === 1 ? "video" : "videos"}`;
+const amount = (count) => `${count.toLocaleString("en")} ${videos.spans ? "moment" : "video"}${count === 1 ? "" : "s"}`;
 
 async function show() {
   const number = (searches += 1);
@@ -85,7 +85,7 @@ async function show() {
   const centred = byId("centred").checked;
   const found = await ask("/api/search", { row, upload, k: results, centred, ...filters() });
   if (!found || number !== searches) return; // a later search has begun
-  grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i] })));
+  grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i], span: found.spans[i] })));
   byId("count").textContent = found.rows.length ? `${amount(found.rows.length)}, the most similar first` : "No video passes the filters";
   const close = !centred && found.similarity.length > 1 && found.similarity.at(-1) > 0.95;
   byId("query-note").textContent = close
@@ -119,7 +119,8 @@ function search(next) {
 
 const similar = (row) => {
   const gone = grid.cards.get(row)?.classList.contains("gone");
-  return search({ row, name: videos.names[row], clip: gone ? null : clipOf(row) });
+  const time = videos.spans?.[row];
+  return search({ row, name: videos.names[row] + (time ? ` ${moment(time)}` : ""), clip: gone ? null : clipOf(row) });
 };
 
 async function upload(file) {
@@ -160,7 +161,10 @@ const grid = new Grid(byId("grid"), byId("more"), videos, {
   selected,
   thumb,
   clip: clipOf,
-  play: (row) => play(videos.names[row], `/video/${row}?s=${settings.session}`, clipOf(row), settings.playable),
+  play: (row) => {
+    const span = grid.items.find((item) => item.row === row)?.span ?? videos.spans?.[row];
+    play(videos.names[row], `/video/${row}?s=${settings.session}`, clipOf(row), settings.playable, span);
+  },
 });
 page.grid = grid;
 const labels = new Labels(page);

@@ -9,6 +9,7 @@ from sce_video.apis.automatic.choices import (
     choose_epochs,
     choose_momentum,
     choose_warmup,
+    least_steps,
     notes,
     samples_of_epoch,
 )
@@ -47,7 +48,7 @@ def test_every_choice_has_a_reason():
 @pytest.mark.parametrize(
     ("machine", "expected"),
     [
-        (CPU, dict(width=8, frames=4, size=64, batch=16, precision="float32", workers=1)),
+        (CPU, dict(width=16, frames=4, size=64, batch=16, precision="float32", workers=1)),
         (GPU, dict(width=64, frames=8, size=224, batch=32, precision="bfloat16", workers=15)),
         (Machine(8, "B", 16.0), dict(width=64, size=112, precision="float16", workers=7)),
         (Machine(4, "C", 6.0), dict(width=32, size=112, batch=16)),
@@ -67,6 +68,13 @@ def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, m
     assert found["epoch_samples"] >= max(num_videos, 20 * found["batch"])
 
 
+@pytest.mark.parametrize(("num_videos", "width", "steps"), [(99, 8, 2000), (100, 16, 1540)])
+def test_on_a_cpu_many_videos_have_a_wider_network_for_as_long(num_videos, width, steps):
+    assert values(num_videos=num_videos)["width"] == width
+    assert least_steps(CPU, width) == steps
+    assert values(GPU, num_videos=num_videos)["width"] == 64 and least_steps(GPU, 64) == 2000
+
+
 def test_short_and_small_videos_get_clips_that_fit():
     found = values(duration=0.5, fps=6.0, height=48, width=64)
     assert found["clip_duration"] == 0.4 and found["frames"] == 2 and found["size"] == 32
@@ -77,6 +85,7 @@ def test_short_and_small_videos_get_clips_that_fit():
 def test_the_budget_makes_the_epochs():
     assert choose_epochs(20, None, None).value == 100  # 2000 steps
     assert choose_epochs(400, None, None).value == 20
+    assert choose_epochs(37, None, None, least_steps(CPU, 16)).value == 42
     assert choose_epochs(20, 90.0, 2.0).value == 80
     with pytest.raises(ValueError, match="do not suffice for one epoch"):
         choose_epochs(20, 7300.0, 2.0)
@@ -116,7 +125,7 @@ def test_no_frame_is_twice_in_a_clip_unless_asked_for(fps, duration, frames):
 
 def test_choices_follow_what_is_given():
     found = values(given={"batch": 24, "frames": 16, "width": None}, num_videos=100)
-    assert found["queue"] == 96 and found["epoch_samples"] == 480 and found["width"] == 8
+    assert found["queue"] == 96 and found["epoch_samples"] == 480 and found["width"] == 16
     assert found["clip_duration"] == 1.28  # the paper's: more frames, as far apart in all
     for wrong in ("many", 0, True):
         with pytest.raises(ValueError, match=f"batch must be a positive number, got {wrong!r}"):

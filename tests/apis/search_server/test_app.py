@@ -6,10 +6,12 @@ import shutil
 import numpy as np
 import pytest
 from helpers.search_page import EVIL, NAMES
+from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
 
 from sce_video.apis import EmbedOptions, embed
-from sce_video.apis.search_server.state import Network
+from sce_video.apis.index import build_index, read_index
+from sce_video.apis.search_server.state import Network, Search, SearchState
 
 
 def error_of(answer, status):
@@ -45,6 +47,18 @@ def test_the_page_escapes_the_name_of_its_folder(client, searched, monkeypatch):
     monkeypatch.setitem(searched.state.index.stored.header, "root", f"/videos/{EVIL}")
     page = client.get("/").text
     assert "<img" not in page and "&lt;img src=x" in page
+
+
+def test_an_index_in_a_table_gives_the_same(state, searched, model, tmp_path):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    shutil.copytree(searched.folder / "index", tmp_path / "index")
+    build_index(model, searched.folder / "videos", tmp_path / "index", OPTIONS, table=True)
+    other = SearchState(read_index(tmp_path / "index"), Network(device="cpu"), state.labels)
+    assert other.describe() == {**state.describe(), "update": other.update_command()}
+    for search in (Search(row=2), Search(row=2, centred=True), Search(row=1, folder="c")):
+        assert other.search(search) == state.search(search)
+    assert other.map() == state.map()
+    other.close()
 
 
 def test_search_by_row_is_that_of_the_features(client, state):

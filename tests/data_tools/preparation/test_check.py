@@ -1,4 +1,4 @@
-"""check_files: good files, bad files, and files that hang or crash the decoder."""
+"""The check of listed files: good files, bad files, and files that hang or crash the decoder."""
 
 from __future__ import annotations
 
@@ -10,69 +10,80 @@ import pytest
 from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools import process_pool
-from sce_video.data_tools.preparation.check import check_files, first_frame_error
+from sce_video.data_tools.preparation.check import CheckJob, check_files, first_frame_error
+from sce_video.jobs import RecordStore, Workers, process_pool
+
+
+def touch(folder, names):
+    for name in names:
+        (folder / name).touch()
+    return list(names)
+
+
+def check(folder, names, function, *, workers=2, limit=5.0, records=None):
+    return check_files(names, CheckJob(folder, function), records, Workers(workers, limit))
 
 
 @pytest.mark.parametrize("workers", [1, 3])
-def test_crashes_and_hangs_affect_one_file_only(workers, monkeypatch):
+def test_crashes_and_hangs_affect_one_file_only(workers, tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    paths = [f"good{i}" for i in range(20)]
-    paths[3:3] = ["bad", "crash1", "hang", "crash2", "exit", "error"]
-    done = []
+    names = [f"good{i}" for i in range(20)]
+    names[3:3] = ["bad", "crash1", "hang", "crash2", "exit", "error"]
+    touch(tmp_path, names)
     start = time.monotonic()
-    found = check_files(
-        paths,
-        workers=workers,
-        time_limit=0.5,
-        check=preparation_fakes.fail_by_name,
-        advance=lambda: done.append(1),
+    found = check(
+        tmp_path, [*names, "gone"], preparation_fakes.fail_by_name, workers=workers, limit=0.5
     )
     assert time.monotonic() - start < 20
-    assert found == {
+    assert list(found) == [*names, "gone"]  # in the order of the files
+    assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
         "crash1": "the decoder crashed: the process was killed by SIGKILL",
         "hang": "not done after 0.5 s",
         "crash2": "the decoder crashed: the process was killed by SIGKILL",
         "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",
+        "gone": "there is no such file",
     }
-    assert list(found) == paths[3:9]  # in the order of the files
-    assert len(done) == 26
     assert not multiprocessing.active_children()
 
 
-def test_no_files():
-    assert check_files([], workers=2, time_limit=1.0) == {}
+def test_no_files(tmp_path):
+    assert check(tmp_path, [], preparation_fakes.own_process) == {}
 
 
-def test_files_are_spread_over_the_processes():
-    found = check_files(
-        list("abcdefghijkl"), workers=3, time_limit=5.0, check=preparation_fakes.own_process
-    )
-    assert len(set(found.values())) == 3
-    assert str(os.getpid()) not in found.values()
+def test_files_are_checked_again_when_they_change_or_their_check_failed(tmp_path):
+    """The number of the process tells which run has checked a file."""
+    names, records = touch(tmp_path, "abcdef"), tmp_path / "records.sqlite"
+    first = check(tmp_path, names, preparation_fakes.own_process, records=records)
+    assert len(set(first.values())) == 2 and str(os.getpid()) not in first.values()
+    (tmp_path / "b").write_text("changed")
+    second = check(tmp_path, [*names, "gone"], preparation_fakes.own_process, records=records)
+    assert [name for name in names if first[name] != second[name]] == ["b"]
+    assert second["gone"] == "there is no such file"
+    touch(tmp_path, ["gone"])
+    third = check(tmp_path, [*names, "gone"], preparation_fakes.own_process, records=records)
+    assert third["gone"].isdecimal() and third["b"] == second["b"]
 
 
-def test_an_interrupt_leaves_no_process():
-    def interrupt():
+def test_an_interrupt_leaves_no_process_and_keeps_what_is_checked(tmp_path, monkeypatch):
+    names, records = touch(tmp_path, "abc"), tmp_path / "records.sqlite"
+
+    def interrupt(self, failed=False):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
-        check_files(
-            ["a", "b", "c"],
-            workers=2,
-            time_limit=30.0,
-            check=preparation_fakes.slow_after_a,
-            advance=interrupt,
-        )
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr("sce_video.utils.progress.Progress.advance", interrupt)
+        check(tmp_path, names, preparation_fakes.slow_after_a, limit=30.0, records=records)
     assert not multiprocessing.active_children()
+    with RecordStore(records, CheckJob.name) as store:
+        assert [record.key for record in store] == ["a"]
 
 
-@pytest.mark.parametrize(("workers", "limit"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
-def test_bad_numbers(workers, limit):
+@pytest.mark.parametrize(("workers", "limit"), [(-1, 1.0), (1, 0.0), (1, float("nan"))])
+def test_bad_numbers(workers, limit, tmp_path):
     with pytest.raises(ValueError, match="must be"):
-        check_files(["a"], workers=workers, time_limit=limit)
+        check(tmp_path, ["a"], preparation_fakes.own_process, workers=workers, limit=limit)
 
 
 def test_first_frame_error(tmp_path):

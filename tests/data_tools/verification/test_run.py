@@ -1,21 +1,21 @@
-"""Runs over lists and folders, resumed from a journal."""
+"""Runs over lists and folders, resumed from their records."""
 
 from __future__ import annotations
 
-import json
 import os
 
 import pytest
 from helpers import verification_fakes as fakes
 
-from sce_video.data_tools import process_pool
 from sce_video.data_tools.verification import (
     Limits,
+    VerifyJob,
     file_problems,
-    open_journal,
+    open_records,
     read_videos,
     verify_videos,
 )
+from sce_video.jobs import Workers, process_pool
 
 
 def test_reading_lists_and_folders(tmp_path, videos, monkeypatch):
@@ -45,11 +45,10 @@ def folder(tmp_path):
     return tmp_path
 
 
-def verify(folder, names, journal="journal.jsonl", examine=fakes.note_and_pass, **options):
-    restart = options.pop("restart", False)
-    with open_journal(folder / journal, restart) as opened:
-        options = {"workers": 2, "timeout": 20.0, **options}
-        return verify_videos(names, str(folder), opened, examine=examine, **options)
+def verify(folder, names, examine=fakes.note_and_pass, timeout=20.0, workers=2, **options):
+    with open_records(folder / "records.sqlite", options.pop("restart", False)) as store:
+        job = VerifyJob(str(folder), timeout, examine=examine)
+        return dict(verify_videos(names, job, store, Workers(workers, timeout), **options))
 
 
 def calls(folder):
@@ -120,28 +119,6 @@ def test_progress(folder):
     assert seen == [(0, 2, 2), (1, 2, 2), (2, 2, 2)]
 
 
-def test_every_file_is_written_to_the_journal_at_once(folder):
-    lines = []
-    journal = folder / "journal.jsonl"
-
-    def look(done, total, known):
-        lines.append(journal.read_text().count("\n"))
-
-    verify(folder, ["a.mp4", "b.mp4", "c.mp4"], on_progress=look)
-    assert lines == [1, 2, 3, 4]
-
-
-def test_a_line_that_was_cut_off_is_dropped(folder):
-    verify(folder, ["a.mp4", "b.mp4"], workers=1)
-    calls(folder)
-    journal = folder / "journal.jsonl"
-    journal.write_text(journal.read_text()[:-9])
-    verify(folder, ["a.mp4", "b.mp4"])
-    assert calls(folder) == ["b.mp4"]
-    lines = journal.read_text().splitlines()
-    assert [json.loads(line).get("path") for line in lines] == [None, "a.mp4", "b.mp4"]
-
-
 def test_names_that_are_not_utf8(folder):
     name = os.fsdecode(b"caf\xe9 \t.mp4")
     (folder / name).touch()
@@ -150,16 +127,10 @@ def test_names_that_are_not_utf8(folder):
     assert len(calls_bytes := (folder / "calls.log").read_bytes().splitlines()) == 1, calls_bytes
 
 
-@pytest.mark.parametrize("content", ["a.mp4 0\n", '{"frames": 3}\n', "no line end", "[]\n"])
-def test_a_file_that_is_not_a_journal_is_left_alone(folder, content):
-    (folder / "journal.jsonl").write_text(content)
+@pytest.mark.parametrize("content", [b"a.mp4 0\n", b'{"frames": 3}\n', bytes(4096)])
+def test_a_file_that_holds_no_records_is_left_alone(folder, content):
+    (folder / "records.sqlite").write_bytes(content)
     for restart in (False, True):
-        with pytest.raises(ValueError, match=r"journal\.jsonl is not a journal.*--out"):
+        with pytest.raises(ValueError, match=r"records\.sqlite is no store of records.*--out"):
             verify(folder, ["a.mp4"], restart=restart)
-    assert (folder / "journal.jsonl").read_text() == content
-
-
-def test_two_runs_do_not_share_a_journal(folder):
-    with open_journal(folder / "j.jsonl"), pytest.raises(ValueError, match="another run"):
-        open_journal(folder / "j.jsonl")
-    open_journal(folder / "j.jsonl").close()
+    assert (folder / "records.sqlite").read_bytes() == content

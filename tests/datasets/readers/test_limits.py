@@ -14,8 +14,7 @@ from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.work import Job, repack_file
-from sce_video.data_tools.verification import examine_file
-from sce_video.data_tools.verification import run as verification_run
+from sce_video.data_tools.verification import VerifyJob, examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
 from sce_video.datasets.readers import av_frames, frame_table
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
@@ -32,6 +31,7 @@ from sce_video.datasets.transforms import (
     ResizeShortSide,
     UniformClips,
 )
+from sce_video.jobs import Item, Record
 
 FRAME = b"\x21\xf9\x04\0\x0a\0\0\0\x2c\0\0\0\0\1\0\1\0\0\x02\x02\x44\x01\0"
 
@@ -213,10 +213,10 @@ def test_verify_and_repack_refuse_them(tmp_path):
 
 
 def test_verify_decodes_again_under_another_limit():
-    state = {"size": 10, "mtime_ns": 20}
-    decoded = {**state, "outcome": "decoded", "height": 300, "width": 400, "max_pixels": 120_000}
-    refused = {**state, "outcome": "unreadable", "max_pixels": 1000}
-    for entry, limit, current in (
+    item = Item("a.mp4", {"size": 10, "mtime_ns": 20})
+    decoded = {"outcome": "decoded", "height": 300, "width": 400, "max_pixels": 120_000}
+    refused = {"outcome": "unreadable", "max_pixels": 1000}
+    for facts, limit, current in (
         (decoded, 120_000, True),
         (decoded, 500_000, True),
         (decoded, 1000, False),
@@ -224,7 +224,8 @@ def test_verify_decodes_again_under_another_limit():
         (refused, 500, True),
         (refused, 120_000, False),
     ):
-        assert verification_run._is_current(entry, state, 60.0, limit) == current
+        record = Record("a.mp4", True, item.source, {}, facts)
+        assert VerifyJob("/videos", 60.0, limit).holds(item, record) == current
 
 
 # -- the index ----------------------------------------------------------------------------------

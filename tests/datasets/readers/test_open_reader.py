@@ -81,7 +81,7 @@ def test_reading_raises_after_the_deadline(video):
     with pytest.raises(VideoTimeoutError):
         open_reader(video, deadline=time.monotonic() - 1)
     reader = open_reader(video)
-    reader._stream._deadline = time.monotonic() - 1
+    reader._stream.deadline = time.monotonic() - 1
     with reader, pytest.raises(VideoTimeoutError):
         reader.read(np.array([50]))
 
@@ -201,3 +201,19 @@ def test_every_format_is_the_same_with_every_backend(shared_videos, frames_of_av
         assert (found[2] == expected[2]).all(), path
         read += 1
     assert read > 30
+
+
+def test_the_time_limit_of_a_stream_is_that_of_the_next_frame(video, monkeypatch):
+    """A file may take any time in all: that of an hour's file is much longer than the limit."""
+    now = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    with open_reader(video) as reader:
+        every = np.arange(len(reader.timestamps))
+        seen = []
+        for numbers, frames in reader.stream(every, patience=6.0):
+            seen += numbers.tolist()
+            assert len(frames) == len(numbers)
+            now[0] += 5.0
+        assert seen == every.tolist() and now[0] > 12
+        with pytest.raises(VideoTimeoutError):
+            list(reader.stream(every, patience=-1.0))

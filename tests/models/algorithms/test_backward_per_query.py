@@ -13,10 +13,10 @@ def name(request):
 
 
 def both(name, **options):
-    """The method with one backward pass and with one per query, networks in fp64, loss in fp32."""
+    """The method with one backward pass and with one per query, in fp64."""
     models = [build_method(name, **options, backward_per_query=each) for each in (False, True)]
     for model in models:
-        for network in ("backbone", "projector", "predictor", "target"):
+        for network in ("backbone", "projector", "predictor", "target", "queue"):
             getattr(model, network, torch.nn.Identity()).double()
     return models
 

@@ -11,15 +11,14 @@ import copy
 import inspect
 import math
 import os
-import socket
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import torch.multiprocessing as mp
 from helpers.recipes import RHO, VARIANTS, VIT, arguments, recipe, small_recipe
+from helpers.run_tool import free_port, run_ranks
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
 from mmengine.config import Config
@@ -372,10 +371,7 @@ def worker(rank: int, world: int, port: int, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(2, port, tmp_path), nprocs=2)
+    run_ranks(worker, 2, free_port(), tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     for name in METHODS:
         one, a, b = direct_steps(name, 0, 1), first[name], second[name]

@@ -123,7 +123,7 @@ def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
         torch.testing.assert_close(model.prototypes.weight.norm(dim=1), torch.ones(K))
         moved.append(bool((model.prototypes.weight - initial).abs().max() > 1e-4))
     assert moved == [False, False, True, True]
-    assert int(model.step) == 4
+    assert int(model.steps.step) == 4
 
 
 def test_the_queue_is_filled_from_its_step_on_and_used_when_full():
@@ -156,10 +156,18 @@ def test_a_skipped_step_leaves_queue_and_count():
     model.discard_step()
     state = model.state_dict()
     assert torch.equal(state["queue.keys"], before["queue.keys"])
-    assert int(state["step"]) == 0
+    assert int(state["steps.step"]) == 0
     model.after_optimizer_step()
     assert not model.queue.keys.any()
-    assert int(model.step) == 1
+    assert int(model.steps.step) == 1
+
+
+def test_the_count_of_an_earlier_checkpoint_is_read():
+    state = build(queue_size=10).state_dict()
+    state["step"] = state.pop("steps.step") + 7
+    model = build(queue_size=10)
+    model.load_state_dict(state, strict=True)
+    assert model.steps.done == 7
 
 
 def test_resume_in_the_middle_gives_the_same_losses():

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import math
 import os
-import socket
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-import torch.multiprocessing as mp
 import torch.nn.functional as F
+from helpers.run_tool import free_port, run_ranks
 
 from sce_video.models.losses import sigreg_loss
 
@@ -153,10 +152,7 @@ def worker(rank: int, port: int, folder: Path) -> None:
 
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        port = s.getsockname()[1]
-    mp.spawn(worker, args=(port, tmp_path), nprocs=2)
+    run_ranks(worker, free_port(), tmp_path)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     one = value_and_gradient(slice(None))
     torch.testing.assert_close(first["loss"], one["loss"])

@@ -488,6 +488,7 @@ def test_equal_to_the_compiled_implementations(name, ratio, aligned):
             )
 
 
+@pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 @pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
 @pytest.mark.parametrize("boxes_on", ["cpu", "cuda"])

@@ -1,0 +1,265 @@
+r"""Near-duplicates planted among generated videos: which of them `sce-video curate` finds.
+
+    python benchmarks/near_duplicates.py FOLDER --checkpoint CKPT.pth [--videos 5000] [--json OUT]
+    python benchmarks/near_duplicates.py FOLDER --features 1000000 [--size 512] [--json OUT]
+
+A fifth of the videos are edited copies of another: encoded again with another size and quality, a
+crop of 70 to 95 % of the side anywhere in the frame, a trim to 50 to 85 % of the length, or all
+three; of nine copies one is the second of its original. The others resemble each other without
+being copies: toy actions (twelve classes) and camera patterns (ten classes), hundreds of each, and
+pairs of stretches of one camera pattern that do not overlap in time (same scene, colours and
+camera). The numbers are for pairs: two videos are found where they are in one group, and are
+duplicates where they come from one original.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import cv2
+import numpy as np
+import torch
+from camera_patterns import CLASSES as PATTERN_CLASSES
+from camera_patterns import FPS as PATTERN_FPS
+from camera_patterns import render
+
+from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.curation import CurateOptions, curate
+from sce_video.apis.exporting.source import read_videos
+from sce_video.apis.index import build_index
+from sce_video.data_tools.toy_actions import CLASSES, encode_h264, render_toy_action
+from sce_video.evaluation.functional.clusters import (
+    assign,
+    k_centre_greedy,
+    k_means,
+    neighbour_graph,
+    unit_rows,
+)
+from sce_video.evaluation.functional.neighbours import feature_mean
+from sce_video.utils.atomic_file import write_bytes, write_text
+from sce_video.utils.command import command
+
+KINDS = ("encoded", "cropped", "trimmed", "all three")
+_TOY_FPS = 15
+_COPIES = 5  # one video in so many is a copy
+_TWICE = 8  # one copied original in so many has two copies
+
+
+def plan(count: int, seed: int = 0) -> list[dict[str, Any]]:
+    """What every video is: ``name``, ``original`` (a number), ``kind`` of a copy or an original.
+
+    Args:
+        count: Videos, at least 50.
+        seed: Of the names, which tell nothing, and of the copied originals.
+    """
+    rng = np.random.default_rng(seed)
+    copies = count // _COPIES
+    originals = count - copies
+    copied = rng.permutation(originals)
+    kinds = [KINDS[i % len(KINDS)] for i in range(copies)]
+    first = copies * _TWICE // (_TWICE + 1)
+    sources = [*copied[:first], *copied[: copies - first]]
+    videos = [{"original": i, "kind": _source_kind(i)} for i in range(originals)]
+    videos += [
+        {"original": int(source), "kind": kind} for source, kind in zip(sources, kinds, strict=True)
+    ]
+    names = rng.permutation(count)
+    return [{"name": f"{n:05d}.mp4", **video} for n, video in zip(names, videos, strict=True)]
+
+
+def _source_kind(number: int) -> str:
+    """Of ten originals five are toy actions, three patterns and two stretches of one pattern."""
+    return ("toy", "pattern", "toy", "pattern", "toy", "pattern", "toy", "half", "half", "toy")[
+        number % 10
+    ]
+
+
+def make_video(root: Path, seed: int, video: dict[str, Any]) -> None:
+    """Write one video of :func:`plan`; one that exists is kept."""
+    path = root / video["name"]
+    if path.exists():
+        return
+    frames, fps = _original(video["original"], seed)
+    rng = np.random.default_rng([seed, 1, int(Path(video["name"]).stem)])
+    options = {"crf": "20", "g": "12"}
+    if video["kind"] in KINDS:
+        frames, options = edited(frames, video["kind"], rng)
+    write_bytes(path, encode_h264(frames, fps, options))
+
+
+def _original(number: int, seed: int) -> tuple[np.ndarray, int]:
+    """Frames and their rate."""
+    kind = _source_kind(number)
+    # Both halves, numbers 7 and 8 of ten, are cut from the frames of the first.
+    second = kind == "half" and number % 10 == 8
+    rng = np.random.default_rng([seed, 0, number - second])
+    if kind == "toy":
+        what, how = CLASSES[int(rng.integers(len(CLASSES)))].split("_")
+        return render_toy_action(what, how, rng), _TOY_FPS
+    frames = render(PATTERN_CLASSES[int(rng.integers(len(PATTERN_CLASSES)))], rng)
+    if kind == "half":
+        middle = len(frames) // 2
+        frames = frames[middle + 5 :] if second else frames[: middle - 5]
+    return frames, PATTERN_FPS
+
+
+def edited(
+    frames: np.ndarray, kind: str, rng: np.random.Generator
+) -> tuple[np.ndarray, dict[str, str]]:
+    """The frames of a copy, and how they are encoded."""
+    height, width = frames.shape[1:3]
+    size = height, width
+    crf = "23"
+    if kind in ("encoded", "all three"):
+        scale = rng.uniform(0.6, 1.4)
+        size = int(height * scale) // 2 * 2, int(width * scale) // 2 * 2
+        crf = str(rng.integers(26, 34))
+    if kind in ("cropped", "all three"):
+        side = rng.uniform(0.7, 0.95)
+        high, wide = int(height * side), int(width * side)
+        top, left = rng.integers(height - high + 1), rng.integers(width - wide + 1)
+        frames = frames[:, top : top + high, left : left + wide]
+    if kind in ("trimmed", "all three"):
+        kept = int(len(frames) * rng.uniform(0.5, 0.85))
+        begin = rng.integers(len(frames) - kept + 1)
+        frames = frames[begin : begin + kept]
+    resized = [cv2.resize(f, size[::-1], interpolation=cv2.INTER_AREA) for f in frames]
+    return np.stack(resized), {"crf": crf}
+
+
+def generate(root: Path, videos: Sequence[dict[str, Any]], seed: int = 0, workers: int = 2) -> None:
+    """Write the videos of a plan."""
+    root.mkdir(parents=True, exist_ok=True)
+    with ProcessPoolExecutor(workers) as pool:
+        list(pool.map(partial(make_video, root, seed), videos, chunksize=20))
+
+
+def true_pairs(videos: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
+    """Names of every two videos of one original, in order, and the kinds of the copies."""
+    groups: dict[int, list[dict[str, Any]]] = {}
+    for video in videos:
+        groups.setdefault(video["original"], []).append(video)
+    found = {}
+    for group in groups.values():
+        for a, b in combinations(sorted(group, key=lambda v: v["name"]), 2):
+            kinds = [v["kind"] for v in (a, b) if v["kind"] in KINDS]
+            found[a["name"], b["name"]] = kinds[0] if len(kinds) == 1 else "two copies"
+    return found
+
+
+def measure(
+    root: Path, videos: Sequence[dict[str, Any]], checkpoint: str, workers: int
+) -> dict[str, Any]:
+    """Embed the videos (those of an earlier run are kept), search, and compare with the truth."""
+    index = root.parent / "index"
+    options = EmbedOptions(num_workers=workers)
+    build_index(load_model(checkpoint, device="cpu"), root, index, options)
+    begin = time.perf_counter()
+    found = curate(read_videos(index), CurateOptions(workers=workers), folder=root.parent)
+    seconds = time.perf_counter() - begin
+    paths = found.videos.paths
+    groups = [[g.kept, *(v.row for v in g.removed)] for g in found.duplicates.groups]
+    pairs = {
+        (a, b) for group in groups for a, b in combinations(sorted(paths[row] for row in group), 2)
+    }
+    truth = true_pairs(videos)
+    kinds = {
+        kind: {
+            "pairs": sum(k == kind for k in truth.values()),
+            "found": sum(k == kind for pair, k in truth.items() if pair in pairs),
+        }
+        for kind in (*KINDS, "two copies")
+    }
+    right = len(pairs & set(truth))
+    return {
+        "videos": len(videos),
+        "true_pairs": len(truth),
+        "found_pairs": len(pairs),
+        "recall": right / len(truth),
+        "precision": right / max(1, len(pairs)),
+        "kinds": kinds,
+        "compared_pairs": found.duplicates.candidates,
+        "seconds": round(seconds, 1),
+        "threshold": found.options.threshold,
+    }
+
+
+def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
+    """Seconds that the parts take which need features alone, and the neighbours they miss.
+
+    Features lie around ``count / 100`` centres; of 1000 rows a near copy is another row.
+    """
+    rng = np.random.default_rng(seed)
+    centres = rng.normal(size=(max(2, count // 100), size)).astype(np.float32)
+    features = np.empty((count, size), dtype=np.float32)
+    for begin in range(0, count, 10_000):
+        some = features[begin : begin + 10_000]
+        rng.standard_normal(out=some, dtype=np.float32)
+        some += centres[rng.integers(len(centres), size=len(some))]
+    half = count // 2
+    noise = 0.05 * rng.standard_normal((1000, size), dtype=np.float32)
+    features[half : half + 1000] = features[:1000] + noise
+    tensor = torch.from_numpy(features)
+    seconds: dict[str, float] = {}
+
+    def timed(name: str, begin: float) -> None:
+        seconds[name] = round(time.perf_counter() - begin, 1)
+
+    begin = time.perf_counter()
+    x = unit_rows(tensor, feature_mean(tensor))
+    timed("normalisation", begin)
+    begin = time.perf_counter()
+    where = neighbour_graph(x, 20)[1]
+    timed("neighbours", begin)
+    copies = (where[:1000, 0] == torch.arange(half, half + 1000)).float().mean()
+    begin = time.perf_counter()
+    assign(x, k_means(x, 20))
+    timed("clusters", begin)
+    begin = time.perf_counter()
+    k_centre_greedy(x, 100)
+    timed("subset of 100", begin)
+    return {
+        "rows": count,
+        "size": size,
+        "seconds": seconds,
+        "near_copies_found": float(copies),
+        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    }
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("folder", type=Path, help="for the videos and the index")
+    parser.add_argument("--checkpoint", help="of a pretrained network; none: features are measured")
+    parser.add_argument("--videos", type=int, default=5000)
+    parser.add_argument("--features", type=int, default=0, metavar="N", help="time for N features")
+    parser.add_argument("--size", type=int, default=512, help="of a feature")
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--json", type=Path, help="the results; those it has are kept")
+    args = parser.parse_args(argv)
+    results = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
+    if args.checkpoint is not None:
+        videos = plan(args.videos)
+        generate(args.folder / "videos", videos, workers=args.workers)
+        results["copies"] = measure(args.folder / "videos", videos, args.checkpoint, args.workers)
+    if args.features:
+        results["features"] = measure_features(args.features, args.size)
+    print(json.dumps(results, indent=1))
+    if args.json:
+        write_text(args.json, json.dumps(results, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,182 @@
+"""Near-duplicates among videos: candidates by their features, decided by their frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sce_video.apis.curation.candidates import pairs_by_frames
+from sce_video.data_tools.copies import Alignment, ThumbnailFile, compare_pairs, read_all
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A video that duplicates another one.
+
+    Attributes:
+        row: Its number.
+        match: The video of its group that it resembles most.
+        similarity: Of the two: correlation of frames, or cosine of features.
+        alignment: Where the one lies in the other; None if frames were not compared.
+        inner: Whether it is this video that lies in ``match``, and not the other way round.
+    """
+
+    row: int
+    match: int
+    similarity: float
+    alignment: Alignment | None = None
+    inner: bool = True
+
+
+@dataclass(frozen=True)
+class Group:
+    """Near-duplicates of each other, directly or by way of others.
+
+    Attributes:
+        kept: The video that stays.
+        removed: The others.
+    """
+
+    kept: int
+    removed: list[Removed]
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Result of the search.
+
+    Attributes:
+        groups: Of two or more videos, the largest first.
+        candidates: Pairs that were compared.
+        unread: (number, reason) of videos whose frames could not be read, so that they were not
+            compared.
+    """
+
+    groups: list[Group]
+    candidates: int
+    unread: list[tuple[int, str]] = field(default_factory=list)
+
+
+def candidate_pairs(similar: Tensor, where: Tensor) -> list[tuple[int, int]]:
+    """Every two rows of which one is a neighbour of the other, (lower, higher), sorted.
+
+    Args:
+        similar: (N, k) cosines of :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
+            ; -inf marks an empty slot.
+        where: (N, k) their rows.
+    """
+    rows = torch.arange(len(where))[:, None].expand_as(where)
+    ends = torch.stack([torch.minimum(rows, where), torch.maximum(rows, where)], dim=-1)
+    pairs = torch.unique(ends[similar > -torch.inf], dim=0)
+    return [(a, b) for a, b in pairs.tolist()]
+
+
+def duplicates_by_frames(
+    files: Sequence[str],
+    pairs: Sequence[tuple[int, int]],
+    most: int,
+    threshold: float,
+    folder: str,
+    workers: int,
+    on_video: Callable[[str, int, bool], None] | None = None,
+) -> Duplicates:
+    """Groups of videos that show the same frames, of the candidates.
+
+    The longest video of a group is kept; of equally long ones (to a twentieth) the one with the
+    largest frames, then the first path.
+
+    Args:
+        files: All videos.
+        pairs: Candidates by features; those by frames are added.
+        most: Candidates by frames of a video.
+        threshold: Smallest mean correlation of the frames of a copy.
+        folder: For a temporary file: 64 KB for every 4 seconds of video.
+        workers: Processes.
+        on_video: Called with ``reading frames`` or ``comparing``, the total and whether it failed.
+    """
+
+    def report(what: str) -> Callable[[int, bool], None] | None:
+        if on_video is None:
+            return None
+        return lambda total, failed: on_video(what, total, failed)
+
+    stored = ThumbnailFile(folder)
+    try:
+        unread = read_all(stored, files, range(len(files)), workers, report("reading frames"))
+        readable = [pair for pair in pairs if pair[0] in stored and pair[1] in stored]
+        numbers = [number for number in range(len(files)) if number in stored]
+        if len(numbers) > 1:
+            readable = sorted({*readable, *pairs_by_frames(stored, numbers, most)})
+        edges: dict[tuple[int, int], Removed] = {}
+        for pair in compare_pairs(stored, readable, workers, report("comparing")):
+            found = pair.alignment
+            if found.similarity >= threshold:
+                edge = Removed(pair.inner, pair.outer, found.similarity, found)
+                edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
+
+        def worth(row: int) -> tuple[float, int, str]:
+            duration, height, width = stored.sizes[row]
+            return -round(20 * np.log(max(duration, 1e-3))), -height * width, files[row]
+
+        groups = _groups(edges, worth)
+    finally:
+        stored.close()
+    return Duplicates(groups, len(readable), unread)
+
+
+def duplicates_by_features(
+    paths: Sequence[str], similar: Tensor, where: Tensor, threshold: float
+) -> Duplicates:
+    """Groups of videos whose features have a cosine of at least ``threshold``.
+
+    The video that resembles the others of its group most is kept, of equal ones the first path.
+    """
+    pairs = torch.nonzero(similar >= threshold).tolist()
+    edges: dict[tuple[int, int], Removed] = {}
+    closeness: dict[int, float] = {}
+    for row, slot in pairs:
+        other, value = int(where[row, slot]), float(similar[row, slot])
+        edges[min(row, other), max(row, other)] = Removed(row, other, value)
+        for end in (row, other):
+            closeness[end] = closeness.get(end, 0.0) + value
+    groups = _groups(edges, lambda row: (-round(closeness[row], 6), 0, paths[row]))
+    return Duplicates(groups, len(candidate_pairs(similar, where)))
+
+
+def _groups(
+    edges: dict[tuple[int, int], Removed], worth: Callable[[int], tuple[float, int, str]]
+) -> list[Group]:
+    """The connected groups; the video of the smallest ``worth`` is kept."""
+    best: dict[int, Removed] = {}
+    for (a, b), edge in sorted(edges.items()):
+        for row, match in ((a, b), (b, a)):
+            if row not in best or edge.similarity > best[row].similarity:
+                best[row] = Removed(row, match, edge.similarity, edge.alignment, edge.row == row)
+    groups = []
+    for rows in connected(list(edges)):
+        kept, *others = sorted(rows, key=worth)
+        groups.append(Group(kept, [best[row] for row in sorted(others)]))
+    return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
+
+
+def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The connected groups of the rows of some pairs, in ascending order."""
+    parent: dict[int, int] = {row: row for pair in pairs for row in pair}
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    for a, b in pairs:
+        low, high = sorted((root(a), root(b)))
+        parent[high] = low
+    groups: dict[int, list[int]] = {}
+    for row in sorted(parent):
+        groups.setdefault(root(row), []).append(row)
+    return list(groups.values())

@@ -1,0 +1,206 @@
+"""The lists and the report of a curation, and the table of what was removed and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from sce_video.apis.curation.curate import NONE, Curation
+from sce_video.apis.curation.duplicates import Removed
+from sce_video.datasets.video_list import write_annotation_list
+from sce_video.utils.atomic_file import write_json, write_text
+
+KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
+REMOVED, REPORT = "removed.csv", "report.json"
+_EXAMPLES = 8
+_COLUMNS = (
+    "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height"
+)  # fmt: skip
+
+
+def write_curation(
+    found: Curation, folder: str | os.PathLike, keep: str | os.PathLike | None = None
+) -> dict[str, Any]:
+    """Write the lists, ``removed.csv`` and ``report.json``.
+
+    Every video of the source is in the list to keep or, with the reason, in ``removed.csv``.
+
+    Args:
+        found: Of :func:`~sce_video.apis.curation.curate`.
+        folder: For all files; made if needed.
+        keep: The list to keep; None for ``keep.txt`` in the folder.
+
+    Returns:
+        The content of ``report.json``.
+
+    Raises:
+        WriteError: a file cannot be written.
+        ValueError: none of the paths can be written to a list.
+    """
+    folder = Path(folder)
+    videos = found.videos
+    labels, classes, notes = _labels(found)
+    keep = folder / KEEP if keep is None else keep
+    kept_paths = [videos.paths[row] for row in found.keep]
+    unlisted = write_annotation_list(
+        os.fspath(keep), kept_paths, [labels[row] for row in found.keep]
+    )
+    lists = {"keep": os.fspath(keep)}
+    if classes:
+        write_text(folder / CLASSES, "".join(f"{name}\n" for name in classes))
+        lists["classes"] = os.fspath(folder / CLASSES)
+    if found.subset:
+        rows = found.subset
+        file = os.fspath(folder / SUBSET)
+        write_annotation_list(file, [videos.paths[r] for r in rows], [labels[r] for r in rows])
+        lists["subset"] = file
+    file = os.fspath(folder / CLUSTERS)
+    write_annotation_list(file, kept_paths, [int(found.cluster[row]) for row in found.keep])
+    lists["clusters"] = file
+    if unlisted:
+        notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
+    removed = list(_removed(found, set(unlisted)))
+    _write_table(folder / REMOVED, removed)
+    report = _report(found, lists, removed, [*found.notes, *notes])
+    write_json(folder / REPORT, report)
+    return report
+
+
+def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
+    """Labels as numbers, names of the classes (empty for numbers and for none), and notes."""
+    names = found.videos.labels
+    missing = sum(name is None for name in names)
+    if missing:
+        note = f"the lists have no labels: {missing} of {len(names)} videos have none"
+        return [-1] * len(names), [], [note] if missing < len(names) else []
+    texts = [str(name) for name in names]
+    if all(text.isdecimal() for text in texts):
+        return [int(text) for text in texts], [], []
+    classes = found.videos.classes
+    if any(not name.strip() or len(name.splitlines()) != 1 for name in classes):
+        note = "the lists have no labels: a name of a class cannot be written to a list"
+        return [-1] * len(names), [], [note]
+    number = {name: i for i, name in enumerate(classes)}
+    return [number[text] for text in texts], classes, []
+
+
+def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
+    """A row of ``removed.csv`` for every video that is not in the list to keep."""
+    paths = found.videos.paths
+    for group in found.duplicates.groups:
+        for video in group.removed:
+            yield {
+                "path": paths[video.row],
+                "reason": "near-duplicate",
+                "kept": paths[group.kept],
+                "match": paths[video.match],
+                "similarity": round(video.similarity, 4),
+                **_place(video),
+            }
+    if found.options.drop_outliers:
+        for row in found.outliers:
+            distance = float(found.distances[row])
+            yield {
+                "path": paths[row],
+                "reason": f"outlier: distance {distance:.4f}, limit {found.limit:.4f}",
+            }
+    for row in found.keep:
+        if paths[row] in unlisted:
+            yield {"path": paths[row], "reason": "a list cannot hold this path"}
+    for path, reason in found.videos.failures:
+        yield {"path": path, "reason": f"cannot be decoded: {reason}"}
+
+
+def _place(video: Removed) -> dict[str, Any]:
+    """Where a removed video lies in the one it matches; nothing, where that lies in it."""
+    if video.alignment is None or not video.inner:
+        return {}
+    names = ("left", "top", "width", "height")
+    part = {name: round(value, 3) for name, value in zip(names, video.alignment.part, strict=True)}
+    return {"start": round(video.alignment.offset, 3), **part}
+
+
+def _write_table(file: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(file, text.getvalue())
+
+
+def cluster_examples(found: Curation, count: int = _EXAMPLES) -> list[list[int]]:
+    """Rows of each cluster: half of them nearest to its centre, half at equal steps outwards."""
+    members: dict[int, list[int]] = {}
+    for row in found.centrality.argsort(descending=True, stable=True).tolist():
+        members.setdefault(int(found.cluster[row]), []).append(row)
+    examples = []
+    for _, rows in sorted(members.items()):
+        near = min(len(rows), count - count // 2)
+        rest, far = rows[near:], min(len(rows) - near, count // 2)
+        outer = [rest[(i + 1) * len(rest) // far - 1] for i in range(far)]
+        examples.append(rows[:near] + outer)
+    return examples
+
+
+def _report(
+    found: Curation, lists: dict[str, str], removed: list[dict[str, Any]], notes: list[str]
+) -> dict[str, Any]:
+    paths = found.videos.paths
+    total = len(paths) + len(found.videos.failures)
+    sizes = found.cluster.bincount().tolist()
+    searched = found.options.duplicates
+    return {
+        "source": found.videos.source,
+        "root": found.videos.root,
+        "checkpoint": found.videos.checkpoint,
+        "settings": {
+            "duplicates": searched,
+            "similarity": None if searched == NONE else found.options.threshold,
+            "neighbours": found.options.neighbours,
+            "drop_outliers": found.options.drop_outliers,
+            "seed": found.options.seed,
+        },
+        "counts": {
+            "videos": total,
+            "kept": total - len(removed),
+            "removed": len(removed),
+            "near_duplicates": sum(len(group.removed) for group in found.duplicates.groups),
+            "groups": len(found.duplicates.groups),
+            "compared_pairs": found.duplicates.candidates,
+            "not_compared": len(found.duplicates.unread),
+            "outliers": len(found.outliers),
+            "undecodable": len(found.videos.failures),
+        },
+        "kept_of_a_group": "the longest, then the largest frames, then the first path"
+        if searched == "frames"
+        else "the one most similar to the others, then the first path",
+        "lists": lists,
+        "notes": notes,
+        "groups": [
+            {
+                "kept": paths[group.kept],
+                "removed": [
+                    {"path": paths[v.row], "match": paths[v.match], "similarity": v.similarity}
+                    for v in group.removed
+                ],
+            }
+            for group in found.duplicates.groups
+        ],
+        "outlier_limit": found.limit,
+        "outliers": [
+            {"path": paths[row], "distance": float(found.distances[row])} for row in found.outliers
+        ],
+        "not_compared": [
+            {"path": paths[row], "reason": reason} for row, reason in found.duplicates.unread
+        ],
+        "clusters": [
+            {"videos": size, "examples": [paths[row] for row in rows]}
+            for size, rows in zip(
+                [size for size in sizes if size], cluster_examples(found), strict=True
+            )
+        ],
+    }

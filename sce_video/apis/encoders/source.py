@@ -1,0 +1,163 @@
+"""A model of transformers: its files, its settings, its weights."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from sce_video.models.backbones.hf_families import (
+    config_of,
+    family_of,
+    transformers,
+    vision_part,
+)
+from sce_video.utils.errors import UserError
+from sce_video.utils.json_files import read_json
+
+#: Files that are fetched from the hub: settings and weights, no code.
+_SETTINGS = ["*.json", "*.txt", "*.model"]
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_CONFIG = "config.json"
+#: Classes with an attentive pooler, which the base class lacks.
+_ATTENTIVE = "VJEPA2ForVideoClassification"
+
+
+class EncoderError(UserError, ValueError):
+    """A model cannot be found, read or used as an encoder."""
+
+
+def find_model(name: str) -> Path:
+    """The local folder of a model: the given one, or a copy of that name on the hub.
+
+    Only settings and weights are fetched, no code.
+
+    Raises:
+        EncoderError: it is neither a folder with a ``config.json`` nor the name of a model in the
+            local cache or on a hub that can be reached.
+    """
+    if os.path.isdir(name):
+        if not os.path.isfile(os.path.join(name, _CONFIG)):
+            raise EncoderError(f"{name} is no folder of a model: it has no {_CONFIG}")
+        return Path(name)
+    if not _HUB_NAME.fullmatch(name):
+        raise EncoderError(
+            f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
+            "model, as save_pretrained() writes it, or such a name"
+        )
+    transformers()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        for weights in _WEIGHTS:
+            folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
+            if any(folder.glob(weights)):
+                break
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # OSError: no network, no room. A hub that answers with an error names the reason.
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
+        raise EncoderError(
+            f"{name} is no local folder, not in the local cache, and cannot be fetched from the "
+            f"hub ({reason}): check name and network, or give a local folder"
+        ) from error
+    return folder
+
+
+def read_config(folder: Path) -> Any:
+    """The ``PreTrainedConfig`` of a model whose family is known.
+
+    Raises:
+        EncoderError: it asks for code of its own.
+        ValueError: it is of no known family, or damaged.
+    """
+    stored = read_json(folder / _CONFIG)
+    if not isinstance(stored, dict):
+        raise EncoderError(f"{folder / _CONFIG} is no config of a model")
+    if stored.get("auto_map"):
+        raise EncoderError(
+            f"{folder / _CONFIG} asks for code of its own (auto_map): such models are refused, "
+            "since their code would run here; give a model whose classes are part of transformers"
+        )
+    try:
+        family_of(stored.get("model_type"))
+        values = {k: v for k, v in stored.items() if k != "transformers_version"}
+        return config_of(values)
+    except ValueError as error:
+        raise EncoderError(f"{folder / _CONFIG}: {error}") from error
+
+
+def brings_attentive(folder: Path) -> bool:
+    """Whether a model has an attentive pooler."""
+    return _ATTENTIVE in (read_json(folder / _CONFIG).get("architectures") or ())
+
+
+def load_parts(folder: Path, config: Any, attentive: bool) -> tuple[dict[str, nn.Module], int]:
+    """The parts of a model with its weights in float32.
+
+    Returns:
+        ``network``, and where the model has them ``pooler`` (if ``attentive``), ``text_model`` and
+        ``text_projection``; and the number of weights in the files that belong to other parts: a
+        decoder, a classifier.
+
+    Raises:
+        EncoderError: the files lack weights of the encoder, or cannot be read.
+    """
+    package = transformers()
+    family = family_of(config.model_type)
+    name = _ATTENTIVE if attentive else family.model
+    model, info = _from_pretrained(getattr(package, name), folder)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
+    if missing or info["mismatched_keys"]:
+        wrong = missing or sorted(str(entry) for entry in info["mismatched_keys"])
+        raise EncoderError(
+            f"{folder} lacks {len(wrong)} weights of {name}, first {wrong[0]}: it is a model of "
+            "another task or another network"
+        )
+    parts: dict[str, nn.Module] = {}
+    for part in ("text_model", "text_projection"):
+        if hasattr(model, part):
+            parts[part] = getattr(model, part)
+    if attentive:
+        parts["pooler"] = model.pooler
+        model = model.vjepa2
+    parts["network"] = vision_part(model, family)
+    return parts, len(info["unexpected_keys"])
+
+
+def _from_pretrained(kind: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    logging = transformers().utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # what was not used is counted and said here
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(
+            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+        )
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise EncoderError(f"the weights in {folder} cannot be read: {reason}") from error
+    except Exception as error:  # safetensors' error has no public parent
+        if type(error).__name__ != "SafetensorError":
+            raise
+        raise EncoderError(f"the weights in {folder} are damaged: {error}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def weights_of(parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
+    """The weights under the names of a checkpoint: ``backbone.``, and ``text_encoder.``."""
+    found = {}
+    for part, module in parts.items():
+        prefix = "text_encoder" if part.startswith("text") else "backbone"
+        for key, value in module.state_dict().items():
+            found[f"{prefix}.{part}.{key}"] = value.contiguous()
+    return found

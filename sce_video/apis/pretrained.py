@@ -1,0 +1,183 @@
+"""Networks as folders of plain data: ``save_pretrained`` and ``from_pretrained``."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sce_video.apis.exporting.bundle import new_folder
+from sce_video.apis.model import VideoModel, load_model
+from sce_video.apis.video_classifier import NoClassifierError, VideoClassifier, load_classifier
+from sce_video.engine.checkpoint import describe_checkpoint_file, newest_checkpoint
+from sce_video.engine.pretrained_folder import (
+    CONFIG,
+    FORMAT,
+    VERSION,
+    WEIGHTS,
+    is_pretrained_folder,
+    write_weights,
+)
+from sce_video.utils.atomic_file import write_json
+from sce_video.utils.errors import MissingPackageError
+from sce_video.version import __version__
+
+Network = VideoModel | VideoClassifier
+
+_HUB_NAME = re.compile(r"[\w][\w.-]*/[\w][\w.-]*")
+
+
+def load_network(
+    checkpoint: str | Path,
+    config: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> Network:
+    """The classifier of a checkpoint, or its encoder where it has no classes.
+
+    Args:
+        checkpoint: Folder of a run or of a pretrained network, a checkpoint, or a URL.
+        config: As in :func:`~sce_video.apis.load_model`.
+        device: As there.
+
+    Raises:
+        FileNotFoundError, ValueError: as :func:`~sce_video.apis.load_model`.
+    """
+    checkpoint = newest_checkpoint(checkpoint)
+    try:
+        return load_classifier(checkpoint, config, device)
+    except NoClassifierError:
+        return load_model(checkpoint, config, device)
+
+
+def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
+    """Write a network to a new folder: ``model.safetensors`` and ``config.json``.
+
+    Args:
+        network: From :func:`load_network`, ``load_model`` or ``load_classifier``.
+        folder: It must not exist.
+
+    Returns:
+        The folder.
+
+    Raises:
+        FileExistsError: there is something at ``folder``.
+        ValueError: a classifier with another head than mmaction2's ``I3DHead``.
+        WriteError: it cannot be written; then there is no folder.
+    """
+    folder = Path(folder)
+    if os.path.lexists(folder):
+        raise FileExistsError(f"{folder} exists: remove it, or give another folder")
+    weights = network_weights(network)
+    config = network_config(network)
+    with new_folder(folder) as unfinished:
+        write_weights(weights, unfinished / WEIGHTS)
+        write_json(unfinished / CONFIG, config)
+    return folder
+
+
+def network_weights(network: Network) -> dict[str, Tensor]:
+    """Weights of the backbone and, of a classifier, of its head, by name.
+
+    Raises:
+        ValueError: see :func:`save_pretrained`.
+    """
+    inner: Any = network.encoder if isinstance(network, VideoModel) else network.recognizer
+    if isinstance(network, VideoClassifier) and type(inner.cls_head).__name__ != "I3DHead":
+        raise ValueError(
+            f"the classifier of {network.checkpoint} has a {type(inner.cls_head).__name__}; "
+            "only mmaction2's I3DHead can be written"
+        )
+    parts = ("backbone.", "cls_head.")
+    return {name: value for name, value in inner.state_dict().items() if name.startswith(parts)}
+
+
+def network_config(network: Network) -> dict[str, Any]:
+    """The content of ``config.json``: input, classes, provenance; as JSON data."""
+    classifier = None
+    feature_size: int
+    if isinstance(network, VideoClassifier):
+        head: Any = network.recognizer.cls_head
+        feature_size = head.in_channels
+        classifier = {
+            "num_classes": head.num_classes,
+            "classes": list(network.classes) if network.named else None,
+            "num_clips": network.options.num_clips,
+            "num_crops": network.options.num_crops,
+        }
+    else:
+        feature_size = network.feature_size
+    provenance = describe_checkpoint_file(network.checkpoint)
+    path = provenance.pop("path")
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "model": network.settings.to_dict(),
+        "classifier": classifier,
+        "feature_size": feature_size,
+        "provenance": {
+            "checkpoint": path.rstrip("/").rpartition("/")[2],  # not where it lay
+            **provenance,
+            "software": {"sce_video": __version__, "torch": torch.__version__},
+        },
+    }
+
+
+def from_pretrained(
+    name: str | os.PathLike,
+    revision: str | None = None,
+    device: str | torch.device | None = None,
+) -> Network:
+    """The network of a local folder, or of a repository ``user/name`` of the Hugging Face hub.
+
+    A local folder needs no huggingface_hub. Files are read as data; no code is executed.
+
+    Args:
+        name: Folder of :func:`save_pretrained`, or name in the hub; a folder that exists wins.
+        revision: Branch, tag or commit in the hub.
+        device: As in :func:`~sce_video.apis.load_model`.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: the hub cannot be reached or has no such repository; the files are damaged or
+            of another program.
+        MissingPackageError: a name in the hub, and huggingface_hub is not installed.
+    """
+    return load_network(pretrained_folder(name, revision), device=device)
+
+
+def pretrained_folder(name: str | os.PathLike, revision: str | None = None) -> Path:
+    """The local folder of a pretrained network, downloaded if ``name`` is one in the hub.
+
+    Raises:
+        FileNotFoundError, ValueError, MissingPackageError: see :func:`from_pretrained`.
+    """
+    folder = Path(name)
+    if not folder.exists() and _HUB_NAME.fullmatch(os.fspath(name)):
+        folder = _download(os.fspath(name), revision)
+    elif not folder.is_dir():
+        raise FileNotFoundError(f"no folder {folder} of a pretrained network")
+    if not is_pretrained_folder(folder):
+        raise FileNotFoundError(
+            f"{name} lacks {WEIGHTS} or {CONFIG}: is it a network of this kind?"
+        )
+    return folder
+
+
+def _download(name: str, revision: str | None) -> Path:
+    try:
+        from huggingface_hub import snapshot_download
+    except ImportError:
+        raise MissingPackageError(
+            f"no local folder {name}; to look for it in the hub: pip install sce-video[hf]"
+        ) from None
+    try:
+        return Path(snapshot_download(name, revision=revision, allow_patterns=[WEIGHTS, CONFIG]))
+    except Exception as error:  # of huggingface_hub or of its HTTP client
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        raise ValueError(
+            f"no local folder {name}, and it cannot be had from the hub: {reason[0][:300]}"
+        ) from error

@@ -1,0 +1,197 @@
+"""Near-duplicates, outliers, clusters and a diverse subset of videos, before training on them.
+
+    sce-video curate INDEX --out CURATED                           # of sce-video index
+    sce-video curate features.npz --out CURATED                    # of sce-video embed
+    sce-video curate VIDEOS --checkpoint RUN --out CURATED         # embeds them first
+
+Writes lists that training reads (keep.txt, subset.txt, clusters.txt), removed.csv with the reason
+of every removed video, report.json, and a page with examples, curation.html. No video is changed.
+Exit status: 0 written, 1 written and some videos could not be compared, 2 wrong usage.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.curation import CurateOptions, Curation, curate, write_curation
+from sce_video.apis.curation.curate import FEATURES, FRAMES, NONE, THRESHOLDS
+from sce_video.apis.curation.page import write_page
+from sce_video.apis.exporting.source import read_videos
+from sce_video.apis.index import build_index
+from sce_video.apis.index_store import find_store
+from sce_video.datasets.tables.named_rows import is_table
+from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.jobs import usable_cores
+from sce_video.utils.command import command
+from sce_video.utils.printable import printable
+from sce_video.utils.progress import Progress
+
+_INDEX, _PAGE = "index", "curation.html"
+_SHOWN_FAILURES = 20
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(
+        description="Find near-duplicates, outliers, clusters and a diverse subset of videos."
+    )
+    parser.add_argument(
+        "source",
+        help="folder of an index; feature file (.npz); table with a column of features (v.lance); "
+        "or, with --checkpoint, a folder or table of videos",
+    )
+    parser.add_argument("--out", required=True, help="folder of the lists, the report and the page")
+    parser.add_argument("--keep", metavar="LIST", help="list to keep (default: OUT/keep.txt)")
+    parser.add_argument(
+        "--checkpoint",
+        help="embed the videos first, into OUT/index: a run, or its checkpoint",
+    )
+    parser.add_argument("--config", help="config file, if the checkpoint contains none")
+    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    parser.add_argument("--column", metavar="NAME", help="of features, if the table has several")
+    parser.add_argument("--labels", metavar="LIST", help="list with 'path label' on every line")
+    parser.add_argument("--classes", metavar="FILE", help="names of its labels, one per line")
+    parser.add_argument(
+        "--duplicates",
+        choices=(FRAMES, FEATURES, NONE),
+        default=FRAMES,
+        help="what decides on near-duplicates: frames (default), features alone (no video is "
+        "opened), or none: they are not searched",
+    )
+    parser.add_argument(
+        "--similarity",
+        type=float,
+        metavar="X",
+        help="smallest of near-duplicates (default: "
+        + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
+        + ")",
+    )
+    parser.add_argument(
+        "--neighbours", type=int, default=20, metavar="K",
+        help="nearest videos that each is compared with (default: 20)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--drop-outliers", action="store_true", help="leave outliers out of the list to keep"
+    )
+    parser.add_argument(
+        "--subset", type=int, default=0, metavar="K", help="list the K most diverse videos"
+    )
+    parser.add_argument("--clusters", type=int, default=20, metavar="K", help="default: 20")
+    parser.add_argument("--seed", type=int, default=0, help="of the clusters")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        default=usable_cores(),
+        help="processes that decode and compare; 0 for none besides this one (default: all cores)",
+    )
+    parser.add_argument("--no-page", action="store_true", help="do not write the page")
+    return parser.parse_args(argv)
+
+
+@command(interrupted="interrupted; nothing was written but features, which a next run uses")
+def main(argv: Sequence[str] | None = None) -> int:
+    """Curate; returns the exit status."""
+    args = parse_args(argv)
+    options = CurateOptions(
+        duplicates=args.duplicates,
+        similarity=args.similarity,
+        neighbours=args.neighbours,
+        drop_outliers=args.drop_outliers,
+        subset=args.subset,
+        clusters=args.clusters,
+        seed=args.seed,
+        workers=args.workers,
+    )
+    out = Path(args.out)
+    bars = _Bars()
+    try:
+        source = _source(args, bars)
+        videos = read_videos(source, args.labels, args.classes, args.column)
+        out.mkdir(parents=True, exist_ok=True)
+        found = curate(videos, options, folder=out, on_video=bars.advance)
+    finally:
+        bars.finish()
+    report = write_curation(found, out, args.keep)
+    if not args.no_page:
+        write_page(out / _PAGE, found, report)
+    print(describe(found, report, out, not args.no_page))
+    return 1 if found.duplicates.unread else 0
+
+
+class _Bars:
+    """A progress bar for each thing that is done."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._bar: Progress | None = None
+
+    def advance(self, what: str, total: int, failed: bool) -> None:
+        if what != self._name:
+            self.finish()
+            self._name, self._bar = what, Progress(total, what, unit="videos")
+        if self._bar is not None:
+            self._bar.advance(failed)
+
+    def finish(self) -> None:
+        if self._bar is not None:
+            self._bar.finish()
+        self._name, self._bar = "", None
+
+
+def _source(args: argparse.Namespace, bars: _Bars) -> str:
+    """Where the features are; those of a folder of videos are made first."""
+    if args.checkpoint is None:
+        source = args.source
+        if os.path.isdir(source) and not is_table(source) and find_store(Path(source)) is None:
+            raise ValueError(
+                f"{source} is no index: give the folder of sce-video index, or, to embed the "
+                "videos in it, a network (--checkpoint RUN)"
+            )
+        return source
+    if args.column is not None:
+        raise ValueError("--column names features that exist, --checkpoint makes new ones")
+    if not is_table(args.source) and find_store(Path(args.source)) is not None:
+        raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
+    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    folder = os.path.join(args.out, _INDEX)
+    build_index(
+        model,
+        args.source,
+        folder,
+        EmbedOptions(num_workers=args.workers),
+        on_video=lambda done, total, reason: bars.advance("embedding", total, bool(reason)),
+    )
+    return folder
+
+
+def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
+    """Text for the terminal: what was found and where it is."""
+    counts = report["counts"]
+    lines = [
+        f"{counts['videos']} videos: {counts['kept']} kept, {counts['removed']} removed",
+        f"  {counts['near_duplicates']} near-duplicates in {counts['groups']} groups, of "
+        f"{counts['compared_pairs']} compared pairs; kept of a group: {report['kept_of_a_group']}",
+        f"  {counts['outliers']} outliers"
+        + (" removed" if found.options.drop_outliers else " (kept; --drop-outliers removes them)"),
+        f"  {counts['undecodable']} could not be decoded",
+    ]
+    if found.duplicates.unread:
+        lines.append(f"  {counts['not_compared']} could not be compared, and are kept:")
+        shown = report["not_compared"][:_SHOWN_FAILURES]
+        lines += [f"    {entry['path']}: {entry['reason']}" for entry in shown]
+        if len(shown) < counts["not_compared"]:
+            lines.append(f"    and {counts['not_compared'] - len(shown)} more, in report.json")
+    lines += [f"  {note}" for note in report["notes"]]
+    lines += [f"{name}: {file}" for name, file in report["lists"].items()]
+    lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]
+    if page:
+        lines.append(f"page: {out / _PAGE}")
+    lines.append(
+        f"next: sce-video train RECIPE --cfg-options train_dataloader.dataset.data_root="
+        f"{found.videos.root or '/'} train_dataloader.dataset.ann_file={report['lists']['keep']}"
+    )
+    return "\n".join(map(printable, lines))

@@ -1,0 +1,78 @@
+"""A model of transformers as the folder of a run: a config and a checkpoint.
+
+    sce-video encoder MODEL --out RUN [--pool mean] [--frames 16] [--fps 4] [--recipe CONFIG ...]
+
+MODEL is a folder as save_pretrained() writes it, or a name on the hub (owner/model). What takes a
+run takes it then; `hf:MODEL` in place of RUN is the same with the model's own settings. With
+--recipe, the recipe is written to RUN too, with this encoder, its weights and its clips.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from sce_video.apis.encoders.recipe import write_recipe
+from sce_video.apis.encoders.run import ImportedEncoder, import_encoder
+from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.models.backbones.hf_families import POOLS
+from sce_video.utils.command import command
+from sce_video.utils.printable import printable
+
+
+def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description="A model of transformers as the folder of a run.")
+    parser.add_argument("model", metavar="MODEL", help="folder of a model, or owner/model")
+    parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
+    parser.add_argument("--pool", choices=POOLS, help="default: the model's own")
+    parser.add_argument("--frames", type=int, help="frames of a clip (default: the model's own)")
+    parser.add_argument(
+        "--fps", type=float, help="frames per second of a clip (default: the model's own)"
+    )
+    parser.add_argument(
+        "--recipe",
+        nargs="+",
+        default=[],
+        metavar="CONFIG",
+        help="also write these recipes with this encoder in place of their network",
+    )
+    return parser.parse_args(argv)
+
+
+def describe(imported: ImportedEncoder) -> list[str]:
+    """Lines for the terminal."""
+    settings = imported.settings
+    clip = "spread over the whole video"
+    if settings.clip_duration is not None:
+        clip = f"of {settings.clip_duration:.3g} s"
+    lines = [
+        f"{imported.checkpoint}: {imported.backbone['architecture']['model_type']}, "
+        f"{imported.parameters:,} parameters, pool: {imported.backbone['pool']}",
+        f"  clips: {settings.num_frames} frames {clip}, {settings.crop_size}x{settings.crop_size} "
+        f"pixels from a short side of {settings.short_side} ({settings.interpolation})",
+    ]
+    if imported.unused:
+        lines.append(f"  {imported.unused} weights of other parts (decoder, classifier) left out")
+    if imported.has_text:
+        lines.append("  has a text encoder: sce-video search INDEX --text WORDS")
+    return lines
+
+
+@command
+def main(argv: Sequence[str] | None = None) -> int:
+    """Import and print what was found; returns the exit status."""
+    args = parse_args(argv)
+    if any(path.name != "epoch_0.pth" for path in find_checkpoints(args.out)):
+        raise ValueError(f"{args.out} holds a training: give another folder (--out)")
+    imported = import_encoder(
+        args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps
+    )
+    print("\n".join(map(printable, describe(imported))))
+    for recipe in args.recipe:
+        path = write_recipe(
+            recipe, args.out, imported.backbone, imported.settings, imported.checkpoint
+        )
+        print(printable(f"written to {path}: sce-video train {path}"))
+    return 0

@@ -1,0 +1,231 @@
+"""Build or update the index of a folder or a table of videos.
+
+    sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX
+    sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX --windows 5s --stride 2.5s
+
+With --windows the rows of the index are moments of the videos (docs/long_videos.md).
+Running it again embeds only new and changed videos; an interrupted run resumes where it stopped,
+--ray runs it on a cluster, and --shard 3/16 embeds a part of the videos (docs/jobs.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from sce_video.apis import EmbedOptions, load_model
+from sce_video.apis.feature_columns import write_features
+from sce_video.apis.index import VideoIndex, build_index, read_index
+from sce_video.apis.index_build import IndexReport
+from sce_video.apis.index_store import find_store
+from sce_video.apis.model import select_device
+from sce_video.apis.search import model_of_index
+from sce_video.commands.job_options import add_gpu_option, add_ray_option, add_shard_option
+from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.windows import Windows, parse_seconds
+from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.jobs import usable_cores
+from sce_video.utils.command import command
+from sce_video.utils.printable import printable
+from sce_video.utils.progress import Progress
+
+INDEX_HELP = "build or update the index of a folder"
+INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
+_SHOWN_FAILURES = 20
+_PER_GPU = 8  # processes of this machine
+
+
+def add_index_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options of the command."""
+    parser.add_argument("dir", help="folder of videos, sub-folders too; or a table (v.lance)")
+    parser.add_argument(
+        "--checkpoint",
+        help="pretrained or finetuned checkpoint, or the folder of a run, or a model of "
+        "transformers (hf:FOLDER, hf:OWNER/MODEL); an update needs none: the index names its own",
+    )
+    parser.add_argument("--out", required=True, help="folder of the index")
+    parser.add_argument("--config", help="config file, if the checkpoint contains none")
+    parser.add_argument(
+        "--clips", type=int, help="clips per video (default: those of the index, else 4)"
+    )
+    parser.add_argument(
+        "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
+    )
+    add_window_options(parser, "default: those of the index, else whole videos")
+    parser.add_argument(
+        "--workers",
+        type=int,
+        help="processes that decode and embed; 0 for none besides this one (default: one per core, "
+        "at most 8 per GPU; with --ray the whole cluster)",
+    )
+    parser.add_argument(
+        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
+    )
+    parser.add_argument(
+        "--max-views", type=int, default=32, help="largest batch of views (default: 32)"
+    )
+    add_ray_option(parser)
+    add_gpu_option(parser)
+    add_shard_option(parser)
+    parser.add_argument("--rebuild", action="store_true", help="discard the existing index")
+    parser.add_argument(
+        "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
+    )
+    parser.add_argument(
+        "--table",
+        action="store_true",
+        help="keep the features in a Lance table, for millions of videos; an index that exists is "
+        "moved there, and stays (pip install 'sce-video[lance]')",
+    )
+    parser.add_argument(
+        "--approximate",
+        action="store_true",
+        help="search the table by a vector index (default: above 200,000 videos)",
+    )
+    parser.add_argument(
+        "--column",
+        metavar="NAME",
+        help="of a table of videos: also write the features into its column feature_NAME",
+    )
+    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+
+
+def add_window_options(parser: argparse.ArgumentParser, default: str) -> None:
+    """Add ``--windows``, ``--stride`` and ``--shots``."""
+    parser.add_argument(
+        "--windows",
+        metavar="TIME",
+        help=f"divide every video into windows of this length, 5s or 0:30 ({default})",
+    )
+    parser.add_argument(
+        "--stride", metavar="TIME", help="from one window to the next (default: their length)"
+    )
+    parser.add_argument(
+        "--shots", action="store_true", help="find cuts first: no window reaches across one"
+    )
+
+
+def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Windows | None:
+    """The windows of the command line, or the stored ones.
+
+    Raises:
+        ValueError: a stride or shots without windows, or a time that cannot be read.
+    """
+    if args.windows is None:
+        if args.stride is not None or args.shots:
+            raise ValueError("--stride and --shots need --windows: --windows 5s --stride 2.5s")
+        return stored
+    stride = None if args.stride is None else parse_seconds(args.stride)
+    return Windows(parse_seconds(args.windows), stride, args.shots)
+
+
+def run_index(args: argparse.Namespace) -> None:
+    """Build or update an index and print what was done."""
+    if args.column is not None and not is_table(args.dir):
+        raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
+    stored = None
+    if not args.rebuild and find_store(Path(args.out)) is not None:
+        stored = read_index(args.out)
+    options = index_options(args, stored)
+    windows = given_windows(args, None if stored is None else stored.windows)
+    if args.column is not None and windows is not None:
+        raise ValueError("--column holds a feature of each whole video: give it without --windows")
+    if args.checkpoint is not None:
+        model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    elif stored is not None:
+        model = model_of_index(stored, None, args.config, args.device)
+    else:
+        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
+    progress: Progress | None = None
+
+    def show(done: int, total: int, reason: str) -> None:
+        nonlocal progress
+        if progress is None:
+            progress = Progress(total, "embedding", unit="videos")
+        progress.advance(failed=bool(reason))
+
+    try:
+        report = build_index(
+            model,
+            args.dir,
+            args.out,
+            options,
+            rebuild=args.rebuild,
+            retry_failed=args.retry_failed,
+            on_video=show,
+            ray=args.ray,
+            processes_per_gpu=args.processes_per_gpu,
+            table=args.table,
+            approximate=args.approximate,
+            shard=args.shard,
+            windows=windows,
+        )
+    finally:
+        if progress is not None:
+            progress.finish()
+    print(describe_report(report, args.out))
+    if args.column is not None and not report.missing:
+        index = read_index(args.out)
+        features = index.features[np.arange(len(index))]
+        header = index.stored.header
+        count = write_features(index.root, args.column, index.paths, features, header)
+        print(f"{index.root}: {count} features in the column feature_{args.column}")
+
+
+def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
+    """The options of the command line, over the views of the existing index."""
+    defaults = EmbedOptions() if stored is None else stored.options
+    return EmbedOptions(
+        num_clips=defaults.num_clips if args.clips is None else args.clips,
+        num_crops=defaults.num_crops if args.crops is None else args.crops,
+        max_views=args.max_views,
+        num_workers=default_workers(args) if args.workers is None else args.workers,
+        timeout=args.timeout,
+    )
+
+
+def default_workers(args: argparse.Namespace) -> int:
+    """Processes without ``--workers``; 0 on a cluster stands for all of it."""
+    if args.ray is not None:
+        return 0
+    if select_device(args.device).type != "cuda":
+        return usable_cores()
+    gpus = 1 if ":" in (args.device or "") else torch.cuda.device_count()
+    return min(usable_cores(), _PER_GPU * gpus)
+
+
+def describe_report(report: IndexReport, out: str) -> str:
+    """Text for the terminal: what a run did."""
+    where = "in the index" if not report.missing else "of this shard are embedded"
+    rows = "" if report.windows is None else f"{report.windows} windows of "
+    lines = [
+        f"{out}: {rows}{report.videos} videos {where}, {len(report.failures)} unreadable files",
+        f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
+        f"{report.dropped} dropped",
+    ]
+    if report.incomplete:
+        lines.append(f"  {len(report.incomplete)} files of which some windows are missing")
+    problems = [*report.failures, *report.incomplete]
+    lines += [f"  {path}: {reason}" for path, reason in problems[:_SHOWN_FAILURES]]
+    if len(problems) > _SHOWN_FAILURES:
+        rest = len(problems) - _SHOWN_FAILURES
+        lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
+    if report.missing:
+        lines.append(
+            f"  {report.missing} videos of other shards are still to do: the run that finishes "
+            "last writes the index"
+        )
+    return "\n".join(map(printable, lines))
+
+
+@command(interrupted=INTERRUPTED)
+def main(argv: list[str] | None = None) -> int:
+    """The command `sce-video index`."""
+    parser = argparse.ArgumentParser(description=INDEX_HELP)
+    add_index_options(parser)
+    run_index(parser.parse_args(argv))
+    return 0

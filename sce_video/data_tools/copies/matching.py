@@ -1,0 +1,247 @@
+"""Comparison of two videos by their thumbnails, over displacements in time and crops.
+
+A copy that was cropped and trimmed shows, at a constant displacement in time, a constant part of
+the frames of the other. So some frames of the one (anchors) are compared with every part of a grid
+in every frame of the other, by normalised cross-correlation, and the similarity is averaged over
+the anchors *before* the best displacement and part are chosen: frames of another video that
+resemble one anchor do not resemble all of them in the same order and place.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from sce_video.data_tools.copies.thumbnails import RATE, SIDE
+
+#: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
+_PART = 8
+#: Sides of the parts relative to the frame, and the step between their places.
+SCALES, STEP = (1.0, 0.9, 0.8, 0.7, 0.6), 0.05
+#: Compared frames of the shorter video, at equal steps, and the share of them that two videos must
+#: have in common.
+ANCHORS, _LEAST_INSIDE = 8, 0.65
+#: Frames per second whose parts are indexed for candidates.
+_INDEXED_RATE = 2.0
+#: Similarity from which an alignment is refined, its side in pixels, and moves at each step.
+_REFINED, _FINE, _MOST_MOVES = 0.5, 16, 6
+#: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
+_FLAT = 3.0
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where a video lies in another one.
+
+    Attributes:
+        similarity: Mean correlation of the compared frames, -1 to 1.
+        offset: Seconds by which the copy begins after the other video.
+        part: Left, top, width and height of the part that it shows, relative to the frame.
+    """
+
+    similarity: float
+    offset: float
+    part: tuple[float, float, float, float]
+
+
+@cache
+def _axis(scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
+    room = 1.0 - scale
+    starts = np.linspace(0.0, room, round(room / STEP) + 1)
+    edges = (starts[:, None] + scale * np.linspace(0, 1, _PART + 1)) * SIDE
+    pixels = np.arange(SIDE)
+    low, high = edges[:, :-1, None], edges[:, 1:, None]
+    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return starts, (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+#: Relative height and width of the parts: of equal proportions, or cut along one axis only.
+_SHAPES = (
+    *((s, s) for s in SCALES),
+    *((1.0, s) for s in SCALES[1:]),
+    *((s, 1.0) for s in SCALES[1:]),
+)
+
+
+@cache
+def _parts() -> list[tuple[float, float, float, float]]:
+    """Left, top, width and height of every part, in the order of :func:`_cut`."""
+    return [
+        (float(left), float(top), wide, high)
+        for high, wide in _SHAPES
+        for top in _axis(high)[0]
+        for left in _axis(wide)[0]
+    ]
+
+
+def _cut(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every part of every frame (T, 32, 32): pixels (T, P, 64), and 1 / their norm (T, P)."""
+    frames = frames.astype(np.float32)
+    found = []
+    for high, wide in _SHAPES:
+        rows, columns = _axis(high)[1], _axis(wide)[1]
+        tall = np.matmul(rows.reshape(-1, SIDE), frames)  # (T, ny * 8, 32)
+        cut = np.matmul(tall, columns.reshape(-1, SIDE).T)
+        cut = cut.reshape(len(frames), len(rows), _PART, len(columns), _PART)
+        found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART * _PART))
+    parts = np.concatenate(found, axis=1)
+    parts -= parts.mean(axis=2, keepdims=True)
+    return parts, 1 / _norms(parts)
+
+
+def _whole(frames: np.ndarray) -> np.ndarray:
+    """Frames (n, 32, 32) as vectors (n, 64) without their mean, divided by their norm."""
+    factor = SIDE // _PART
+    small = frames.reshape(len(frames), _PART, factor, _PART, factor)
+    vectors = small.mean(axis=(2, 4), dtype=np.float32).reshape(len(frames), -1)
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    return vectors / _norms(vectors)[:, None]
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """L2 norms over the last axis; at least those of a part that is flat."""
+    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), _FLAT * _PART)
+
+
+def index_vectors(frames: np.ndarray) -> np.ndarray:
+    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
+
+    Args:
+        frames: (T, 32, 32) uint8, of :class:`Thumbnails`.
+    """
+    every = round(RATE / _INDEXED_RATE)
+    chosen = frames[min(every // 2, len(frames) - 1) :: every]
+    parts, factors = _cut(chosen)
+    coarse = _coarse_parts()
+    return (parts[:, coarse] * factors[:, coarse, None]).reshape(-1, _PART * _PART)
+
+
+def query_vectors(frames: np.ndarray) -> np.ndarray:
+    """Every frame as a unit vector (T, 64), to search among :func:`index_vectors`."""
+    return _whole(frames)
+
+
+@cache
+def _coarse_parts() -> list[int]:
+    """Numbers of the parts of equal proportions, 0.7 to 1 of the side, at steps of 0.1."""
+
+    def coarse(value: float) -> bool:
+        return abs(10 * value - round(10 * value)) < 1e-6
+
+    return [
+        number
+        for number, (left, top, wide, high) in enumerate(_parts())
+        if wide == high and wide > 0.65 and coarse(left) and coarse(top)
+    ]
+
+
+class CopyMatcher:
+    """Compares videos with one video, whose parts are cut once.
+
+    Args:
+        frames: (T, 32, 32) uint8, of :class:`Thumbnails`.
+    """
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self._frames, self._count = frames, len(frames)
+        parts, self._factors = _cut(frames)
+        self._vectors = parts.reshape(-1, _PART * _PART)
+
+    def align(self, frames: np.ndarray) -> Alignment:
+        """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
+        shorter = min(self._count, len(frames))
+        step = max(1, shorter // ANCHORS)
+        anchors = np.arange(min(step // 2, len(frames) - 1), len(frames), step)
+        similar = _whole(frames[anchors]) @ self._vectors.T
+        similar = similar.reshape(len(anchors), *self._factors.shape) * self._factors
+        shifts = np.arange(-anchors[-1], self._count - anchors[0])
+        where = anchors[:, None] + shifts  # (anchors, shifts)
+        counts = ((where >= 0) & (where < self._count)).sum(axis=0)
+        # At least one displacement remains: that of the most anchors.
+        least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / step)))
+        shifts, counts = shifts[counts >= least], counts[counts >= least]
+        total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
+        for row, anchor in zip(similar, anchors, strict=True):
+            good = (anchor + shifts >= 0) & (anchor + shifts < self._count)
+            total[good] += row[(anchor + shifts)[good]]
+        means = total / counts[:, None].astype(np.float32)
+        at, number = np.unravel_index(int(means.argmax()), means.shape)
+        part, shift = _parts()[int(number)], int(shifts[at])
+        similarity = float(means.max())
+        if similarity >= _REFINED:
+            similarity, shift, part = self._refined(frames, anchors, shift, part)
+        return Alignment(similarity, shift / RATE, part)
+
+    def _refined(
+        self, frames: np.ndarray, anchors: np.ndarray, shift: int, part: Part
+    ) -> tuple[float, int, Part]:
+        """Similarity at 16 x 16 pixels, and the alignment near the given one where it is largest.
+
+        Similar videos correlate at 8 x 8 pixels nearly as much as copies between two steps of the
+        grid do; in detail, and without the steps, they differ.
+        """
+
+        def similarity(shift: int, part: Part) -> float:
+            own = anchors[(anchors + shift >= 0) & (anchors + shift < self._count)]
+            left, top, wide, high = part
+            if len(own) == 0 or min(left, top) < 0 or left + wide > 1 or top + high > 1:
+                return -1.0
+            rows, columns = (_averaging(*axis, _FINE) for axis in ((top, high), (left, wide)))
+            outer = _unit(rows @ self._frames[own + shift].astype(np.float32) @ columns.T)
+            inner = _unit(whole @ frames[own].astype(np.float32) @ whole.T)
+            return float((outer * inner).sum(axis=1).mean())
+
+        whole = _averaging(0.0, 1.0, _FINE)
+        best = max((similarity(shift + d, part), shift + d, part) for d in (-1, 0, 1))
+        for step in (0.03, 0.015, 0.0075):
+            for _ in range(_MOST_MOVES):
+                found = max((similarity(best[1], p), best[1], p) for p in _moved(best[2], step))
+                if found <= best:
+                    break
+                best = found
+        return best
+
+
+Part = tuple[float, float, float, float]
+
+
+def _moved(part: Part, step: float) -> list[Part]:
+    """The parts beside a part, and those a little larger and smaller."""
+    left, top, wide, high = part
+    grown = [
+        (left - d * wide * x, top - d * high * y, wide * (1 + d), high * (1 + d))
+        for d in (-step, step)
+        for x in (0.0, 0.5, 1.0)
+        for y in (0.0, 0.5, 1.0)
+    ]
+    clipped = [
+        (max(0.0, x), max(0.0, y), min(w, 1 - max(0.0, x)), min(h, 1 - max(0.0, y)))
+        for x, y, w, h in grown
+    ]
+    return [
+        (left - step, top, wide, high),
+        (left + step, top, wide, high),
+        (left, top - step, wide, high),
+        (left, top + step, wide, high),
+        *clipped,
+    ]
+
+
+def _averaging(start: float, length: float, count: int) -> np.ndarray:
+    """Matrix (count, 32) that averages the pixels of an interval of the frame to ``count``."""
+    edges = (start + length * np.linspace(0, 1, count + 1)) * SIDE
+    pixels = np.arange(SIDE)
+    low, high = edges[:-1, None], edges[1:, None]
+    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return (overlap / overlap.sum(axis=1, keepdims=True)).astype(np.float32)
+
+
+def _unit(images: np.ndarray) -> np.ndarray:
+    """Images (n, m, m) as unit vectors (n, m * m); flat ones stay shorter."""
+    vectors = images.reshape(len(images), -1)
+    vectors = vectors - vectors.mean(axis=1, keepdims=True)
+    norms = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
+    return vectors / np.maximum(norms, _FLAT * images.shape[1])

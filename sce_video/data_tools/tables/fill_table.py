@@ -1,0 +1,248 @@
+"""Fill a table with the rows of files, over processes and machines; the table says what is due."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from sce_video.data_tools.tables.known_rows import COLUMNS, KnownRows, Label
+from sce_video.data_tools.tables.result import ImportOptions, ImportResult
+from sce_video.data_tools.tables.rows_job import RowsJob
+from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity
+from sce_video.data_tools.tables.writer import Row, TableWriter, write_rows
+from sce_video.datasets.tables.rows import table_path
+from sce_video.datasets.tables.storage import TableError, is_remote
+from sce_video.jobs import Item, Record, RecordStore, Workers, run_job, usable_cores
+
+_SUPPOSED_PROCESSES = 256  # of a cluster, for the size of a batch
+_LONGEST_BATCH = 3600.0  # seconds, unless one file may take longer
+Progress = Callable[[int, int, bool], None]
+
+
+@dataclass(frozen=True)
+class RowMaker:
+    """How the row of a file is made, and how many are written at once.
+
+    Attributes:
+        make: The row of a source; pickled.
+        is_current: Whether a row with this text in ``settings`` need not be made again.
+        cpus: Cores that making takes.
+        most_files: Of a batch, whose rows become one fragment of the table.
+        most_bytes: Of the files of a batch.
+        batches_per_worker: At least, of a small data set.
+    """
+
+    make: Callable[[RowSource], Row]
+    is_current: Callable[[str], bool]
+    cpus: int = 1
+    most_files: int = 2000
+    most_bytes: int = 512 * 2**20
+    batches_per_worker: int = 4
+
+
+def fill_table(
+    table: str,
+    sources: Sequence[RowSource],
+    maker: RowMaker,
+    options: ImportOptions,
+    on_progress: Progress | None = None,
+) -> ImportResult:
+    """Write a row for each file that has none yet, or whose row is out of date.
+
+    A row is up to date if its file has the size and the modification time that it had then, and
+    ``maker`` says so of its settings; other rows are replaced. Where only the label is another one,
+    it is changed. Rows of files that are not given stay. Several drivers may fill one table at the
+    same time.
+
+    Args:
+        table: Path or URI; made if there is none.
+        sources: The files, each path once.
+        maker: Makes the rows.
+        options: Options of the run.
+        on_progress: Called with (files done, all files, whether the last one failed).
+
+    Raises:
+        TableError: The table cannot be opened, made or written by this process.
+        StorageError: It cannot be written by a worker. What was written before is committed.
+        UserError: The processes cannot start, or the cluster is lost.
+    """
+    # Other machines have other current folders.
+    table = table if is_remote(table) else os.path.abspath(table)
+    writer = TableWriter(table, options.storage_options)
+    run = _Run(writer, maker, options, on_progress or (lambda done, total, failed: None))
+    return run.all_of([source for source in sources if options.shard.holds(source.path)])
+
+
+class _Run:
+    """State that the steps of a run share."""
+
+    def __init__(
+        self, writer: TableWriter, maker: RowMaker, options: ImportOptions, on_progress: Progress
+    ) -> None:
+        self._writer = writer
+        self._maker = maker
+        self._options = options
+        self._on_progress = on_progress
+        self._fragments: list[str] = []
+        self._failed: list[Row] = []
+        self._replaced: list[int] = []
+        self._rows = KnownRows(())
+        self._relabelled: dict[Label, list[int]] = {}
+        self._again: list[RowSource] = []
+        self._done = 0
+        self._committed = time.monotonic()
+        self.result = ImportResult(0)
+
+    def all_of(self, sources: list[RowSource]) -> ImportResult:
+        """Write the rows that are not up to date."""
+        self.result = ImportResult(len(sources))
+        self._read_states()
+        todo = [source for source in sources if self._is_due(source)]
+        self._relabel()
+        self._done = len(sources) - len(todo)
+        self._on_progress(self._done, len(sources), False)
+        try:
+            if todo:
+                self._process(_batches(todo, self._maker, self._processes()))
+                # The file that ends its process is not known: those of its batch come one by one.
+                again, self._again = self._again, []
+                self._process((source,) for source in again)
+        except BaseException:
+            with contextlib.suppress(TableError):  # the first error says more
+                self._commit()  # what was done before, also before an interrupt
+            raise
+        self._commit()
+        self._remove_doubles()
+        return self.result
+
+    # -- what is due -------------------------------------------------------------------------
+
+    def _read_states(self) -> None:
+        """The newest row of each path; older ones are to be removed."""
+        self._rows = KnownRows(())  # not beside the new ones
+        self._rows = KnownRows(self._writer.states(COLUMNS), self._maker.is_current)
+        self._replaced += self._rows.older
+
+    def _is_due(self, source: RowSource) -> bool:
+        """Whether the row of a file must be written."""
+        known = self._rows.get(table_path(source.path))
+        expected = row_identity(source)
+        if expected["source_size"] < 0:
+            self.result.away += 1
+            if known is not None:
+                self.result.known += 1
+                return False
+        if known is None or self._options.force:
+            return True
+        if known.source != (expected["source_size"], expected["source_mtime_ns"]):
+            return True
+        if not known.is_current or (known.failed and self._options.retry_failed):
+            return True
+        label = expected["label"], expected["class_name"]
+        if label != known.label:
+            self._relabelled.setdefault(label, []).append(known.row_id)
+        self.result.known += 1
+        self.result.failed_before += known.failed
+        return False
+
+    def _relabel(self) -> None:
+        for (label, class_name), rows in self._relabelled.items():
+            self._writer.relabel(rows, label, class_name)
+            self.result.relabelled += len(rows)
+
+    # -- workers -----------------------------------------------------------------------------
+
+    def _processes(self) -> int:
+        options = self._options
+        return options.workers or (_SUPPOSED_PROCESSES if options.ray else usable_cores())
+
+    def _process(self, batches: Iterator[tuple[RowSource, ...]]) -> None:
+        """Have workers write the rows of batches. Their records live as long as this call: what
+        is due the table itself says."""
+        options, maker = self._options, self._maker
+        job = RowsJob(
+            self._writer.table,
+            maker.make,
+            timeout=options.timeout,
+            storage_options=options.storage_options,
+            cpus=maker.cpus,
+        )
+        # Every file has a limit of its own in the worker; this one is for all else.
+        limit = max(options.timeout, min(10 * options.timeout, _LONGEST_BATCH))
+        workers = Workers(options.workers, limit, options.ray)
+        with RecordStore(None, job.name) as store:
+            run_job(job, job.items(batches), store, workers, self._take)
+
+    def _take(self, item: Item, record: Record | None) -> None:
+        """Take over what a worker has written, and commit it from time to time."""
+        assert record is not None
+        sources: tuple[RowSource, ...] = item.argument
+        facts, result = record.facts, self.result
+        if record.done:
+            self._fragments += facts["fragments"]
+            failures = [(path, reason) for path, reason in facts["failures"]]
+            result.source_bytes += facts["source_bytes"]
+            result.stream_bytes += facts["stream_bytes"]
+        elif len(sources) > 1:
+            self._again += sources
+            return
+        else:
+            limit = f"not done after {self._options.timeout:g} s"
+            failures = [(sources[0].path, limit if record.kind == "timeout" else record.reason)]
+            self._failed.append(failed_row(sources[0], failures[0][1]))
+        result.imported += len(sources)
+        result.failures += failures
+        self._count(sources, {path for path, _ in failures})
+        if time.monotonic() - self._committed >= self._options.commit_seconds:
+            self._commit()
+
+    def _count(self, sources: Sequence[RowSource], failed: set[str]) -> None:
+        for source in sources:
+            known = self._rows.get(table_path(source.path))
+            if known is not None:
+                self._replaced.append(known.row_id)
+            self._done += 1
+            self._on_progress(self._done, self.result.files, source.path in failed)
+
+    # -- commits -----------------------------------------------------------------------------
+
+    def _commit(self) -> None:
+        if self._failed:
+            storage = self._options.storage_options
+            self._fragments += write_rows(self._writer.table, self._failed, storage)
+        fragments, replaced = self._fragments, self._replaced
+        self._fragments, self._failed, self._replaced = [], [], []
+        self._writer.commit(fragments, replaced)
+        self._committed = time.monotonic()
+
+    def _remove_doubles(self) -> None:
+        """Remove all but the newest row of each path, if another driver has written rows too.
+
+        Every driver does so after its last commit, so the one that ends last leaves none.
+        """
+        if self._writer.is_shared():
+            self._read_states()
+            self._commit()
+
+
+def _batches(
+    todo: list[RowSource], maker: RowMaker, processes: int
+) -> Iterator[tuple[RowSource, ...]]:
+    """Files in order, in batches that give every process some of them."""
+    shares = processes * maker.batches_per_worker
+    sizes = [max(0, row_identity(source)["source_size"]) for source in todo]
+    most_bytes = min(maker.most_bytes, max(1, sum(sizes) // shares))
+    most_files = min(maker.most_files, -(-len(todo) // shares))
+    batch: list[RowSource] = []
+    held = 0
+    for source, size in zip(todo, sizes, strict=True):
+        batch.append(source)
+        held += size
+        if held >= most_bytes or len(batch) == most_files:
+            yield tuple(batch)
+            batch, held = [], 0
+    if batch:
+        yield tuple(batch)

@@ -1,0 +1,211 @@
+"""From a repacked file to the row of a table."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import numpy as np
+
+from sce_video.datasets.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.av_file import AvFile, can_be_quick
+from sce_video.datasets.readers.av_frames import AvFrames
+from sce_video.datasets.readers.av_reader import AvReader
+from sce_video.datasets.readers.base import check_regular_file
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.readers.restart_points import is_restart_point
+from sce_video.datasets.tables.rows import INDEX, STREAM, CodecParameters, FrameIndex, table_path
+from sce_video.datasets.tables.table_reader import TableReader
+
+_HASH_BYTES = 16
+_LARGEST_STREAM = 2**31  # bytes of one row, which is held in memory while it is written
+
+
+@dataclass(frozen=True, slots=True)  # a driver holds one for each file
+class RowSource:
+    """A file to import.
+
+    Attributes:
+        file: Its path.
+        path: As listed, relative to the root of the data set.
+        label: -1 without one.
+        class_name: Of its folder; None for a list.
+        settings: Of what makes the row, as text.
+        timeout: Seconds that reading the file may take; None for no limit.
+        max_pixels: Height x width of the largest frames.
+    """
+
+    file: str
+    path: str
+    label: int = -1
+    class_name: str | None = None
+    settings: str = ""
+    timeout: float | None = 60.0
+    max_pixels: int = DecodeLimits().max_pixels
+
+
+class NotRepackedError(ValueError):
+    """A file whose packets alone do not give the frames of the file."""
+
+
+def video_row(source: RowSource) -> dict[str, Any]:
+    """The row of a file: all columns of :func:`~sce_video.datasets.tables.rows.schema`.
+
+    The packets of the first and the last frame are decoded without the container and compared with
+    the frames of the file reader. A file that cannot become a row gives one without a stream whose
+    ``failure`` is the reason; nothing is raised for a file.
+    """
+    identity = row_identity(source)
+    try:
+        check_regular_file(source.file)
+        row = {**identity, **_content(source)}
+        if row_identity(source) == identity:
+            return row
+        reason = "changed while it was being read"
+    except VideoDecodeError as error:
+        reason = error.reason
+    except FrameCountError as error:
+        reason = f"{len(error.timestamps)} of {error.promised} frames decode"
+    except NotRepackedError as error:
+        reason = f"{error}: repack it"
+    except (av.FFmpegError, OSError) as error:
+        reason = f"cannot be read: {error}"
+    return {**identity, "failure": reason}
+
+
+def failed_row(source: RowSource, reason: str) -> dict[str, Any]:
+    """The row of a file that cannot become one with a stream."""
+    return {**row_identity(source), "failure": reason or "unknown"}
+
+
+def row_identity(source: RowSource) -> dict[str, Any]:
+    """The columns that say which file a row is of, and in which state the file is now."""
+    size, mtime_ns = _state(source.file)
+    return {
+        "path": table_path(source.path),
+        "label": source.label,
+        "class_name": None if source.class_name is None else table_path(source.class_name),
+        "failure": "",
+        "source_size": size,
+        "source_mtime_ns": mtime_ns,
+        "settings": source.settings,
+    }
+
+
+def _state(file: str) -> tuple[int, int]:
+    """Size and modification time; -1 where there is no file."""
+    try:
+        status = os.stat(file)
+    except OSError:
+        return -1, -1
+    return status.st_size, status.st_mtime_ns
+
+
+def _content(source: RowSource) -> dict[str, Any]:
+    deadline = None if source.timeout is None else time.monotonic() + source.timeout
+    limits = DecodeLimits(source.max_pixels)
+    reader = AvReader(source.file, deadline=deadline, limits=limits)
+    with reader:
+        ends = np.unique([0, len(reader.timestamps) - 1])
+        frames = reader.decode(ends)
+        if not isinstance(frames, AvFrames):
+            raise NotRepackedError("its frames cannot be compared")
+        stream, index, pixel_format = _read_stream(source.file, frames, reader, deadline, limits)
+        if reader.by_count or not np.array_equal(index.timestamps, reader.timestamps):
+            raise NotRepackedError("its packets do not have the time stamps of its frames")
+        _compare_ends(source.file, stream, index, ends, frames, limits)
+    return {**_columns(index, pixel_format), **_stream_columns(stream)}
+
+
+def _read_stream(
+    file: str,
+    frames: AvFrames,
+    reader: AvReader,
+    deadline: float | None,
+    limits: DecodeLimits,
+) -> tuple[bytes, FrameIndex, str]:
+    """All packets, one behind the other; the index of their frames; the pixel format."""
+    opened = AvFile(file, 1, can_be_quick(file), limits)
+    try:
+        codec = opened.codec
+        extradata = bytes(codec.extradata or b"")
+        packets, pts, keys, size = [], [], [], 0
+        for packet in opened.packets(deadline):
+            if packet.pts is None or packet.is_discard:
+                raise NotRepackedError("it has packets without a frame of their own")
+            packets.append(bytes(packet))
+            pts.append(packet.pts)
+            keys.append(packet.is_keyframe and is_restart_point(codec.name, extradata, packets[-1]))
+            size += len(packets[-1])
+            if size > _LARGEST_STREAM:
+                raise NotRepackedError(f"its stream is longer than {_LARGEST_STREAM} bytes")
+        if not packets or not keys[0] or (np.diff(pts) <= 0).any():
+            raise NotRepackedError("its frames are not stored in the order of display")
+        base = opened.stream.time_base
+        sizes = np.array([len(packet) for packet in packets], dtype=np.int64)
+        parameters = CodecParameters(
+            codec.name, extradata, codec.width, codec.height,
+            (codec.color_range, codec.colorspace, codec.color_primaries, codec.color_trc),
+        )  # fmt: skip
+        index = FrameIndex(
+            offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)]),
+            checks=np.array([zlib.crc32(packet) for packet in packets], dtype=np.uint32),
+            pts=np.array(pts, dtype=np.int64),
+            is_key=np.array(keys, dtype=bool),
+            time_base=(base.numerator, base.denominator),
+            duration=reader.duration,
+            parameters=parameters,
+            turns=frames.turns,
+        )
+        return b"".join(packets), index, frames.pixel_format
+    finally:
+        opened.close()
+
+
+def _compare_ends(
+    file: str,
+    stream: bytes,
+    index: FrameIndex,
+    ends: np.ndarray,
+    frames: AvFrames,
+    limits: DecodeLimits,
+) -> None:
+    """Raise unless the first and the last frame, from packets alone, are the file's."""
+
+    def fetch(positions: np.ndarray) -> list[bytes]:
+        return [stream[index.offsets[p] : index.offsets[p + 1]] for p in positions.tolist()]
+
+    reader = TableReader(file, index=index, fetch=fetch, limits=limits)
+    if reader.duration <= 0:
+        raise NotRepackedError("it has no duration")
+    decoded = reader.decode(ends)
+    for number in range(len(ends)):
+        if not np.array_equal(decoded[number], frames[number]):
+            raise NotRepackedError("its packets alone do not give its frames")
+
+
+def _columns(index: FrameIndex, pixel_format: str) -> dict[str, Any]:
+    parameters = index.parameters
+    return {
+        INDEX: index.pack(),
+        "frames": len(index.pts),
+        "duration": index.duration,
+        "codec": parameters.codec,
+        "width": parameters.width,
+        "height": parameters.height,
+        "pixel_format": pixel_format,
+        "rotation": index.turns * 90,
+    }
+
+
+def _stream_columns(stream: bytes) -> dict[str, Any]:
+    return {
+        STREAM: stream,
+        "size": len(stream),
+        "hash": hashlib.blake2b(stream, digest_size=_HASH_BYTES).digest(),
+    }

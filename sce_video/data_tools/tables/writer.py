@@ -1,0 +1,286 @@
+"""Write rows to a table: fragments by any number of processes, committed in batches by one."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from sce_video.datasets.tables.row_list import check_format
+from sce_video.datasets.tables.rows import STREAM, schema
+from sce_video.datasets.tables.storage import (
+    TableError,
+    cannot,
+    client_options,
+    dataset_arguments,
+    import_lance,
+    is_remote,
+)
+
+_STORAGE_VERSION = "2.2"  # of Lance's files, the first with blobs of this kind
+_LANCE_FOLDERS = {"data", "_versions", "_transactions", "_deletions", "_indices"}
+_LANCE_ERRORS = (OSError, RuntimeError, ValueError)
+_MOST_CONFLICTS = 50  # commits of other processes that come before one of ours
+_COMMIT_LIMIT = timedelta(minutes=2)
+_MOST_REMOVED = 10_000  # rows, by one statement
+_MOST_RELABELLED = 64  # rows, which Lance copies with their streams
+Row = dict[str, Any]
+
+
+def write_rows(
+    table: str, rows: Iterable[Row], storage_options: Mapping[str, str] | None = None
+) -> list[str]:
+    """Write rows to new files of a table; they are no part of it before they are committed.
+
+    May be called by many processes at the same time. The rows are written as they come, so memory
+    holds one of them at a time.
+
+    Args:
+        table: Path or URI of a table that :meth:`TableWriter.open` has made.
+        rows: Of :func:`~sce_video.data_tools.tables.video_row.video_row`.
+        storage_options: See :func:`~sce_video.datasets.tables.storage.client_options`.
+
+    Returns:
+        What :meth:`TableWriter.commit` takes: JSON of each new fragment.
+
+    Raises:
+        TableError: The files cannot be written.
+        Exception: One of ``rows``, unchanged.
+    """
+    lance = import_lance()
+    import pyarrow as pa
+
+    columns = schema()
+    stopped: list[Exception] = []  # by an error of the rows, which Lance would make its own
+    batches = _batches(_noting(rows, stopped), columns)
+    reader = pa.RecordBatchReader.from_batches(columns, batches)
+    try:
+        fragments = lance.fragment.write_fragments(
+            reader,
+            table,
+            schema=columns,
+            mode="append",
+            data_storage_version=_STORAGE_VERSION,
+            storage_options=client_options(table, storage_options),
+        )
+    except _LANCE_ERRORS as error:
+        if stopped:
+            raise stopped[0] from error
+        raise TableError(cannot("write to", table, error)) from error
+    return [json.dumps(fragment.to_json()) for fragment in fragments]
+
+
+def _noting(rows: Iterable[Row], stopped: list[Exception]) -> Iterator[Row]:
+    try:
+        yield from rows
+    except Exception as error:
+        stopped.append(error)
+        raise
+
+
+def _batches(rows: Iterable[Row], columns: Any) -> Iterator[Any]:
+    """One record batch for each row."""
+    lance = import_lance()
+    import pyarrow as pa
+
+    for row in rows:
+        arrays = [
+            lance.blob_array([row.get(STREAM)])
+            if field.name == STREAM
+            else pa.array([row.get(field.name)], type=field.type)
+            for field in columns
+        ]
+        yield pa.record_batch(arrays, schema=columns)
+
+
+class TableWriter:
+    """Commits rows to a table, which is made if there is none.
+
+    A process that is killed between two commits leaves files that are no part of the table; it
+    stays readable as it was at the last commit. Other processes may commit to it at the same time.
+
+    Args:
+        table: Path or URI.
+        storage_options: See :func:`~sce_video.datasets.tables.storage.client_options`.
+
+    Raises:
+        TableError: The table cannot be opened or made, is another one, or is damaged.
+    """
+
+    def __init__(self, table: str, storage_options: Mapping[str, str] | None = None) -> None:
+        self.table = table
+        self._storage_options = dict(storage_options or {})
+        self._opened = self._open_or_make()
+        self._shared = False
+        check_format(table, self._opened.schema.metadata or {})
+
+    def _open_or_make(self) -> Any:
+        if not is_remote(self.table):
+            _check_place(self.table)
+        try:
+            return self._open()
+        except _LANCE_ERRORS as error:
+            if not _is_missing(error):
+                raise TableError(cannot("open", self.table, error)) from error
+        try:
+            files = self._data_files()
+            if not files:
+                return self._make()
+            problem = (
+                f"{self.table!r} holds files of rows ({files[0]}), but no manifest that says which "
+                "are part of the table: restore its folder _versions, or choose another path"
+            )
+        except _LANCE_ERRORS as error:
+            problem = cannot("make", self.table, error)
+        with contextlib.suppress(*_LANCE_ERRORS):
+            return self._open()  # another process has made it meanwhile
+        raise TableError(problem)
+
+    def _open(self) -> Any:
+        return import_lance().dataset(**dataset_arguments(self.table, self._storage_options))
+
+    def _make(self) -> Any:
+        return import_lance().write_dataset(
+            schema().empty_table(),
+            self.table,
+            mode="create",
+            data_storage_version=_STORAGE_VERSION,
+            enable_stable_row_ids=True,
+            storage_options=client_options(self.table, self._storage_options),
+        )
+
+    def _data_files(self) -> list[str]:
+        """Files of rows, which a new table would hide."""
+        return list(self._files().list("data"))
+
+    def _check_files(self, names: Iterable[str]) -> None:
+        """Raise TableError where workers have written to another place than this process sees."""
+        files = self._files()
+        for name in names:
+            if not files.contains(f"data/{name}"):
+                self._open()  # its error says more, if the table is gone too
+                raise TableError(
+                    f"{name}, which a worker has written, is not in {self.table!r}: all machines "
+                    "must reach the same storage by this name (a shared disk, AWS_ENDPOINT_URL)"
+                )
+
+    def _files(self) -> Any:
+        import_lance()
+        from lance.file import LanceFileSession
+
+        return LanceFileSession(self.table, client_options(self.table, self._storage_options))
+
+    def states(self, columns: Sequence[str]) -> Iterator[Any]:
+        """Record batches of some columns of all rows that are committed now, and ``_rowid``.
+
+        Raises:
+            TableError: They cannot be read.
+        """
+        try:
+            self._opened.checkout_latest()
+            self._shared = False
+            yield from self._opened.to_batches(columns=list(columns), with_row_id=True)
+        except _LANCE_ERRORS as error:
+            raise TableError(cannot("read the rows of", self.table, error)) from error
+
+    def commit(self, fragments: Sequence[str], replaced: Sequence[int] = ()) -> None:
+        """Make rows a part of the table, then remove the rows that they replace.
+
+        Killed in between, a table holds both rows of a path; readers take the later one, and the
+        next run removes the other.
+
+        Args:
+            fragments: Of :func:`write_rows`.
+            replaced: ``_rowid`` of rows to remove; another process may have removed them already.
+
+        Raises:
+            TableError: The table cannot be written; nothing of this commit is in it.
+        """
+        try:
+            if fragments:
+                self._append(fragments)
+            for numbers in _lists_of(replaced, _MOST_REMOVED):
+                before = self._opened.version
+                self._opened.delete(f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS)
+                self._shared |= self._opened.version > before + 1
+        except TableError:
+            raise
+        except _LANCE_ERRORS as error:
+            raise TableError(cannot("write to", self.table, error)) from error
+
+    def _append(self, fragments: Sequence[str]) -> None:
+        lance = import_lance()
+        parsed = [lance.fragment.FragmentMetadata.from_json(text) for text in fragments]
+        self._check_files(file.path for fragment in parsed for file in fragment.files)
+        before = self._opened.version
+        self._opened = lance.LanceDataset.commit(
+            self.table,
+            lance.LanceOperation.Append(parsed),
+            read_version=before,
+            storage_options=client_options(self.table, self._storage_options),
+            max_retries=_MOST_CONFLICTS,
+            commit_timeout=_COMMIT_LIMIT,
+        )
+        self._shared |= self._opened.version > before + 1
+
+    def relabel(self, rows: Sequence[int], label: int, class_name: str | None) -> None:
+        """Set the label and the class of rows; all their other columns stay.
+
+        Args:
+            rows: Their ``_rowid``.
+            label: As the column.
+            class_name: As the column.
+
+        Raises:
+            TableError: The table cannot be written; some rows may have been.
+        """
+        name = "NULL" if class_name is None else "'" + class_name.replace("'", "''") + "'"
+        values = {"label": str(int(label)), "class_name": f"CAST({name} AS STRING)"}
+        try:
+            for numbers in _lists_of(rows, _MOST_RELABELLED):
+                before = self._opened.version
+                self._opened.update(
+                    values, f"_rowid IN ({numbers})", conflict_retries=_MOST_CONFLICTS
+                )
+                self._shared |= self._opened.version > before + 1
+        except _LANCE_ERRORS as error:
+            raise TableError(cannot("write to", self.table, error)) from error
+
+    def is_shared(self) -> bool:
+        """Whether another process has committed since :meth:`states` was called last.
+
+        Raises:
+            TableError: The table cannot be reached.
+        """
+        try:
+            return self._shared or self._opened.latest_version > self._opened.version
+        except _LANCE_ERRORS as error:
+            raise TableError(cannot("open", self.table, error)) from error
+
+
+def _lists_of(rows: Sequence[int], most: int) -> Iterator[str]:
+    """Row ids as lists of SQL."""
+    for begin in range(0, len(rows), most):
+        yield ", ".join(str(int(number)) for number in rows[begin : begin + most])
+
+
+def _is_missing(error: Exception) -> bool:
+    """Whether the storage answers that there is no such table."""
+    reason = str(error).lower()
+    return "not found" in reason and "nosuchbucket" not in reason
+
+
+def _check_place(table: str) -> None:
+    """Raise TableError where a local path holds something that is no table."""
+    if os.path.isdir(table):
+        others = set(os.listdir(table)) - _LANCE_FOLDERS
+        if others and "_versions" not in os.listdir(table):
+            raise TableError(
+                f"{table!r} is a folder with other files, for example {min(others)!r}: choose "
+                "another path"
+            )
+    elif os.path.lexists(table):
+        raise TableError(f"{table!r} exists and is no table: choose another path")

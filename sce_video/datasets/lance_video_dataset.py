@@ -1,0 +1,205 @@
+"""The data set of videos in a table: only the bytes of the needed frames are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.errors import VideoDecodeError
+from sce_video.datasets.loading.time_limit import LimitExceededError
+from sce_video.datasets.pipeline import Transform, run_pipeline
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.samplers import SampleRequest, following_request, mix_seed
+from sce_video.datasets.tables.read_ahead import ReadAhead, Rows
+from sce_video.datasets.tables.row_list import list_rows
+from sce_video.datasets.tables.storage import BLOCK_SIZE, is_remote
+from sce_video.datasets.tables.table_reader import TableReader
+from sce_video.datasets.tables.table_rows import TableRows
+from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_list import VideoList, read_annotation_list
+from sce_video.registry import DATASETS
+
+
+@DATASETS.register_module()
+class LanceVideoDataset(VideoDataset):
+    """Videos of a Lance table, made by ``sce-video import``.
+
+    Seeds, order, bad files, time limit and the pipeline are those of :class:`VideoDataset`, and so
+    are the samples, bit for bit, on the same repacked files. The bytes for all samples of a batch
+    are asked for before the first is made: the frame indexes of their rows, and the packets of the
+    frames that their clips show. From object storage the next batch is read while this one is
+    decoded, if the sampler tells which it is (:class:`ReadAhead`). Each packet is compared with its
+    checksum; damaged ones make the row a bad file.
+
+    A table that cannot be reached any more is no bad file but ends the training
+    (:class:`~sce_video.datasets.tables.storage.TableError`).
+
+    Args:
+        data_root: The table: path, or URI as ``s3://bucket/videos.lance``.
+        ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
+            labels. None: all rows sorted by path, with the labels of the table.
+        pipeline: Transforms, built or as configs; those of :class:`VideoDataset`.
+        on_error: ``replace``, ``raise`` or ``skip``.
+        timeout: Seconds a sample may take; None for no limit.
+        max_tries: Replacements tried before an error is raised.
+        class_file: Names of the labels of a list, one per line from label 0.
+        storage_options: Of the object store; credentials, region and endpoint come from the
+            environment where they are not given here.
+        block_size: Ranges of a file that are less than this many bytes apart are one request. From
+            object storage, 65536 makes a tenth of the requests and reads four times the bytes.
+
+    Raises:
+        TableError: The table cannot be read.
+        ValueError: Nothing to read, listed videos that are not in the table, or a wrong option.
+        MissingPackageError: Lance is not installed.
+
+    Attributes:
+        failed_rows: Rows of failed imports, which are left out (without ``ann_file``).
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        ann_file: str | None = None,
+        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        on_error: str = "replace",
+        timeout: float | None = 60.0,
+        max_tries: int = 10,
+        class_file: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        if not 512 <= block_size <= 2**26:
+            raise ValueError(f"block_size must be 512 to {2**26} bytes, got {block_size}")
+        self._block_size = block_size
+        self._storage_options = dict(storage_options or {})
+        self._ahead: Rows = {}
+        super().__init__(
+            data_root, ann_file, pipeline, on_error, timeout, max_tries, class_file=class_file
+        )
+
+    @property
+    def table(self) -> str:
+        """Path or URI of the table."""
+        return self.data_root
+
+    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+        listed = None
+        if self.ann_file is not None:
+            listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
+        elif self.class_file is not None:
+            raise ValueError(f"class_file={self.class_file!r} names the labels of an ann_file")
+        found = list_rows(self.table, self._storage_options, listed)
+        self.failed_rows = found.failed
+        self._rows = found.rows
+        self._source = TableRows(self.table, found.version, self._storage_options, self._block_size)
+        self._reader = ReadAhead(self._source, self._row, self._needed)
+        return found.videos
+
+    def describe(self, index: int) -> str:
+        """Row, table and path of a video, for messages."""
+        return f"{self._source.describe(int(self._rows[index]))}: {self.videos.path(index)!r}"
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether its sampler should tell which batch comes next: where reading has a latency."""
+        return is_remote(self.table)
+
+    @property
+    def bytes_asked(self) -> int:
+        """Bytes of packets asked for by this process so far."""
+        return self._source.bytes_asked
+
+    # -- samples -----------------------------------------------------------------------------
+
+    def __getitems__(self, requests: Sequence[int | SampleRequest]) -> list[dict[str, Any]]:
+        """The samples of one batch; see :class:`VideoDataset`."""
+        self._ahead = self._read_ahead([_with_seed(request) for request in requests])
+        try:
+            return super().__getitems__(requests)
+        finally:
+            self._ahead = {}
+
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
+
+    def _open(
+        self,
+        index: int,
+        ahead: Rows,
+        path: str,
+        *,
+        num_threads: int = 1,
+        correction: np.ndarray | None = None,
+        deadline: float | None = None,
+        limits: DecodeLimits | None = None,
+    ) -> TableReader:
+        """The reader of a video; called by ``OpenVideo``."""
+        options: dict[str, Any] = dict(
+            num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
+        )
+        row = int(self._rows[index])
+        return self._source.open(row, path, ahead.get(row), options)
+
+    # -- reading ahead -----------------------------------------------------------------------
+
+    def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
+        """What the samples of a batch need, by row; what is missing is read for its sample."""
+        following = [r for r in map(following_request, requests) if r is not None]
+        found: Rows = {}
+
+        def work() -> None:
+            with suppress(VideoDecodeError):  # raised again by the sample that it belongs to
+                found.update(self._reader.read(requests, following))
+
+        if self.timeout is None:
+            work()
+            return found
+        self._prepare_process()
+        try:
+            self._caller.call(work, self.timeout)
+        except LimitExceededError:
+            return {}  # each sample then reads for itself, under its own limit
+        return found
+
+    def _row(self, request: SampleRequest) -> int:
+        return int(self._rows[request.index])
+
+    def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
+        """Positions of the packets that the clips of some samples show, by row.
+
+        The clips are those of the samples, since they are a function of the seed. Called in threads
+        beside the one that makes samples.
+        """
+        needed: dict[int, list[np.ndarray]] = {}
+        for request in requests:
+            row = self._row(request)
+            index = found[row].index
+            if self._sampling is None or index is None:
+                continue
+            inputs = {
+                **super()._inputs(*request),
+                "path": self.path(request.index),
+                "open": partial(self._open, request.index, found),
+            }
+            try:
+                clips = run_pipeline(self.pipeline[: self._sampling + 1], inputs).get("clips")
+            except VideoDecodeError:
+                continue  # raised again when the sample is made
+            if not clips:
+                continue
+            frames = [clip.frames for clip in clips]
+            frames += [clip.partners for clip in clips if clip.partners is not None]
+            needed.setdefault(row, []).append(index.packets_for(np.unique(np.concatenate(frames))))
+        return {row: np.unique(np.concatenate(parts)) for row, parts in needed.items()}
+
+
+def _with_seed(request: int | SampleRequest) -> SampleRequest:
+    """A request as ``VideoDataset`` understands a plain index."""
+    if isinstance(request, SampleRequest):
+        return request
+    return SampleRequest(int(request), mix_seed(0, 0, int(request)))

@@ -1,0 +1,108 @@
+"""Where videos are: files, objects of a store, rows of a table, behind the same functions.
+
+A *video* is given by the path of a file, a URL as ``s3://bucket/a.mp4``, which is downloaded once,
+or the path of a row as ``videos.lance/a.mp4``; a *set of videos* by a folder, or a table, whose
+name ends with ``.lance``.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.errors import VideoDecodeError
+from sce_video.datasets.readers import VideoReader, open_reader
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.tables.named_rows import is_table, named_rows, split_row_path
+from sce_video.datasets.tables.storage import is_remote
+from sce_video.datasets.video_list import VideoList, scan_folder
+from sce_video.utils.downloads import local_copy
+from sce_video.utils.storage import StorageError, exists, is_url
+
+
+def open_video(
+    path: str,
+    backend: str = "av",
+    *,
+    num_threads: int = 1,
+    correction: np.ndarray | None = None,
+    deadline: float | None = None,
+    limits: DecodeLimits | None = None,
+) -> VideoReader:
+    """Open a video, wherever it is.
+
+    Args:
+        path: Of a file or a row, or a URL.
+        backend: Of files, see :func:`~sce_video.datasets.readers.open_reader`.
+        num_threads: Threads of the decoder.
+        correction: ``FrameCountError.correction`` of an earlier attempt.
+        deadline: Value of ``time.monotonic()`` after which reading raises.
+        limits: How large frames may be; None for the defaults.
+
+    Raises:
+        VideoDecodeError: It cannot be opened, or not be downloaded.
+        TableError: The table cannot be read.
+        ValueError, ImportError: As of ``open_reader``.
+    """
+    options: dict[str, Any] = dict(
+        num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
+    )
+    row = split_row_path(path)
+    if row is not None:
+        return named_rows(row[0]).open(row[1], path, options)
+    return open_reader(_local_file(path), backend, **options)
+
+
+def is_elsewhere(path: str) -> bool:
+    """Whether the path of a video is that of no file, but a URL or a row."""
+    return is_url(path) or split_row_path(path) is not None
+
+
+def video_exists(path: str | os.PathLike[str]) -> bool:
+    """Whether there is such a file, object or row.
+
+    Raises:
+        StorageError, TableError: The store or the table cannot be asked.
+    """
+    name = os.fspath(path)
+    row = split_row_path(name)
+    if row is not None:
+        return named_rows(row[0]).number(row[1]) is not None
+    return exists(name) if is_url(name) else os.path.exists(name)
+
+
+def list_videos(root: str) -> VideoList:
+    """The videos of a folder (:func:`scan_folder`) or of a table; paths relative to it.
+
+    Raises:
+        ValueError: There are none.
+        TableError, MissingPackageError: The table cannot be read.
+    """
+    if is_table(root):
+        return named_rows(root).videos
+    if is_url(root):
+        raise ValueError(
+            f"videos are listed from a folder of this machine or a table, got {root!r}: import "
+            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
+        )
+    return scan_folder(root)
+
+
+def dataset_settings(root: str | Path) -> dict[str, str]:
+    """Settings of a data set's config that make it one of a folder or a table."""
+    if is_table(root):
+        table = str(root) if is_remote(str(root)) else os.path.abspath(root)
+        return {"type": "LanceVideoDataset", "data_root": table}
+    return {"data_root": str(root)}
+
+
+def _local_file(path: str) -> str:
+    if not is_url(path):
+        return path
+    try:
+        return str(local_copy(path))
+    except (FileNotFoundError, StorageError) as error:
+        raise VideoDecodeError(path, str(error), False) from error

@@ -1,0 +1,280 @@
+"""Rows of a table, read by the process that uses them."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.errors import VideoDecodeError
+from sce_video.datasets.tables.open_tables import OpenTable, RemoteTable, read_table
+from sce_video.datasets.tables.rows import (
+    INDEX,
+    STREAM,
+    DamagedRowError,
+    FrameIndex,
+)
+from sce_video.datasets.tables.storage import BLOCK_SIZE, TableError, cannot, is_remote
+from sce_video.datasets.tables.table_reader import TableReader
+
+_ROWS_OF_A_READ = 4
+_READS_AT_ONCE = 8
+
+
+@dataclass
+class RowData:
+    """What has been read of a row.
+
+    Attributes:
+        index: Its frames; None until they were read.
+        failure: Why it cannot be read; empty if it can.
+        packets: Bytes by position.
+        reading: A read of its packets that is under way in another thread.
+    """
+
+    index: FrameIndex | None = None
+    failure: str = ""
+    packets: dict[int, bytes] = field(default_factory=dict)
+    reading: Future[None] | None = None
+
+
+class TableRows:
+    """Rows of one version of a table, by their number.
+
+    The table is opened by each process for itself, at its first use. All copies read the same
+    version, so row numbers stay valid while others append.
+
+    Args:
+        table: Path or URI.
+        version: Of the table.
+        storage_options: See :func:`~sce_video.datasets.tables.storage.client_options`.
+        block_size: See :func:`~sce_video.datasets.tables.open_tables.read_table`.
+
+    Attributes:
+        bytes_asked: Bytes of packets asked for so far, in this process.
+    """
+
+    def __init__(
+        self,
+        table: str,
+        version: int,
+        storage_options: Mapping[str, str] | None = None,
+        block_size: int = BLOCK_SIZE,
+    ) -> None:
+        self.table = table
+        self.version = version
+        self.bytes_asked = 0
+        self._storage_options = dict(storage_options or {})
+        self._block_size = block_size
+        self._opened: OpenTable | RemoteTable | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._pid = 0
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None, "_threads": None, "_pid": 0}
+
+    @property
+    def opened(self) -> OpenTable | RemoteTable:
+        """The open table of this process."""
+        if self._opened is None or self._pid != os.getpid():
+            self._opened, self._threads = self._open(), None
+            self._pid = os.getpid()
+        return self._opened
+
+    @property
+    def reads_beside(self) -> bool:
+        """Whether rows are read in other threads: from object storage, by this very process."""
+        return is_remote(self.table) and isinstance(self.opened, OpenTable)
+
+    @property
+    def threads(self) -> ThreadPoolExecutor:
+        """The threads of this process that read; see ``reads_beside``."""
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_READS_AT_ONCE, "read-ahead")
+        return self._threads
+
+    def _open(self) -> OpenTable | RemoteTable:
+        return read_table(self.table, self._storage_options, self.version, self._block_size)
+
+    def describe(self, row: int) -> str:
+        """``row 12 of videos.lance``."""
+        return f"row {row} of {self.table}"
+
+    # -- several rows at once ----------------------------------------------------------------
+
+    def read_indexes(self, rows: Sequence[int]) -> dict[int, RowData]:
+        """The frame indexes of rows, in one request; a damaged row has a ``failure``.
+
+        Raises:
+            TableError: The table cannot be read.
+            VideoDecodeError: One of the rows cannot be read (its pages are damaged).
+        """
+        rows = sorted(set(rows))
+        packed = self._guarded(rows, lambda: self.opened.call("take", rows, [INDEX]))
+        found = {}
+        for row, value in zip(rows, packed[INDEX].to_pylist(), strict=True):
+            data = RowData()
+            if value is None:
+                data.failure = self._failure(row)
+            else:
+                try:
+                    data.index = FrameIndex.unpack(value)
+                except DamagedRowError as error:
+                    data.failure = f"{self.describe(row)}: {error}"
+            found[row] = data
+        return found
+
+    def _failure(self, row: int) -> str:
+        """Why a row has no stream."""
+        read = self._guarded([row], lambda: self.opened.call("take", [row], ["failure"]))
+        return read["failure"][0].as_py() or f"{self.describe(row)} has no frame index"
+
+    def read_packets(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
+        """Read packets of several rows in one request, into their ``packets``.
+
+        Args:
+            wanted: Ascending positions of packets by row.
+            data: Of these rows, with their frame index.
+
+        Raises:
+            TableError, VideoDecodeError: See :meth:`read_indexes`.
+        """
+        spans = [
+            (row, first, last)
+            for row, positions in wanted.items()
+            for first, last in _runs([p for p in positions.tolist() if p not in data[row].packets])
+        ]
+        requests = []
+        for row, first, last in spans:
+            offsets = _index_of(data[row]).offsets
+            begin, end = int(offsets[first]), int(offsets[last + 1])
+            requests.append((row, begin, end - begin))
+        if not requests:
+            return
+        self.bytes_asked += sum(size for *_, size in requests)
+        read = self._guarded(
+            list(wanted),
+            lambda: self.opened.call("read_ranges", STREAM, requests),
+        )
+        for number, _, content in read:
+            row, first, last = spans[number]
+            if content is None:
+                continue  # reported as missing by packets_of
+            offsets = _index_of(data[row]).offsets
+            begin = int(offsets[first])
+            view = memoryview(content)
+            for position in range(first, last + 1):
+                part = view[int(offsets[position]) - begin : int(offsets[position + 1]) - begin]
+                data[row].packets[position] = bytes(part)
+
+    def start_reading(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
+        """As :meth:`read_packets`, but object storage is read while the first rows are decoded.
+
+        Rows are read in the order of ``wanted``, a few at a time; :meth:`packets_of` waits for
+        those that it needs.
+        """
+        if not self.reads_beside:
+            self.read_packets(wanted, data)
+            return
+        rows = list(wanted)
+        for begin in range(0, len(rows), _ROWS_OF_A_READ):
+            part = {row: wanted[row] for row in rows[begin : begin + _ROWS_OF_A_READ]}
+            reading = self.threads.submit(self.read_packets, part, data)
+            for row in part:
+                data[row].reading = reading
+
+    # -- one row -----------------------------------------------------------------------------
+
+    def open(
+        self, row: int, path: str, data: RowData | None, options: Mapping[str, Any]
+    ) -> TableReader:
+        """The reader of a row.
+
+        Args:
+            row: Its number.
+            path: Its path, for messages.
+            data: What was read of it before, if anything.
+            options: Of :class:`TableReader`.
+
+        Raises:
+            VideoDecodeError: It cannot be read, or its frames are too large.
+            TableError: The table cannot be read.
+        """
+        if data is None:
+            try:
+                data = self.read_indexes([row])[row]
+            except VideoDecodeError as error:
+                raise VideoDecodeError(path, error.reason, error.permanent) from error
+        if data.index is None:
+            raise VideoDecodeError(path, data.failure)
+        fetch = partial(self.packets_of, row, path, data)
+        return TableReader(path, index=data.index, fetch=fetch, **options)
+
+    def packets_of(self, row: int, path: str, data: RowData, positions: np.ndarray) -> list[bytes]:
+        """The bytes of some packets of a row, checked; reads those that were not read before.
+
+        Raises:
+            VideoDecodeError: Bytes are missing or damaged.
+            TableError: The table cannot be read.
+        """
+        index = _index_of(data)
+        if data.reading is not None:
+            reading, data.reading = data.reading, None
+            with suppress(VideoDecodeError):  # of one of several rows: read alone below
+                reading.result()
+        if any(position not in data.packets for position in positions.tolist()):
+            try:
+                self.read_packets({row: positions}, {row: data})
+            except VideoDecodeError as error:
+                raise VideoDecodeError(path, error.reason, error.permanent) from error
+        packets = []
+        for position in positions.tolist():
+            packet = data.packets.get(position)
+            if packet is None or zlib.crc32(packet) != index.checks[position]:
+                raise VideoDecodeError(
+                    path, f"{self.describe(row)}: the bytes of packet {position} are damaged"
+                )
+            packets.append(packet)
+        return packets
+
+    def _guarded(self, rows: Sequence[int], read: Any) -> Any:
+        """What ``read`` returns; its errors are those of the table, or else of the rows.
+
+        A table that can still be opened can be reached, so the fault is in the rows.
+        """
+        try:
+            return read()
+        except TableError:
+            raise
+        except BaseException as error:
+            # Lance raises these, and its panics, on damaged pages, are no Exception.
+            panic = type(error).__name__ == "PanicException"
+            if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
+                raise
+            self._open()
+            names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
+            reason = cannot("read", self.table, error)
+            raise VideoDecodeError(names, f"{names}: {reason}", False) from error
+
+
+def _index_of(data: RowData) -> FrameIndex:
+    assert data.index is not None
+    return data.index
+
+
+def _runs(positions: list[int]) -> list[tuple[int, int]]:
+    """First and last of each run of consecutive numbers."""
+    runs: list[tuple[int, int]] = []
+    for position in positions:
+        if runs and position == runs[-1][1] + 1:
+            runs[-1] = (runs[-1][0], position)
+        else:
+            runs.append((position, position))
+    return runs

@@ -1,0 +1,77 @@
+"""Resize and centre crop as the image processors of transformers do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.transforms.resizing import RESIZES
+from sce_video.registry import TRANSFORMS
+
+_RESIZES = {"bilinear": RESIZES["pil"], "bicubic": RESIZES["pil_bicubic"]}
+
+
+@TRANSFORMS.register_module()
+class ResizeAsProcessor:
+    """Resize every frame, antialiased, and cut the central square, as transformers does.
+
+    Pixels are those of its torchvision backend; its Pillow backend differs by 1 of 255 (bicubic:
+    2). The long side becomes ``int(size * long / short)``, the offset ``int((length - crop) / 2)``
+    (transformers, image_processing_backends.py). ``ResizeShortSide`` does not filter.
+
+    Args:
+        size: Short side in pixels; two equal numbers squash the frame to a square.
+        crop: Side of the central square, pixels; None does not crop.
+        interpolation: "bilinear" or "bicubic".
+
+    Raises:
+        ValueError: a size below 1, a crop larger than ``size``, or an unknown interpolation.
+    """
+
+    def __init__(
+        self,
+        size: int | tuple[int, int],
+        crop: int | None = None,
+        interpolation: str = "bilinear",
+    ) -> None:
+        sides = (size, size) if isinstance(size, int) else tuple(size)
+        if len(sides) != 2 or sides[0] != sides[1] or not 1 <= (crop or 1) <= sides[0]:
+            raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
+        if interpolation not in _RESIZES:
+            raise ValueError(
+                f"interpolation must be one of {', '.join(_RESIZES)}, got {interpolation!r}"
+            )
+        self.size = sides[0]
+        self.square = not isinstance(size, int)
+        self.crop = crop
+        self.interpolation = interpolation
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        """Replace every view by uint8 (T, H, W, 3) of the new size."""
+        limits = results.get("limits") or DecodeLimits()
+        views = []
+        for view in results["views"]:
+            resized = self._resized(*view.shape[1:3])
+            limits.check_frame(results.get("path", "frames"), *resized)
+            frames = [self._frame(frame, resized) for frame in np.asarray(view)]
+            views.append(np.stack(frames))
+        results["views"] = views
+        return results
+
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        if self.square:
+            return self.size, self.size
+        short = min(height, width)
+        return int(self.size * height / short), int(self.size * width / short)
+
+    def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
+        if frame.shape[:2] != resized:
+            target = np.empty((*resized, 3), dtype=np.uint8)
+            _RESIZES[self.interpolation](frame, target)
+            frame = target
+        if self.crop is None:
+            return frame
+        top, left = ((side - self.crop) // 2 for side in resized)
+        return frame[top : top + self.crop, left : left + self.crop]

@@ -1,0 +1,171 @@
+"""Windows of a long video: their spans, and the frames of their clips, without any decoding.
+
+A window is a stretch ``[start, end)`` of a video. Windows of ``seconds`` begin every ``stride``
+seconds, and the last one ends with the video, so that every frame is in at least one of them::
+
+    duration 12, 5 s every 2.5 s      [---------)
+                                          [---------)
+                                              [---------)
+                                                [---------)     7 to 12, not 7.5 to 12.5
+    duration 3                        [-----)                   one window, shorter
+
+The clips of a window are those that a video of its frames alone would have.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.clip_sampling import (
+    ClipIndices,
+    frames_between,
+    make_clip,
+    segment_positions,
+    spaced_starts,
+)
+
+_EPSILON = 1e-6
+_MOST_WINDOWS = 1_000_000
+_UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True)
+class Windows:
+    """How a video is divided.
+
+    Attributes:
+        seconds: Length of a window.
+        stride: Seconds from one start to the next; None for ``seconds``.
+        shots: Whether no window reaches across a cut, so that each shot is divided by itself.
+    """
+
+    seconds: float
+    stride: float | None = None
+    shots: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("seconds", "stride"):
+            value = getattr(self, name)
+            if value is None and name == "stride":
+                object.__setattr__(self, "stride", self.seconds)
+            elif isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{name} of windows must be a number of seconds, got {value!r}")
+            elif not 0 < value < math.inf:
+                raise ValueError(f"{name} of windows must be positive seconds, got {value}")
+
+    @property
+    def step(self) -> float:
+        """Seconds from one start to the next."""
+        return self.seconds if self.stride is None else self.stride
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        return {"seconds": float(self.seconds), "stride": float(self.step), "shots": self.shots}
+
+    @classmethod
+    def from_dict(cls, values: Any) -> Windows:
+        """The inverse of :meth:`to_dict`.
+
+        Raises:
+            ValueError: The values are others.
+        """
+        if not isinstance(values, dict) or set(values) != {"seconds", "stride", "shots"}:
+            raise ValueError(f"windows are seconds, stride and shots, got {values!r:.100}")
+        if not isinstance(values["shots"], bool):
+            raise ValueError(f"shots of windows is true or false, got {values['shots']!r:.40}")
+        return cls(**values)
+
+    def __str__(self) -> str:
+        shots = ", within shots" if self.shots else ""
+        return f"windows of {self.seconds:g} s every {self.step:g} s{shots}"
+
+
+def parse_seconds(text: str) -> float:
+    """Seconds of ``5s``, ``2.5``, ``500ms``, ``2m``, ``1h``, ``1:30`` or ``1:02:03.5``.
+
+    Raises:
+        ValueError: It is none of these.
+    """
+    clock = re.fullmatch(r"(?:(\d{1,4}):)?(\d{1,4}):(\d{1,2}(?:\.\d{1,9})?)", text)
+    if clock:
+        hours, minutes, seconds = clock.groups()
+        return int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
+    plain = re.fullmatch(r"(\d{1,9}(?:\.\d{0,9})?|\.\d{1,9}) ?([a-z]{0,3})", text)
+    if plain and plain[2] in _UNITS:
+        return float(plain[1]) * _UNITS[plain[2]]
+    raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
+
+
+def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:
+    """Start and end of every window.
+
+    Args:
+        duration: Of the video, seconds.
+        windows: Length and stride.
+        cuts: Starts of the shots besides the first, seconds, ascending; each shot is divided by
+            itself.
+
+    Returns:
+        (W, 2) float64, ascending; at least one.
+
+    Raises:
+        ValueError: There would be more than a million windows.
+    """
+    if duration / windows.step > _MOST_WINDOWS:
+        raise ValueError(
+            f"{windows} of a video of {duration:.0f} s are more than {_MOST_WINDOWS}: choose a "
+            "longer stride"
+        )
+    inner = [] if cuts is None else [float(c) for c in cuts if _EPSILON < c < duration - _EPSILON]
+    edges = [0.0, *inner, duration]
+    return np.concatenate(
+        [_spans_between(begin, end, windows) for begin, end in zip(edges, edges[1:], strict=False)]
+    )
+
+
+def _spans_between(begin: float, end: float, windows: Windows) -> np.ndarray:
+    room = end - begin - windows.seconds
+    if room <= _EPSILON:
+        return np.array([[begin, end]])
+    count = math.floor(room / windows.step + _EPSILON) + 1
+    starts = begin + np.arange(count) * windows.step
+    if end - (starts[-1] + windows.seconds) > _EPSILON:
+        starts = np.append(starts, end - windows.seconds)
+    return np.stack([starts, np.minimum(starts + windows.seconds, end)], axis=1)
+
+
+def clips_of_span(
+    timestamps: np.ndarray,
+    start: float,
+    end: float,
+    *,
+    clip_duration: float | None,
+    num_frames: int,
+    num_clips: int,
+) -> list[ClipIndices]:
+    """The clips of ``[start, end)``; no frame of them begins outside.
+
+    Args:
+        timestamps: (F,) float64, seconds, ascending from 0.
+        start: Seconds.
+        end: Seconds.
+        clip_duration: Seconds; None for one clip, a frame of each of T segments of the span.
+        num_frames: T.
+        num_clips: K; their starts are spaced equally.
+    """
+    if clip_duration is None:
+        first, stop = frames_between(timestamps, start, end)
+        frames = first + segment_positions(stop - first, num_frames)
+        return [ClipIndices(frames, None, start, end - start)]
+    length = min(clip_duration, end - start)
+    return [
+        make_clip(
+            timestamps, start=start + float(offset), clip_duration=length, num_frames=num_frames
+        )
+        for offset in spaced_starts(end - start, clip_duration, num_clips)
+    ]

@@ -1,0 +1,143 @@
+"""Copies checkpoints and logs of a training to an object store while it runs."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from mmengine.dist import is_main_process
+from mmengine.hooks import Hook
+
+from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.mirror import LOGS
+from sce_video.registry import HOOKS
+from sce_video.utils.distributed import run_on_main_rank
+from sce_video.utils.storage import is_url, join, list_files, put_file, remove
+
+
+@HOOKS.register_module()
+class MirrorHook(Hook):
+    """Copies every finished checkpoint, and the logs with it, to a folder of an object store.
+
+    One thread of rank 0 uploads while the training goes on. A checkpoint that is removed here is
+    removed there, after all newer ones have arrived. A failed upload is a warning with the number
+    of failures, and is repeated with the next checkpoint and at the end; what is missing then is
+    named. The work folder is complete in any case.
+
+    Args:
+        url: The folder, ``s3://bucket/runs/name``.
+
+    Raises:
+        ValueError: not a URL of a store.
+    """
+
+    priority = "VERY_LOW"
+
+    def __init__(self, url: str) -> None:
+        if not is_url(url):
+            raise ValueError(f"MirrorHook copies to an object store (s3://..., gs://...), {url!r}")
+        self.url = url.rstrip("/")
+        self.failures = 0
+        self._copied = 0
+        self._error: Exception | None = None  # of the last attempt
+        self._waiting: deque[Path] = deque()
+        self._outdated: dict[str, None] = {}
+        self._sent: dict[str, tuple[int, int]] = {}
+        self._thread: ThreadPoolExecutor | None = None
+
+    def before_train(self, runner: Any) -> None:
+        """Note what the store lacks; for a training from scratch, what it has of an earlier one.
+
+        Raises:
+            StorageError: the store cannot be read. On all ranks.
+        """
+        stored = run_on_main_rank(lambda: [file.name for file in list_files(self.url)])
+        if not is_main_process():
+            return
+        if runner.resumed_from is None:
+            self._outdated = dict.fromkeys(name for name in stored if name.endswith(".pth"))
+        else:
+            local = reversed(find_checkpoints(runner.work_dir))
+            self._waiting.extend(path for path in local if path.name not in stored)
+        self._thread = ThreadPoolExecutor(1, "mirror")
+
+    def after_checkpoint(self, runner: Any, path: Path) -> None:
+        """Copy a checkpoint that was written; called on rank 0."""
+        if self._thread is None:  # a test
+            return
+        self._outdated.pop(path.name, None)
+        self._waiting.append(path)
+        self._thread.submit(self._copy, runner)
+
+    def after_removal(self, runner: Any, names: Sequence[str]) -> None:
+        """Remove the copies of checkpoints that were removed; called on rank 0."""
+        self._outdated.update(dict.fromkeys(names))
+
+    def after_stop(self, runner: Any) -> None:
+        """Wait for the uploads, try once more what has failed, and say what is missing."""
+        if self._thread is None:
+            return
+        self._thread.submit(self._copy, runner, last=True)
+        self._thread.shutdown()
+        self._thread = None
+        tried = f", {_count(self.failures, 'failed attempt')}" if self.failures else ""
+        if self._error is None:
+            copied = _count(self._copied, "checkpoint")
+            runner.logger.info(f"copied {copied} and the logs to {self.url}{tried}")
+            return
+        missing = [path.name for path in self._waiting if path.exists()]
+        what = "the last logs"
+        if missing:
+            what = f"{_count(len(missing), 'checkpoint')} ({', '.join(missing)})"
+        runner.logger.warning(
+            f"the copy in {self.url} is not complete{tried}: {what} could not be copied: "
+            f"{self._error}; they are in {runner.work_dir}"
+        )
+
+    def after_page(self, runner: Any) -> None:
+        """Copy the page of the run, which is written after the training; called on rank 0."""
+        self._copy(runner)
+
+    def _copy(self, runner: Any, last: bool = False) -> None:
+        """Copy checkpoints and logs, then remove outdated checkpoints; a failure ends the attempt.
+
+        Args:
+            runner: The runner.
+            last: :meth:`after_stop` says what is missing.
+        """
+        self._error = None
+        try:
+            while self._waiting:
+                path = self._waiting[0]
+                if path.exists():  # else a newer one has replaced it
+                    put_file(path, join(self.url, path.name))
+                    self._copied += 1
+                self._waiting.popleft()
+            self._copy_logs(Path(runner.work_dir))
+            for name in list(self._outdated):
+                remove(join(self.url, name))
+                self._outdated.pop(name, None)
+        except Exception as error:  # whatever a store's client raises must not end the training
+            self._error = error
+            self.failures += 1
+            if not last:
+                runner.logger.warning(
+                    f"the copy to {self.url} failed ({self.failures} so far): {error}; the "
+                    f"training goes on, its checkpoints are in {runner.work_dir}"
+                )
+
+    def _copy_logs(self, folder: Path) -> None:
+        for path in sorted(folder.iterdir()):
+            if path.name.endswith(LOGS) and path.is_file():
+                status = path.stat()
+                state = (status.st_mtime_ns, status.st_size)
+                if self._sent.get(path.name) != state:
+                    put_file(path, join(self.url, path.name))
+                    self._sent[path.name] = state
+
+
+def _count(number: int, thing: str) -> str:
+    return f"{number} {thing}{'s' * (number != 1)}"

@@ -1,0 +1,180 @@
+"""Clusters of features, nearest neighbours within them, and rows that are far from each other.
+
+All features here are unit vectors (:func:`~.neighbours.normalised`), compared by cosine.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.functional.neighbours import ROW_BLOCK, nearest_neighbours, normalised
+
+#: Rows from which cluster centres are computed, per cluster; and rows up to which all are compared.
+_ROWS_PER_CENTRE, EXACT_ROWS = 256, 30_000
+_ROWS_PER_CELL, _QUERIES = 1000, 1024
+#: Clusters up to which the first centres are drawn with care, one pass over the sample for each.
+_CAREFUL = 256
+_EQUAL = 1e-6  # difference of a cosine from 1 that rounding may make
+
+
+def unit_rows(features: Tensor, mean: Tensor | None = None) -> Tensor:
+    """Features (N, D), ``mean`` (D,) subtracted, divided by their l2 norms, float32."""
+    x = torch.empty(features.shape, dtype=torch.float32)
+    for start in range(0, len(x), ROW_BLOCK):
+        rows = slice(start, start + ROW_BLOCK)
+        x[rows] = normalised(features[rows], mean)
+    return x
+
+
+def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
+    """Centres (k, D) of spherical k-means, largest cluster first.
+
+    Lloyd's steps with cosine similarity (Dhillon and Modha 2001), on a random sample of at most
+    256 rows per centre. The first centres are rows drawn one after the other with a probability
+    that grows with the distance to those before (k-means++, Arthur and Vassilvitskii 2007), above
+    256 clusters random rows. A centre without rows moves to the row that is farthest from its own.
+
+    Args:
+        x: (N, D) unit vectors.
+        k: Clusters, 1 to N.
+        seed: Of the sample and of the first centres.
+        steps: At most; the computation ends when no row changes its cluster.
+
+    Raises:
+        ValueError: ``k`` is out of range.
+    """
+    if not 1 <= k <= len(x):
+        raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
+    draw = torch.Generator().manual_seed(seed)
+    sample = x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]]
+    centres = _first_centres(sample, k, draw) if k <= _CAREFUL else sample[:k].clone()
+    before = None
+    for _ in range(steps):
+        nearest, similar = assign(sample, centres)
+        if before is not None and torch.equal(nearest, before):
+            break
+        before = nearest
+        sums = torch.zeros_like(centres).index_add_(0, nearest, sample)
+        empty = torch.bincount(nearest, minlength=k) == 0
+        sums[empty] = sample[similar.argsort()[: int(empty.sum())]]
+        centres = normalised(sums)
+    counts = torch.bincount(assign(sample, centres)[0], minlength=k)
+    return centres[counts.argsort(descending=True, stable=True)]
+
+
+def _first_centres(sample: Tensor, k: int, draw: torch.Generator) -> Tensor:
+    """k rows (k, D) of a sample by k-means++; squared distances are 2 - 2 cosine."""
+    rows = [0]  # the sample is in random order
+    distance = 1 - sample @ sample[0]
+    while len(rows) < k:
+        weights = distance.clamp_min(_EQUAL)
+        rows.append(int(torch.multinomial(weights, 1, generator=draw)))
+        distance = torch.minimum(distance, 1 - sample @ sample[rows[-1]])
+    return sample[rows].clone()
+
+
+def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
+    found = [(part @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
+    return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
+
+
+def neighbour_graph(
+    x: Tensor, k: int, *, exact_rows: int = EXACT_ROWS, probes: int = 8, seed: int = 0
+) -> tuple[Tensor, Tensor]:
+    """The k other rows that are most similar to every row.
+
+    Exact up to ``exact_rows`` rows. Beyond, rows are clustered into cells of about 1000, and each
+    is compared with those of the ``probes`` cells nearest to it (an inverted file, as in faiss):
+    time grows with N instead of its square, and near-duplicates, which lie in the same cell or in
+    neighbouring ones, are found all the same.
+
+    Args:
+        x: (N, D) unit vectors, N >= 2.
+        k: Neighbours.
+        exact_rows: Rows up to which all pairs are compared.
+        probes: Cells that a row is compared with.
+        seed: Of the cells.
+
+    Returns:
+        Cosines (N, k') and rows (N, k') in descending order, k' = min(k, N - 1). A row with fewer
+        others in its cells has -inf in the remaining slots.
+    """
+    k = min(k, len(x) - 1)
+    if len(x) <= exact_rows:
+        rows = torch.arange(len(x))
+        return nearest_neighbours(x, x, k, query_groups=rows, gallery_groups=rows)
+    rows = torch.arange(len(x))
+    return nearest_in_cells(x, x, k, rows, rows, probes=probes, seed=seed)
+
+
+def nearest_in_cells(
+    queries: Tensor,
+    gallery: Tensor,
+    k: int,
+    query_owners: Tensor,
+    gallery_owners: Tensor,
+    *,
+    probes: int = 8,
+    seed: int = 0,
+) -> tuple[Tensor, Tensor]:
+    """The k most similar rows of a gallery that have another owner, among those of near cells.
+
+    Args:
+        queries: (N, D) unit vectors.
+        gallery: (M, D) likewise.
+        k: Neighbours.
+        query_owners: (N,) integers; rows of the query's own owner are left out.
+        gallery_owners: (M,) likewise.
+        probes: Cells of about 1000 rows that a query is compared with.
+        seed: Of the cells.
+
+    Returns:
+        Cosines (N, k) and rows (N, k) in descending order; -inf where there are fewer.
+    """
+    centres = k_means(gallery, max(1, len(gallery) // _ROWS_PER_CELL), seed=seed, steps=10)
+    members = _members(assign(gallery, centres)[0], len(centres))
+    near = (centres @ centres.T).topk(min(probes, len(centres))).indices
+    best = torch.full((len(queries), k), -torch.inf)
+    where = torch.zeros((len(queries), k), dtype=torch.long)
+    for number, own in enumerate(_members(assign(queries, centres)[0], len(centres))):
+        others = torch.cat([members[i] for i in near[number].tolist()])
+        if len(own) == 0 or len(others) == 0:
+            continue
+        columns = gallery[others].T
+        for some in own.split(_QUERIES):
+            similar = queries[some] @ columns
+            same = query_owners[some, None] == gallery_owners[others]
+            top = similar.masked_fill_(same, -torch.inf).topk(min(k, len(others)))
+            best[some, : top.values.shape[1]] = top.values
+            where[some, : top.values.shape[1]] = others[top.indices]
+    return best, where
+
+
+def _members(cell: Tensor, count: int) -> tuple[Tensor, ...]:
+    """The rows of each of ``count`` cells."""
+    return cell.argsort(stable=True).split(torch.bincount(cell, minlength=count).tolist())
+
+
+def k_centre_greedy(x: Tensor, count: int) -> list[int]:
+    """Rows that are far from each other, most typical first (k-centre greedy, Gonzalez 1985).
+
+    The first is the one nearest to the mean; each further one is the least similar, by cosine, to
+    those before it, so every beginning of the list is such a subset too. Equal rows are taken once.
+
+    Args:
+        x: (N, D) unit vectors, N >= 1.
+        count: How many; fewer if there are no more different ones.
+    """
+    chosen = [int((x @ x.mean(dim=0)).argmax())]
+    nearest = x @ x[chosen[0]]
+    nearest[chosen[0]] = torch.inf
+    while len(chosen) < min(count, len(x)):
+        farthest = int(nearest.argmin())
+        if nearest[farthest] > 1 - _EQUAL:
+            break
+        chosen.append(farthest)
+        torch.maximum(nearest, x @ x[farthest], out=nearest)
+        nearest[farthest] = torch.inf
+    return chosen

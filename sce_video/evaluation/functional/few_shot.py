@@ -1,0 +1,141 @@
+"""Accuracy from a few labelled samples of each class: nearest class mean and linear classifier.
+
+The protocol: of the labelled samples, ``shots`` of every class are drawn, classifiers are
+fitted on these alone, and all queries are classified; this is repeated for several draws. Nothing
+is tuned, since so few labels leave none for validation. Class means as in prototypical networks
+(Snell et al. 2017), repeated draws of labelled samples as in low-shot SVMs (Goyal et al. 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.evaluation.functional.accuracy import check_labels
+from sce_video.evaluation.functional.linear_probe import fit_logistic, standardiser
+from sce_video.evaluation.functional.neighbours import check_features
+
+#: Classifiers, in the order of the columns of :func:`few_shot_hits`.
+CLASSIFIERS = ("linear", "class_mean")
+
+
+def draw_shots(labels: Tensor, shots: Sequence[int], seed: int) -> list[Tensor]:
+    """Samples drawn for each number of shots; a larger number contains the smaller ones.
+
+    Args:
+        labels: (N,) integers from 0.
+        shots: Numbers of samples of each class.
+        seed: Of the draw; the global random state is neither used nor changed.
+
+    Returns:
+        For each entry of ``shots`` ascending indices, ``shots * number of classes`` of them.
+
+    Raises:
+        ValueError: a class has fewer samples than ``max(shots)``; it is named.
+    """
+    classes, counts = labels.unique(return_counts=True)
+    scarce = int(counts.argmin())
+    if int(counts[scarce]) < max(shots):
+        raise ValueError(
+            f"{max(shots)} shots of each class were asked for, but class {int(classes[scarce])} "
+            f"has {int(counts[scarce])} labelled samples: give fewer shots"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    order = []
+    for label in classes:
+        members = torch.nonzero(labels == label).flatten()
+        order.append(members[torch.randperm(len(members), generator=generator)[: max(shots)]])
+    columns = torch.stack(order)  # (classes, max(shots))
+    return [columns[:, :k].flatten().sort().values for k in shots]
+
+
+def few_shot_hits(
+    queries: Tensor,
+    query_labels: Tensor,
+    gallery: Tensor,
+    gallery_labels: Tensor,
+    *,
+    shots: Sequence[int],
+    draws: int = 5,
+    l2: float = 0.01,
+    seed: int = 0,
+    device: torch.device | str = "cpu",
+) -> Tensor:
+    """Which queries are classified rightly from a few samples of each class of the gallery.
+
+    Features are divided by their norm. ``class_mean`` takes the class whose mean has the largest
+    cosine with the query. ``linear`` is multinomial logistic regression on features standardised
+    by the drawn samples, with the fixed weight decay ``l2``, solved to the end by L-BFGS.
+
+    Args:
+        queries: (N, C).
+        query_labels: (N,).
+        gallery: (M, C).
+        gallery_labels: (M,).
+        shots: Numbers of samples of each class.
+        draws: How often samples are drawn. Draw i is that of the seed ``seed + i``.
+        l2: See :func:`~sce_video.evaluation.functional.linear_probe.fit_logistic`.
+        seed: Of the first draw.
+        device: Where the classifiers are fitted.
+
+    Returns:
+        (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
+
+    Raises:
+        ValueError: features or labels that cannot be used, one class only, a class with fewer
+            samples than shots.
+    """
+    for features, labels, name in (
+        (queries, query_labels, "queries"),
+        (gallery, gallery_labels, "gallery"),
+    ):
+        check_features(features, name)
+        check_labels(labels, len(features), f"labels of the {name}")
+    classes, targets = gallery_labels.cpu().unique(return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(f"two classes or more are needed, all labels are {classes.tolist()}")
+    x = F.normalize(queries.to(device).double(), dim=1)
+    y = F.normalize(gallery.to(device).double(), dim=1)
+    hits = torch.zeros(len(x), draws, len(shots), len(CLASSIFIERS), dtype=torch.bool)
+    for draw in range(draws):
+        for column, rows in enumerate(draw_shots(targets, shots, seed + draw)):
+            known, wanted = y[rows.to(device)], targets[rows]
+            for kind, scores in enumerate(
+                (_linear(x, known, wanted, l2), _class_means(x, known, wanted))
+            ):
+                predicted = classes[scores.argmax(dim=1).cpu()]
+                hits[:, draw, column, kind] = predicted == query_labels.cpu()
+    return hits
+
+
+def _linear(x: Tensor, known: Tensor, wanted: Tensor, l2: float) -> Tensor:
+    mean, scale = standardiser(known)
+    known = (known - mean) / scale
+    count = int(wanted.max()) + 1
+    weight, bias = fit_logistic(known, wanted.to(known.device), count, l2)
+    return ((x - mean) / scale) @ weight + bias
+
+
+def _class_means(x: Tensor, known: Tensor, wanted: Tensor) -> Tensor:
+    members = F.one_hot(wanted).to(known)  # each class has as many samples, so sums do
+    return x @ F.normalize(members.T @ known, dim=1).T
+
+
+def interval_of_mean(values: Tensor, confidence: float = 0.95) -> tuple[float, float]:
+    """Mean of independent values, and half the width of its Student-t confidence interval.
+
+    Args:
+        values: (n,), at least two.
+        confidence: Between 0 and 1.
+    """
+    from scipy.stats import t  # 0.5 s
+
+    if len(values) < 2:
+        raise ValueError("an interval needs two draws or more")
+    mean, deviation = float(values.double().mean()), float(values.double().std())
+    width = float(t.ppf((1 + confidence) / 2, len(values) - 1))
+    return mean, width * deviation / math.sqrt(len(values))

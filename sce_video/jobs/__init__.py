@@ -1,0 +1,39 @@
+"""Batch jobs: a function over very many items, on this machine or a Ray cluster, resumable.
+
+A job is a :class:`BatchJob`, its results are the records of a :class:`RecordStore`, and
+:func:`run_job` processes what is due. See docs/jobs.md.
+"""
+
+from sce_video.jobs.job import (
+    BatchJob,
+    Facts,
+    Item,
+    ItemError,
+    RunError,
+    State,
+    StorageError,
+    file_state,
+)
+from sce_video.jobs.record import Record
+from sce_video.jobs.runner import Counts, Workers, is_current, run_job, usable_cores
+from sce_video.jobs.store import BusyStoreError, RecordStore, StoreError
+
+__all__ = [
+    "BatchJob",
+    "BusyStoreError",
+    "Counts",
+    "Facts",
+    "Item",
+    "ItemError",
+    "Record",
+    "RecordStore",
+    "RunError",
+    "State",
+    "StorageError",
+    "StoreError",
+    "Workers",
+    "file_state",
+    "is_current",
+    "run_job",
+    "usable_cores",
+]

@@ -1,0 +1,230 @@
+"""Run a function over many items in several processes: a crash or a hang costs one item only.
+
+The processes are those of ``pebble.ProcessPool``, which kills a worker that exceeds its time limit
+and replaces one that crashed (after a minute, if it was killed in the instant in which it takes an
+item, while it holds the lock of pebble's pipe). Added here: few items are scheduled ahead, so the
+items may be a generator over millions; outcomes are yielded as values; and a worker ends itself if
+its parent is killed while it hangs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import multiprocessing
+import signal
+from collections.abc import Callable, Generator, Iterable, Iterator
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from itertools import chain, islice
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
+
+from pebble import ProcessExpired, ProcessPool
+
+from sce_video.jobs.job import ItemError, RunError, StorageError
+from sce_video.utils.errors import UserError
+
+Key = TypeVar("Key")
+
+_GRACE = 2.0  # seconds for a function that watches the time itself to return before it is killed
+_SETUP_SECONDS = 900.0  # for ``start``
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_MOST_BREAKS = 3  # pools that break, one after the other, without completing an item
+
+
+class WorkersEndedError(UserError, RuntimeError):
+    """The worker processes cannot be started."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """Result of one item.
+
+    Attributes:
+        value: What the function returned; None after a fault.
+        fault: None, ``timeout``, ``crash`` (the process ended), ``error`` (an exception), the kind
+            of an :class:`~sce_video.jobs.job.ItemError`, ``run`` for a RunError, or ``storage`` for
+            a StorageError.
+        detail: The fault in words; empty without one.
+    """
+
+    value: Any = None
+    fault: str | None = None
+    detail: str = ""
+
+
+def process_items(
+    function: Callable[[Any], Any],
+    items: Iterable[tuple[Key, Any] | None],
+    *,
+    workers: int,
+    timeout: float,
+    preload: tuple[str, ...] = (),
+    start: Callable[[], None] | None = None,
+    ahead: int = 2,
+) -> Generator[tuple[Key, Outcome], None, None]:
+    """Yield (key, outcome) for all (key, argument), in order of completion.
+
+    Closing the generator, or an exception in the thread that iterates over it, ends all workers.
+
+    Args:
+        function: Takes one argument; defined at the top level of a module, as it is pickled.
+        items: Keys and arguments; consumed as workers become free. None if there is no other now:
+            then the caller asks for an outcome only while there are items without one.
+        workers: Number of processes.
+        timeout: Seconds an item may take; 2 s more are given before its process is killed.
+        preload: Modules that are imported once, before the workers are forked.
+        start: Called in each process before its first item, without the time limit; pickled.
+        ahead: Items scheduled per worker: the one in progress and the next.
+
+    Raises:
+        ValueError: ``workers`` or ``timeout`` is not positive; raised by the call itself.
+        WorkersEndedError: The workers cannot be started; raised while iterating.
+    """
+    if workers < 1:
+        raise ValueError(f"workers must be at least 1, got {workers}")
+    if not timeout > 0:
+        raise ValueError(f"timeout must be positive seconds, got {timeout}")
+    # A fork of this process could inherit locks held by its threads, so a server process forks.
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["__main__", __name__, *preload])
+
+    def open_pool() -> ProcessPool:
+        return ProcessPool(workers, initializer=_begin, initargs=[start], context=context)
+
+    return _run(open_pool, function, iter(items), workers * ahead, timeout)
+
+
+def _run(
+    open_pool: Callable[[], ProcessPool],
+    function: Callable[[Any], Any],
+    items: Iterator[tuple[Key, Any] | None],
+    ahead: int,
+    timeout: float,
+) -> Generator[tuple[Key, Outcome], None, None]:
+    pool, breaks = open_pool(), 0
+    pending: dict[Future, tuple[Key, Any]] = {}
+    completed: SimpleQueue[Future] = SimpleQueue()  # unlike futures.wait it keeps their order
+    try:
+        while True:
+            for item in islice(items, ahead - len(pending)):
+                if item is None:
+                    break
+                future = _schedule(pool, function, item[1], timeout)
+                pending[future] = item
+                future.add_done_callback(completed.put)
+            if not pending:
+                return
+            done = _next(completed)
+            if done is not None and not _is_broken(done):
+                key, _ = pending.pop(done)
+                breaks = 0
+                yield key, _outcome_of(done, timeout)
+            elif done is not None or not pool.active:
+                # pebble gives up when a worker ends that holds no item: a new pool takes over.
+                breaks += 1
+                if breaks == _MOST_BREAKS:
+                    raise WorkersEndedError(
+                        "the worker processes end before they process an item; a script of one's "
+                        'own starts them under if __name__ == "__main__":'
+                    )
+                _stop(pool)
+                pool, completed = open_pool(), SimpleQueue()
+                items, pending = chain(list(pending.values()), items), {}
+    finally:
+        _stop(pool)
+
+
+def _schedule(
+    pool: ProcessPool, function: Callable[[Any], Any], argument: Any, timeout: float
+) -> Future:
+    try:
+        arguments = (function, argument, timeout + 2 * _GRACE)
+        return pool.schedule(_call, args=arguments, timeout=timeout + _GRACE)
+    except RuntimeError as error:  # the pool is no longer active
+        future: Future = Future()
+        future.set_exception(BrokenProcessPool(str(error)))
+        return future
+
+
+def _next(completed: SimpleQueue[Future]) -> Future | None:
+    """The next completed future; None after a second without one."""
+    try:
+        return completed.get(timeout=1.0)
+    except Empty:
+        return None
+
+
+def _is_broken(future: Future) -> bool:
+    return isinstance(future.exception(), BrokenProcessPool)
+
+
+def _stop(pool: ProcessPool) -> None:
+    pool.stop()
+    pool.join()
+
+
+def _outcome_of(future: Future, timeout: float) -> Outcome:
+    error = future.exception()
+    if error is None:
+        return future.result()
+    code = error.exitcode if isinstance(error, ProcessExpired) else None
+    if isinstance(error, TimeoutError) or code == -signal.SIGALRM:
+        return Outcome(None, "timeout", f"not done after {timeout:g} s")
+    if code is not None:
+        return Outcome(None, "crash", _describe_exit(code))
+    return Outcome(None, "error", f"{type(error).__name__}: {error}")
+
+
+def _describe_exit(code: int) -> str:
+    if code >= 0:
+        return f"the process exited with status {code}"
+    try:
+        return f"the process was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"the process was killed by signal {-code}"
+
+
+def _begin(start: Callable[[], None] | None) -> None:
+    """Make SIGTERM and SIGALRM end a worker at once, also while it is inside C code."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    _end_with_parent()
+    if start is not None:
+        signal.setitimer(signal.ITIMER_REAL, _SETUP_SECONDS)
+        start()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def _end_with_parent() -> None:
+    """Have Linux kill this process when the server that forked it ends, which ends with the driver.
+
+    Elsewhere the alarm of :func:`_call` does so, after the time limit.
+    """
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+def _call(function: Callable[[Any], Any], argument: Any, last_resort: float) -> Outcome:
+    """Call the function in a worker; the alarm ends the worker if its parent no longer can."""
+    signal.setitimer(signal.ITIMER_REAL, last_resort)
+    try:
+        return call(function, argument)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+
+
+def call(function: Callable[[Any], Any], argument: Any) -> Outcome:
+    """The outcome of a call in this process, whatever exception it raises."""
+    try:
+        return Outcome(function(argument))
+    except ItemError as error:
+        return Outcome(None, error.kind, str(error))
+    except StorageError as error:
+        return Outcome(None, "storage", str(error))
+    except RunError as error:
+        return Outcome(None, "run", str(error))
+    except Exception as error:  # as text, since an exception may not survive pickling
+        return Outcome(None, "error", f"{type(error).__name__}: {error}")

@@ -1,0 +1,335 @@
+"""Items of a job on a Ray cluster.
+
+Every Ray task or actor hands its items to one process of :func:`run_local`. So a time limit, a
+crash and an exception are what they are on one machine, whatever C code hangs, and an error of
+Ray itself is the loss of a process of Ray or of its machine. Ray's own retries are off: they would
+know neither when an item itself is at fault (it is tried twice) nor the paths of an attempt.
+
+A call costs time in which its process would have nothing to do. So items of less than a second are
+sent several at once; they are still processed, limited and recorded one by one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Any
+from uuid import uuid4
+
+from sce_video.jobs.job import BatchJob, Item
+from sce_video.jobs.local import Done, PackedJob, run_local
+from sce_video.jobs.process_pool import Outcome, WorkersEndedError
+from sce_video.jobs.ray_connection import ClusterError, check_versions, connection, import_ray
+from sce_video.version import __version__
+
+_AHEAD = 2  # calls scheduled per slot: the one in progress and the next
+_CALL_SECONDS, _MOST_TOGETHER = 1.0, 64  # of the items of a call, and their number
+_MOST_CRASHES, _MOST_LOSSES = 2, 5  # attempts of one item that may end so
+_MOST_STARTS = 10  # of processes that end before they process an item, one after the other
+_PATIENCE = 300.0  # seconds without a free slot in the cluster, beyond what items may take
+_LOOK_EVERY = 10.0  # seconds between two looks at the size of the cluster
+
+
+def run_on_ray(
+    job: BatchJob, items: Iterable[Item], address: str, count: int | None, timeout: float
+) -> Done:
+    """Yield (item, outcome) in order of completion; at most two calls per slot are in progress.
+
+    A job without ``setup`` and GPUs runs in tasks, which follow the size of the cluster, another
+    one in actors. An item whose process crashes is tried once more, one whose machine is lost up to
+    five times; then the fault is ``crash`` or ``lost``.
+
+    Args:
+        job: The job; its class must be importable on the cluster.
+        items: Taken as slots become free.
+        address: Of the cluster, or ``auto``.
+        count: Most processes at once; None for all of the cluster.
+        timeout: Seconds an item may take.
+
+    Raises:
+        MissingPackageError: Ray is not installed.
+        ClusterError: See there.
+        WorkersEndedError: The processes cannot be started.
+    """
+    ray = import_ray()
+    with connection(ray, address):
+        check_versions(ray)
+        # in a list Ray leaves it a reference
+        payload = [ray.put((__version__, PackedJob.of(job), timeout))]
+        kind = _Actors if job.gpus or type(job).setup is not BatchJob.setup else _Tasks
+        slots = kind(ray, job, payload, count)
+        run = _Run(ray, slots, timeout)
+        try:
+            yield from run.outcomes(iter(items))
+        finally:
+            slots.stop(list(run.pending))
+
+
+class _Host:
+    """One process of :func:`run_local` that a task or an actor keeps for its items.
+
+    Args:
+        payload: Reference to version, job and time limit, in a list.
+    """
+
+    def __init__(self, payload: list[Any]) -> None:
+        import ray
+
+        version, job, timeout = ray.get(payload[0])
+        if version != __version__:  # a node that came later
+            raise ClusterError(f"a node has sce_video {__version__}, the driver {version}")
+        # Ray's own program, which the processes would import to find what a script defines.
+        vars(sys.modules["__main__"]).pop("__file__", None)
+        self._todo: deque[Item] = deque()
+        self._outcomes = run_local(job, self._taken(), 1, timeout)
+
+    def _taken(self) -> Iterator[Item | None]:
+        while True:
+            yield self._todo.popleft() if self._todo else None
+
+    def do(self, items: list[Item]) -> tuple[list[tuple[Item, Outcome]], float]:
+        """Items with the temporary paths of this attempt and their outcomes; seconds it took."""
+        begin = time.monotonic()
+        self._todo.extend(items)
+        outcomes = list(islice(self._outcomes, len(items)))
+        return outcomes, time.monotonic() - begin
+
+    def ready(self) -> None:
+        """Return as soon as the actor runs."""
+
+
+_hosts: dict[str, _Host] = {}  # of a worker process of Ray, which it uses for task after task
+
+
+def _do(
+    run: str, payload: list[Any], items: list[Item]
+) -> tuple[list[tuple[Item, Outcome]], float]:
+    """A task: some items of a run."""
+    if run not in _hosts:
+        _hosts.clear()  # ends the process of an earlier run
+        _hosts[run] = _Host(payload)
+    try:
+        return _hosts[run].do(items)
+    except WorkersEndedError:
+        _hosts.clear()
+        raise
+
+
+class _Tasks:
+    """Tasks of Ray, for jobs of which a process holds nothing.
+
+    Args:
+        ray: The module.
+        job: The job.
+        payload: For the host.
+        count: Most processes at once, None for all of the cluster.
+    """
+
+    starting: tuple[Any, ...] = ()
+
+    def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
+        self._ray, self._job, self._payload, self._count = ray, job, payload, count
+        self._run = uuid4().hex
+        self._task = ray.remote(_do).options(num_cpus=job.cpus, max_retries=0)
+        self._room, self._looked = 0, float("-inf")
+
+    def room(self, pending: int) -> bool:
+        """Whether one more call may be scheduled, beside those that are pending."""
+        if self._count is not None:
+            return pending < self._count
+        if time.monotonic() - self._looked > _LOOK_EVERY:
+            self._room, self._looked = _AHEAD * _slots(self._ray, self._job), time.monotonic()
+        return pending < self._room
+
+    def schedule(self, items: list[Item]) -> Any:
+        """Reference to what :meth:`_Host.do` returns."""
+        return self._task.remote(self._run, self._payload, items)
+
+    def ended(self, reference: Any, lost: bool) -> None:
+        """A call is no longer in progress."""
+
+    def stop(self, pending: list[Any]) -> None:
+        """End all processes that still have an item."""
+        for reference in pending:
+            with contextlib.suppress(self._ray.exceptions.RayError):
+                self._ray.cancel(reference, force=True)
+
+
+class _Actors:
+    """Actors of Ray, for jobs of which a process holds a model; one that is lost is replaced.
+
+    Args:
+        ray: The module.
+        job: The job.
+        payload: For the host.
+        count: Number of actors, None for as many as the cluster has room for now.
+    """
+
+    def __init__(self, ray: Any, job: BatchJob, payload: list[Any], count: int | None) -> None:
+        self._ray, self._payload = ray, payload
+        host = ray.remote(_Host)
+        self._host = host.options(num_cpus=job.cpus, num_gpus=job.gpus, max_restarts=0)
+        self._starting: dict[Any, Any] = {}  # reference to its readiness -> actor
+        self._not_started = 0
+        self._load: Counter[Any] = Counter()
+        self._where: dict[Any, Any] = {}  # reference to a call -> actor
+        for _ in range(count or _slots(ray, job)):
+            self._add()
+
+    @property
+    def starting(self) -> tuple[Any, ...]:
+        """References to wait for besides those of items."""
+        return tuple(self._starting)
+
+    def _add(self) -> None:
+        actor = self._host.remote(self._payload)
+        self._starting[actor.ready.remote()] = actor
+
+    def room(self, pending: int) -> bool:
+        """Whether one more call may be scheduled, beside those that are pending."""
+        if self._starting:
+            ready, _ = self._ray.wait(
+                list(self._starting), num_returns=len(self._starting), timeout=0
+            )
+            for reference in ready:
+                actor = self._starting.pop(reference)
+                try:
+                    self._ray.get(reference)
+                except self._ray.exceptions.RayError as error:
+                    self._not_started += 1
+                    if self._not_started > _MOST_LOSSES:
+                        raise WorkersEndedError(f"no actor can be started: {error}") from error
+                    self._add()
+                else:
+                    self._load[actor] = 0
+        return pending < _AHEAD * len(self._load)
+
+    def schedule(self, items: list[Item]) -> Any:
+        """Reference to what :meth:`_Host.do` returns."""
+        actor = min(self._load, key=self._load.__getitem__)
+        reference = actor.do.remote(items)
+        self._load[actor] += 1
+        self._where[reference] = actor
+        return reference
+
+    def ended(self, reference: Any, lost: bool) -> None:
+        """A call is no longer in progress; if ``lost``, neither is its actor."""
+        actor = self._where.pop(reference)
+        if actor not in self._load:
+            return
+        self._load[actor] -= 1
+        if lost:
+            del self._load[actor]
+            self._ray.kill(actor)
+            self._add()
+
+    def stop(self, pending: list[Any]) -> None:
+        """End all processes."""
+        for actor in [*self._load, *self._starting.values()]:
+            self._ray.kill(actor)
+
+
+def _slots(ray: Any, job: BatchJob) -> int:
+    resources = ray.cluster_resources()
+    rooms = [resources.get(n, 0) / w for n, w in (("CPU", job.cpus), ("GPU", job.gpus)) if w]
+    return max(1, int(min(rooms, default=1)))
+
+
+class _Run:
+    """Calls in progress, and the attempts of items that failed.
+
+    Args:
+        ray: The module.
+        slots: Where calls are scheduled.
+        timeout: Seconds an item may take.
+    """
+
+    def __init__(self, ray: Any, slots: _Tasks | _Actors, timeout: float) -> None:
+        self._ray, self._slots, self._timeout = ray, slots, timeout
+        self.pending: dict[Any, list[Item]] = {}
+        self._together = 1  # items of the next call
+        self._again: deque[Item] = deque()  # each by a call of its own
+        self._faults: Counter[tuple[str, str]] = Counter()
+        self._not_started = 0  # processes, one after the other
+
+    def outcomes(self, items: Iterator[Item]) -> Done:
+        """Schedule items as there is room, and yield (item, outcome)."""
+        last, more = time.monotonic(), True
+        while True:
+            while (more or self._again) and self._slots.room(len(self.pending)):
+                some = [self._again.popleft()] if self._again else []
+                some = some or list(islice(items, self._together))
+                if some:
+                    self.pending[self._slots.schedule(some)] = some
+                else:
+                    more = False
+            if not (self.pending or self._again or more):
+                return
+            for reference in self._ended():
+                last = time.monotonic()
+                yield from self._results(reference, self.pending.pop(reference))
+            longest = max(map(len, self.pending.values()), default=1)
+            if (waited := time.monotonic() - last) > 2 * self._timeout * longest + _PATIENCE:
+                raise ClusterError(
+                    f"no file was completed for {waited:,.0f} s: the Ray cluster has no free CPU "
+                    "or GPU for this job (ray status)"
+                )
+
+    def _ended(self) -> list[Any]:
+        wait = self._ray.wait
+        first, _ = wait([*self.pending, *self._slots.starting], num_returns=1, timeout=1.0)
+        if not first or not self.pending:
+            return []
+        ended, _ = wait(list(self.pending), num_returns=len(self.pending), timeout=0)
+        return ended
+
+    def _results(self, reference: Any, items: list[Item]) -> Iterator[tuple[Item, Outcome]]:
+        """What a call returned, without the items that are tried again."""
+        errors = self._ray.exceptions
+        try:
+            outcomes, seconds = self._ray.get(reference)
+        except errors.RayTaskError as error:
+            self._not_started += 1
+            if not isinstance(error.cause, WorkersEndedError) or self._not_started > _MOST_STARTS:
+                reason = str(error.cause).strip().rpartition("\n")[2]  # of a traceback
+                raise WorkersEndedError(f"a process of the cluster failed: {reason}") from error
+            self._slots.ended(reference, True)
+            self._again += items  # another process may start
+            return
+        except errors.RayError as error:
+            self._slots.ended(reference, True)
+            if len(items) > 1:  # one of them may be at fault
+                self._again += items
+                return
+            killed = isinstance(error, errors.OutOfMemoryError | errors.WorkerCrashedError)
+            reason = str(error).strip().partition("\n")[0]
+            outcomes = [(items[0], Outcome(None, "crash" if killed else "lost", reason))]
+        else:
+            self._slots.ended(reference, False)
+            self._not_started = 0
+            together = _CALL_SECONDS * len(items) / max(seconds, 1e-6)
+            self._together = max(1, min(_MOST_TOGETHER, int(together)))
+        for item, (attempt, outcome) in zip(self._sorted(items, outcomes), outcomes, strict=True):
+            if not self._is_tried_again(item, outcome.fault):
+                yield attempt, outcome
+
+    @staticmethod
+    def _sorted(items: list[Item], outcomes: list[tuple[Item, Outcome]]) -> Iterator[Item]:
+        """The items, with the prefixes of their temporary paths, in the order of the outcomes."""
+        of_key = {item.key: item for item in items}
+        return (of_key[attempt.key] for attempt, _ in outcomes)
+
+    def _is_tried_again(self, item: Item, fault: str | None) -> bool:
+        most = {"crash": _MOST_CRASHES, "lost": _MOST_LOSSES}.get(fault or "", 0)
+        if most:
+            self._faults[item.key, str(fault)] += 1
+            if self._faults[item.key, str(fault)] < most:
+                self._again.append(item)
+                return True
+        for kind in ("crash", "lost"):
+            self._faults.pop((item.key, kind), None)
+        return False

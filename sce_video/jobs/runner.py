@@ -1,0 +1,265 @@
+"""Runs a job over items: what is due, where it runs, and what becomes of each outcome."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sce_video.jobs.job import BatchJob, Facts, Item, RunError, State, StorageError
+from sce_video.jobs.local import Done, run_here, run_local
+from sce_video.jobs.outputs import UnfinishedOutputs
+from sce_video.jobs.process_pool import Outcome, WorkersEndedError
+from sce_video.jobs.record import Record
+from sce_video.jobs.store import RecordStore
+
+_NO_SOURCE = "there is no such file"
+_TOO_LONG = "the name of its output is too long for the file system"
+_CHANGED = "changed while it was being read"
+
+
+@dataclass(frozen=True)
+class Workers:
+    """Where a job runs.
+
+    Attributes:
+        count: Processes at once; None for all cores of this machine or all of the cluster; 0 to
+            work in this process, where nothing limits the time and a crash ends the run.
+        timeout: Seconds an item may take.
+        ray: Address of a Ray cluster, ``auto`` for the one that this machine belongs to; None for
+            processes of this machine.
+    """
+
+    count: int | None = None
+    timeout: float = 600.0
+    ray: str | None = None
+
+    def __post_init__(self) -> None:
+        least = 0 if self.ray is None else 1
+        if self.count is not None and self.count < least:
+            raise ValueError(f"count must be at least {least}, got {self.count}")
+        if not self.timeout > 0:
+            raise ValueError(f"timeout must be positive seconds, got {self.timeout}")
+
+    def at_most(self, items: int) -> Workers:
+        """No more local processes than items; at least one."""
+        if self.ray is not None or self.count == 0:
+            return self
+        return replace(self, count=max(1, min(self.count or usable_cores(), items)))
+
+    def run(self, job: BatchJob, items: Iterable[Item]) -> Done:
+        """Yield (item, outcome) in order of completion, a bounded number of items in progress."""
+        if self.count == 0:
+            return run_here(job, items)
+        if self.ray is None:
+            return run_local(job, items, self.count or usable_cores(), self.timeout)
+        from sce_video.jobs.ray_cluster import run_on_ray  # Ray is an extra
+
+        return run_on_ray(job, items, self.ray, self.count, self.timeout)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+@dataclass
+class Counts:
+    """What a run did.
+
+    Attributes:
+        done: Items that succeeded.
+        failed: Items that failed.
+        kept: Items that were not due.
+    """
+
+    done: int = 0
+    failed: int = 0
+    kept: int = 0
+
+
+def run_job(
+    job: BatchJob,
+    items: Iterable[Item],
+    store: RecordStore,
+    workers: Workers | None = None,
+    on_record: Callable[[Item, Record | None], None] | None = None,
+    *,
+    force: bool = False,
+) -> Counts:
+    """Process the items that are due and record them.
+
+    An item is due unless the store has its record with the same settings and source, which
+    ``job.holds`` (a failure does not), and the output has the recorded size. An item whose source
+    does not exist now fails, unless it was finished before: a missing disk loses nothing.
+
+    Args:
+        job: The job.
+        items: A generator over millions is fine: as many are taken as are in progress.
+        store: Of this job; nothing else is kept of a finished item.
+        workers: Where it runs; None for all cores of this machine.
+        on_record: Called with every item that was due, and its record; None if the earlier one was
+            kept since the source does not exist now.
+        force: All items are due.
+
+    Raises:
+        StorageError: Outputs or records cannot be written; what was recorded stays.
+        UserError: The processes cannot start, or the cluster is lost.
+    """
+    workers = workers or Workers()
+    driver = _Driver(job, store, workers.timeout, on_record or (lambda item, record: None))
+    try:
+        with closing(workers.run(job, driver.begin(items, force))) as outcomes:
+            for item, outcome in outcomes:
+                driver.finish(item, outcome)
+    finally:  # all processes have ended
+        driver.unfinished.remove()
+    return driver.counts
+
+
+def is_current(job: BatchJob, item: Item, store: RecordStore) -> bool:
+    """Whether the record of an item stands, so that it is not due."""
+    record = store.get(item.key)
+    if record is None or record.settings != _plain(job.settings):
+        return False
+    if item.source is None and not record.done:
+        return False
+    if item.source is not None and record.source != item.source:
+        return False
+    if not job.holds(item, record):
+        return False
+    return item.output is None or _output_is_intact(job, item, record)
+
+
+def _output_is_intact(job: BatchJob, item: Item, record: Record) -> bool:
+    if not record.done:
+        return True
+    if item.output is None or record.output != item.output:
+        return False
+    try:
+        return os.path.getsize(os.path.join(job.folder, item.output)) == record.output_bytes
+    except OSError:
+        return False
+
+
+def _plain(settings: object) -> object:
+    return json.loads(json.dumps(settings))
+
+
+class _Driver:
+    """What is done with an item before and after its process.
+
+    Args:
+        job: The job.
+        store: Its records.
+        timeout: Seconds an item may take.
+        on_record: As of :func:`run_job`.
+    """
+
+    def __init__(
+        self,
+        job: BatchJob,
+        store: RecordStore,
+        timeout: float,
+        on_record: Callable[[Item, Record | None], None],
+    ) -> None:
+        self.job = job
+        self.store = store
+        self.counts = Counts()
+        self.unfinished = UnfinishedOutputs(store.ids, store.id)
+        self._timeout = timeout
+        self._on_record = on_record
+
+    def begin(self, items: Iterable[Item], force: bool) -> Iterator[Item]:
+        """The items to process, with a prefix of temporary paths; others are recorded at once."""
+        for item in items:
+            current = is_current(self.job, item, self.store)
+            if current and (not force or item.source is None):
+                self.counts.kept += 1
+                if force:
+                    self._on_record(item, None)
+            elif item.source is None:
+                self._record(item, Outcome(None, "missing", _NO_SOURCE))
+            elif item.output is None:
+                yield item
+            elif _name_too_long(self._path(item.output)):
+                self._record(item, Outcome(None, "name", _TOO_LONG))
+            else:
+                temporary = self.unfinished.prepare(self._path(item.output))
+                yield replace(item, temporary=temporary)
+
+    def finish(self, item: Item, outcome: Outcome) -> None:
+        """Rename the output of a finished item and record the outcome."""
+        if outcome.fault == "storage":
+            raise StorageError(outcome.detail)
+        if outcome.fault == "run":
+            raise RunError(outcome.detail)
+        if outcome.fault == "setup":
+            raise WorkersEndedError(f"{self.job.name} cannot start: {outcome.detail}")
+        state = self.job.source(item)
+        if outcome.fault is None and state != item.source:
+            outcome = Outcome(None, "changed", _CHANGED)
+        size = None
+        if item.output is not None:
+            final = self._path(item.output)
+            try:
+                if outcome.fault is None:
+                    size = os.path.getsize(item.temporary)
+                    os.replace(item.temporary, final)
+                elif not self._discard(item, state):
+                    return
+            except OSError as error:
+                raise StorageError(f"cannot write {final}: {error.strerror}") from error
+        self._record(item, outcome, size)
+
+    def _discard(self, item: Item, state: State) -> bool:
+        """Remove what a failed item has written; False if its earlier record and output stay."""
+        assert item.output is not None
+        with suppress(FileNotFoundError):
+            os.unlink(item.temporary)
+        if state is None and is_current(self.job, replace(item, source=None), self.store):
+            self.counts.kept += 1  # forced, and the source vanished meanwhile
+            self._on_record(item, None)
+            return False
+        final = self._path(item.output)
+        if os.path.lexists(final) and self.job.made_output(item, self.store.get(item.key)):
+            final.unlink(missing_ok=True)
+        return True
+
+    def _record(self, item: Item, outcome: Outcome, size: int | None = None) -> None:
+        done = outcome.fault is None
+        found = outcome.value if isinstance(outcome.value, Facts) else Facts(outcome.value or {})
+        record = Record(
+            key=item.key,
+            done=done,
+            source=item.source,
+            settings=dict(self.job.settings),
+            facts=found.values,
+            kind=outcome.fault or "",
+            reason=outcome.detail,
+            output=item.output,
+            output_bytes=size,
+            time_limit=self._timeout,
+            data=found.data,
+        )
+        record = self.store.put(record)
+        self.counts.done += done
+        self.counts.failed += not done
+        self._on_record(item, record)
+
+    def _path(self, output: str) -> Path:
+        return Path(self.job.folder, output)
+
+
+def _name_too_long(path: Path) -> bool:
+    try:
+        os.lstat(path)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    return False

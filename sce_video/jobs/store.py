@@ -1,0 +1,346 @@
+"""Records of a job in one SQLite file, that one driver writes.
+
+The driver holds SQLite's exclusive lock of its file from the first to the last moment. The file is
+in WAL mode meanwhile, which with that lock needs no shared memory: a record costs one write and no
+flush, it outlives a kill of the driver, and a power failure costs the latest records at most. A
+closed store is one plain SQLite file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sce_video.jobs.job import StorageError
+from sce_video.jobs.record import Record
+from sce_video.utils.errors import UserError
+from sce_video.utils.json_files import parse_json
+
+_APPLICATION = 0x5CE51DE0  # SQLite's application_id, by which our files are known
+_SCHEMA = {
+    "meta": "CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL)",
+    "settings": "CREATE TABLE settings (id INTEGER PRIMARY KEY, value TEXT UNIQUE NOT NULL)",
+    "records": (
+        "CREATE TABLE records (key TEXT PRIMARY KEY, done INTEGER NOT NULL, source TEXT NOT NULL, "
+        "settings INTEGER NOT NULL, facts TEXT NOT NULL, kind TEXT NOT NULL, reason TEXT NOT NULL, "
+        "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
+    ),
+}
+# Of a store from before the column; adding it makes the schema that of a new store.
+_WITHOUT_DATA = {**_SCHEMA, "records": _SCHEMA["records"].replace(", data BLOB)", ")")}
+_PUT = (
+    "INSERT OR REPLACE INTO records "
+    "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
+)
+_WAIT = 2.0  # seconds for a process that only looks at the store
+_CANNOT_WRITE = {
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_CANTOPEN,
+    sqlite3.SQLITE_PERM,
+}
+
+
+class StoreError(UserError, ValueError):
+    """A file is no store of this job, or is damaged."""
+
+
+class BusyStoreError(StoreError):
+    """Another process is writing the store."""
+
+
+class RecordStore:
+    """Records by key; the latest of an item replaces the earlier one.
+
+    Args:
+        path: The file, made if needed; None keeps the records in memory.
+        job: Name of the job.
+        restart: Discard the records that the file holds.
+        wait: Seconds to wait for another process that uses it.
+
+    Attributes:
+        ids: Ids of this store and those that it absorbed, which are part of the names of unfinished
+            outputs.
+
+    Raises:
+        BusyStoreError: Another run is writing the file.
+        StoreError: The file is something else or damaged.
+        StorageError: It cannot be written.
+    """
+
+    def __init__(
+        self, path: str | Path | None, job: str, *, restart: bool = False, wait: float = _WAIT
+    ) -> None:
+        self.path = None if path is None else Path(path)
+        self.job = job
+        self._settings: dict[str, int] = {}
+        with _explained(self.path, job):
+            if self.path is not None:
+                _check_header(self.path)
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+            self._connection = _connect(self.path, "rwc", wait)
+        try:
+            with _explained(self.path, job):
+                self._prepare(restart)
+                self.id = self._meta("id")
+            self.ids = {self.id}
+        except BaseException:
+            self._connection.close()
+            raise
+
+    def _prepare(self, restart: bool) -> None:
+        execute = self._connection.execute
+        execute("PRAGMA locking_mode = EXCLUSIVE")
+        execute("BEGIN EXCLUSIVE")
+        if not execute("SELECT 1 FROM sqlite_master").fetchone():
+            for sql in _SCHEMA.values():
+                execute(sql)
+            rows = [("job", self.job), ("id", secrets.token_hex(4))]
+            self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
+            execute(f"PRAGMA application_id = {_APPLICATION}")
+        if not _check_format(self._connection, self.job):
+            execute("ALTER TABLE records ADD COLUMN data BLOB")
+        if restart:
+            execute("DELETE FROM records")
+        execute("COMMIT")
+        execute("PRAGMA journal_mode = WAL")
+        execute("PRAGMA synchronous = NORMAL")
+
+    def _meta(self, name: str) -> str:
+        return _meta(self._connection, name)
+
+    def get(self, key: str) -> Record | None:
+        """The record of an item; None without one."""
+        with _explained(self.path, self.job):
+            sql = _SELECT + " WHERE key = CAST(? AS TEXT)"
+            row = self._connection.execute(sql, (_bytes(key),)).fetchone()
+            return None if row is None else _record(row)
+
+    def __iter__(self) -> Iterator[Record]:
+        """All records in the order of their keys, read while iterating."""
+        with _explained(self.path, self.job):
+            for row in self._connection.execute(_SELECT + " ORDER BY key"):
+                yield _record(row)
+
+    def __len__(self) -> int:
+        with _explained(self.path, self.job):
+            return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    def settings(self) -> list[dict[str, Any]]:
+        """The different settings of all records."""
+        sql = "SELECT value FROM settings WHERE id IN (SELECT settings FROM records)"
+        with _explained(self.path, self.job):
+            return [_parsed_settings(text) for (text,) in self._connection.execute(sql)]
+
+    def clear(self) -> None:
+        """Discard all records, and give their space back."""
+        with _explained(self.path, self.job):
+            self._connection.execute("DELETE FROM records")
+            self._connection.execute("VACUUM")
+
+    def outputs(self) -> Iterator[tuple[str, str]]:
+        """(output, key) of all finished items that have an output."""
+        sql = "SELECT output, key FROM records WHERE done AND output IS NOT NULL"
+        with _explained(self.path, self.job):
+            yield from self._connection.execute(sql)
+
+    def put(self, record: Record) -> Record:
+        """Write a record; returns it with its time.
+
+        Raises:
+            StorageError: It was not written.
+        """
+        record = record if record.time else replace(record, time=time.time())
+        with _explained(self.path, self.job):
+            self._connection.execute(_PUT, _row(record, self._settings_id(record.settings)))
+        return record
+
+    def _settings_id(self, settings: dict[str, Any]) -> int:
+        text = json.dumps(settings, sort_keys=True)
+        if text not in self._settings:
+            execute = self._connection.execute
+            execute("INSERT OR IGNORE INTO settings (value) VALUES (?)", (text,))
+            row = execute("SELECT id FROM settings WHERE value = ?", (text,)).fetchone()
+            self._settings[text] = row[0]
+        return self._settings[text]
+
+    def absorb(
+        self, path: Path, wanted: Callable[[Record], bool] = lambda record: True, wait: float = 1.0
+    ) -> None:
+        """Copy those records of another store that are later than ours.
+
+        Raises:
+            BusyStoreError: Another run is writing it.
+            StoreError: It is something else or damaged.
+        """
+        with _explained(path, self.job):
+            _check_header(path)
+            with contextlib.closing(_connect(path, "ro", wait)) as other:
+                select = _SELECT if _check_format(other, self.job) else _SELECT_WITHOUT_DATA
+                self.ids.add(_meta(other, "id"))
+                with self._transaction():
+                    for record in map(_record, other.execute(select)):
+                        if wanted(record) and self._is_later(record):
+                            self.put(record)
+
+    def _is_later(self, record: Record) -> bool:
+        known = self.get(record.key)
+        return known is None or known.time < record.time
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        execute = self._connection.execute
+        with _explained(self.path, self.job):
+            execute("BEGIN")
+        try:
+            yield
+        except BaseException:
+            with contextlib.suppress(sqlite3.Error):  # SQLite has already, if the disk is full
+                execute("ROLLBACK")
+            raise
+        with _explained(self.path, self.job):
+            execute("COMMIT")
+
+    def close(self) -> None:
+        """Leave one plain file, and release it."""
+        with contextlib.suppress(sqlite3.Error):  # all records are written already
+            if self.path is not None:
+                self._connection.execute("PRAGMA journal_mode = DELETE")
+        self._connection.close()
+
+    def __enter__(self) -> RecordStore:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+_SELECT = (
+    "SELECT key, done, source, s.value, facts, kind, reason, output, output_bytes, time_limit, "
+    "time, data FROM records JOIN settings s ON s.id = records.settings"
+)
+_SELECT_WITHOUT_DATA = _SELECT.replace(", data ", ", NULL ")
+
+
+def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
+    name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode={mode}"
+    connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
+    connection.text_factory = _text
+    connection.execute("PRAGMA trusted_schema = OFF")
+    return connection
+
+
+def _check_header(path: Path) -> None:
+    """SQLite takes an empty file, and so do we; anything else must begin as its files do."""
+    if path.is_file():
+        with open(path, "rb") as file:
+            if file.read(16) not in (b"", b"SQLite format 3\0"):
+                raise sqlite3.DatabaseError("it is no SQLite file")
+
+
+def _check_format(connection: sqlite3.Connection, job: str) -> bool:
+    """Whether the store has the column of data; sqlite3.DatabaseError unless it is one."""
+    found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    if found not in (_SCHEMA, _WITHOUT_DATA) or application != _APPLICATION:
+        raise sqlite3.DatabaseError("its tables are others")
+    theirs = _meta(connection, "job")
+    if theirs != job:
+        raise sqlite3.DatabaseError(f"it holds those of {theirs!r}")
+    return found == _SCHEMA
+
+
+def _meta(connection: sqlite3.Connection, name: str) -> str:
+    row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+    if row is None:
+        raise sqlite3.DatabaseError(f"its {name} is missing")
+    return str(row[0])
+
+
+@contextlib.contextmanager
+def _explained(path: Path | None, job: str) -> Iterator[None]:
+    """Raise the errors of SQLite, and of damaged values, as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        code = (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
+        if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+            raise BusyStoreError(f"another run is writing {path}: wait for it") from error
+        if code in _CANNOT_WRITE:
+            raise StorageError(f"cannot write {path}: {error}") from error
+        raise StoreError(f"{path} is no store of records of {job}, or damaged: {error}") from error
+    except OSError as error:
+        raise StorageError(f"cannot write {path}: {error.strerror}") from error
+    except UserError:
+        raise
+    except (ValueError, TypeError) as error:
+        raise StoreError(f"{path} is a damaged store of records: {error}") from error
+
+
+def _row(record: Record, settings: int) -> tuple[Any, ...]:
+    return (
+        _bytes(record.key),
+        int(record.done),
+        json.dumps(record.source),
+        settings,
+        json.dumps(record.facts),
+        record.kind,
+        record.reason.encode("utf-8", "replace").decode(),
+        None if record.output is None else _bytes(record.output),
+        record.output_bytes,
+        record.time_limit,
+        record.time,
+        record.data,
+    )
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    key, done, source, settings, facts, kind, reason, output, size, limit, when, data = row
+    source, facts = parse_json(source, "a source"), parse_json(facts, "a record")
+    number, text = int | float, str
+    kinds = (dict, dict | None, text, text, text, text | None, int | None, number | None, number)
+    values = (facts, source, key, kind, reason, output, size, limit, when)
+    if data is not None and not isinstance(data, bytes):
+        raise ValueError("the data of a record are something else")
+    if not all(map(isinstance, values, kinds)):
+        raise ValueError("a record holds something else")
+    return Record(
+        key=key,
+        done=bool(done),
+        source=source,
+        settings=_parsed_settings(settings),
+        facts=facts,
+        kind=kind,
+        reason=reason,
+        output=output,
+        output_bytes=size,
+        time_limit=limit,
+        time=when,
+        data=data,
+    )
+
+
+@cache
+def _parsed_settings(text: str) -> dict[str, Any]:
+    settings = parse_json(text, "settings")
+    if not isinstance(settings, dict):
+        raise ValueError("settings are something else")
+    return settings
+
+
+def _bytes(text: str) -> bytes:
+    """File names that are not UTF-8 keep their bytes."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _text(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")

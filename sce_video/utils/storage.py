@@ -1,0 +1,267 @@
+"""Files in object stores, ``s3://bucket/key`` and ``gs://bucket/key``, through fsspec.
+
+Credentials, region and endpoint are found as by the clients of the stores: environment variables
+(``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...), profiles, the role of the machine. An object
+appears whole or not at all: a put is one request, and the parts of a large one become the object by
+the last request; they are removed if the upload fails.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from sce_video.utils.errors import MissingPackageError, UserError
+
+#: Package that reads and writes a scheme, and the extra of this package that installs it.
+_PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
+#: Seconds to connect, seconds without a byte, attempts of a request: an error is raised within a
+#: minute, and in most cases within seconds.
+_CONNECT, _READ, _ATTEMPTS = 5, 15, 3
+#: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
+_CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
+
+
+class StorageError(UserError, OSError):
+    """An object store does not do what was asked: credentials, bucket or network; says which."""
+
+
+@dataclass(frozen=True)
+class StoredFile:
+    """An object below a folder.
+
+    Attributes:
+        name: The last part of its key.
+        size: Bytes.
+        time: When it was written, seconds since 1970.
+        version: Changes with the content (the ETag, where the store has one).
+    """
+
+    name: str
+    size: int
+    time: float
+    version: str
+
+
+def is_url(path: Any) -> bool:
+    """Whether a path is in an object store: text that starts with ``s3://`` or ``gs://``.
+
+    Names such as ``C:\\list.txt`` or ``list:1.txt`` are files.
+    """
+    return isinstance(path, str) and path.startswith(tuple(f"{name}://" for name in _PACKAGES))
+
+
+def path_or_url(text: str) -> str | Path:
+    """A URL unchanged, anything else as a Path, which would drop one slash of a URL."""
+    return text if is_url(text) else Path(text)
+
+
+def absolute(path: str | Path) -> str:
+    """A URL unchanged, a path absolute and without links."""
+    return str(path) if is_url(path) else str(Path(path).resolve())
+
+
+def join(folder: str | Path, name: str) -> str:
+    """``folder/name``, of a folder or a URL; as with paths, an absolute name or URL stays alone."""
+    if is_url(name) or not is_url(folder):
+        return name if is_url(name) else str(Path(folder) / name)
+    return f"{str(folder).rstrip('/')}/{name}"
+
+
+def split(url: str) -> tuple[str, str]:
+    """Folder and name of an object."""
+    folder, _, name = url.rstrip("/").rpartition("/")
+    return folder, name
+
+
+def is_folder(path: str | Path) -> bool:
+    """Whether a path is a folder, in a store: whether there are objects below it."""
+    if not is_url(path):
+        return Path(path).is_dir()
+    return bool(list_files(str(path)))
+
+
+def exists(path: str | Path) -> bool:
+    """Whether there is such a file or object.
+
+    Raises:
+        StorageError: the store cannot be asked.
+    """
+    if not is_url(path):
+        return os.path.isfile(path)
+    try:
+        find(str(path))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def size(path: str | Path) -> int:
+    """Bytes of a file or an object.
+
+    Raises:
+        FileNotFoundError: there is none.
+        StorageError: the store cannot be asked.
+    """
+    return find(str(path)).size if is_url(path) else os.path.getsize(path)
+
+
+def find(url: str) -> StoredFile:
+    """Size, time and version of an object.
+
+    Raises:
+        FileNotFoundError: no such object; the message lists the objects below a folder.
+        StorageError: no such bucket, or the store cannot be asked.
+    """
+    with _explained("read", url):
+        files = _filesystem(url)
+        try:
+            info = files.info(url)
+        except FileNotFoundError as error:
+            _check_bucket(error, "read", url)
+            raise FileNotFoundError(f"there is no {url}") from error
+    if info["type"] == "directory":
+        names = ", ".join(file.name for file in list_files(url)[:5]) or "none"
+        raise FileNotFoundError(f"{url} is a folder: give a file in it (there are: {names})")
+    return _stored(info)
+
+
+def list_files(url: str) -> list[StoredFile]:
+    """The objects directly below a folder, by name; none if there is no such folder.
+
+    Raises:
+        StorageError: no such bucket, or the store cannot be asked.
+    """
+    with _explained("read", url):
+        files = _filesystem(url)
+        try:
+            found = files.ls(url.rstrip("/"), detail=True, refresh=True)
+        except FileNotFoundError as error:
+            _check_bucket(error, "read", url)
+            return []
+    key = files._strip_protocol(url).rstrip("/")
+    here = [info for info in found if info["type"] == "file" and info["name"].rstrip("/") != key]
+    return sorted((_stored(info) for info in here), key=lambda file: file.name)
+
+
+def get_file(url: str, path: str | Path) -> None:
+    """Download an object into a file, which the caller replaces atomically.
+
+    Raises:
+        FileNotFoundError: no such object.
+        StorageError: no such bucket, or the store cannot be read, or has sent less than the object.
+    """
+    expected = size(url)
+    with _explained("read", url):
+        _filesystem(url).get_file(url, os.fspath(path))
+    if os.path.getsize(path) != expected:
+        raise StorageError(
+            f"{url} was read in part: {os.path.getsize(path)} of {expected} bytes; try again"
+        )
+
+
+def put_file(path: str | Path, url: str) -> None:
+    """Upload a file; the object is the old one or the complete new one at any moment.
+
+    Raises:
+        FileNotFoundError: no such file.
+        StorageError: no such bucket, or the store cannot be written.
+    """
+    os.stat(path)
+    with _explained("written", url):
+        try:
+            _filesystem(url).put_file(os.fspath(path), url)
+        except FileNotFoundError as error:
+            raise StorageError(f"{url} cannot be written: {_text(error)}") from error
+
+
+def remove(url: str) -> None:
+    """Remove an object, if there is one.
+
+    Raises:
+        StorageError: the store cannot be written.
+    """
+    with _explained("removed", url):
+        try:
+            _filesystem(url).rm_file(url)
+        except FileNotFoundError:
+            return
+
+
+def _filesystem(url: str) -> Any:
+    """fsspec's file system for a URL, one per process and thread, without its cache of listings."""
+    scheme = url.partition("://")[0]
+    package, extra = _PACKAGES[scheme]
+    if url.rstrip("/") == f"{scheme}:":
+        raise ValueError(f"{url!r} names no bucket")
+    try:
+        importlib.import_module(package)
+    except ImportError as error:
+        raise MissingPackageError(
+            f"{url} needs the package {package} ({error}): pip install 'sce-video[{extra}]'"
+        ) from error
+    import fsspec
+
+    options: dict[str, Any] = {"use_listings_cache": False}
+    if scheme == "s3":
+        retries = {"total_max_attempts": _ATTEMPTS, "mode": "standard"}
+        options["config_kwargs"] = {
+            "connect_timeout": _CONNECT, "read_timeout": _READ, "retries": retries
+        }  # fmt: skip
+    files = fsspec.filesystem(scheme, **options)
+    files.retries = 1  # of s3fs, around those of the client
+    return files
+
+
+def _stored(info: dict[str, Any]) -> StoredFile:
+    time = info.get("LastModified") or info.get("mtime")  # of s3fs, of gcsfs
+    seconds = time.timestamp() if isinstance(time, datetime) else 0.0
+    version = str(info.get("ETag") or info.get("etag") or f"{seconds}-{info['size']}")
+    return StoredFile(split(info["name"])[1], int(info["size"]), seconds, version)
+
+
+@contextmanager
+def _explained(done: str, url: str) -> Iterator[None]:
+    """Raise errors of the client, which may be of any type, as a StorageError of one sentence."""
+    try:
+        yield
+    except (UserError, FileNotFoundError, ValueError):
+        raise
+    except Exception as error:
+        raise StorageError(f"{url} cannot be {done}: {_reason(error)}") from error
+
+
+def _check_bucket(error: FileNotFoundError, done: str, url: str) -> None:
+    """Raise StorageError where the bucket is missing, and not only an object."""
+    if "bucket" in str(error).lower():
+        raise StorageError(f"{url} cannot be {done}: {_text(error)}") from error
+
+
+def _reason(error: Exception) -> str:
+    name = type(error).__name__
+    if "Credential" in name or "Profile" in name:
+        return (
+            f"{_text(error)}: give the store's credentials, for S3 AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or a profile"
+        )
+    if isinstance(error, PermissionError):
+        return f"access denied ({_text(error)}): are these the credentials of this bucket?"
+    if isinstance(error, TimeoutError | ConnectionError) or any(
+        word in name for word in _CONNECTION_WORDS
+    ):
+        return (
+            f"the store does not answer ({_text(error)}): is there a network, and is the endpoint "
+            "(AWS_ENDPOINT_URL) right?"
+        )
+    return _text(error)
+
+
+def _text(error: Exception) -> str:
+    """An error's message in one line, or its type."""
+    return " ".join(str(error).split())[:300].rstrip(".") or type(error).__name__

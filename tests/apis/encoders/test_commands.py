@@ -1,0 +1,114 @@
+"""The commands with models of transformers: index, search by text, evaluate, recipes."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.hf_models import SIDE, tokenizer
+
+from sce_video.apis.encoders.recipe import write_recipe
+from sce_video.apis.encoders.run import import_encoder
+from sce_video.apis.index import read_index
+from sce_video.apis.run_configs import training_config
+from sce_video.commands.main import main
+from sce_video.registry import MODELS
+
+WORDS = "a man bends"
+
+
+def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
+    folder, model = hf_model("xclip")
+    index = tmp_path / "index"
+    command = ["index", str(hf_videos), "--checkpoint", f"hf:{folder}", "--workers", "0"]
+    assert main([*command, "--out", str(index)]) == 0
+    results = tmp_path / "r.json"
+    assert main(["search", str(index), "--text", WORDS, "--json", str(results)]) == 0
+    assert WORDS in capsys.readouterr().out
+    found = json.loads(results.read_text())
+    assert (found["text"], found["pool"]) == (WORDS, "projection")
+    with torch.no_grad():
+        tokens = tokenizer()(WORDS, return_tensors="pt")
+        query = model.get_text_features(**tokens).pooler_output[0].numpy()
+    stored = read_index(index)
+    features = np.array(stored.features)
+    cosines = features @ query / np.linalg.norm(features, axis=1) / np.linalg.norm(query)
+    expected = {stored.path(row): cosine for row, cosine in enumerate(cosines.tolist())}
+    assert len(found["results"]) == 6 and np.ptp(cosines) > 1e-3
+    assert [r["path"] for r in found["results"]] == sorted(expected, key=lambda p: -expected[p])
+    for result in found["results"]:
+        assert result["similarity"] == pytest.approx(expected[result["path"]], abs=1e-4)
+    assert main(["search", str(index), "--text", "long " * 10]) == 2
+    assert "tokens, the model takes 16" in capsys.readouterr().err
+    assert main(["search", str(index), "--text", " "]) == 2
+    assert "empty" in capsys.readouterr().err
+
+
+def test_text_needs_a_text_encoder(hf_model, hf_videos, tmp_path, capsys):
+    index = str(tmp_path / "index")
+    model = f"hf:{hf_model('dinov2')[0]}"
+    options = ["--out", index, "--workers", "0", "--clips", "1"]
+    assert main(["index", str(hf_videos), "--checkpoint", model, *options]) == 0
+    assert main(["search", index, "--text", "x"]) == 2
+    assert "has no text encoder" in capsys.readouterr().err
+
+
+def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
+    out = tmp_path / "results.json"
+    videos, model = str(hf_videos), f"hf:{hf_model('videomae')[0]}"
+    command = ["evaluate", model, "--test", videos, "--gallery", videos, "--out", str(out)]
+    assert main(command) == 0
+    results = json.loads(out.read_text())
+    assert results["protocol"]["network"]["pool"] == "mean"
+    assert {"knn_top1", "linear_top1", "retrieval_r1"} <= set(results["metrics"])
+
+
+METHODS = ["sce", "moco", "byol", "simclr", "ressl", "moco_v3", "lejepa", "swav"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_continues_a_pretraining(method, hf_model, repo, tmp_path):
+    imported = import_encoder(str(hf_model("videomae")[0]), tmp_path / "run")
+    recipe = next((repo / "configs" / method).glob(f"{method}_r*folder_small.py"))
+    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
+    cfg = training_config(path, work_dir=tmp_path / "work")
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.data_preprocessor
+    model = MODELS.build({**cfg.model, "data_preprocessor": preprocessor})
+    model.init_weights()
+    weights = torch.load(imported.checkpoint)["state_dict"]
+    for key, value in model.backbone.state_dict().items():
+        assert torch.equal(value, weights[f"backbone.{key}"]), key
+    if hasattr(model, "target"):
+        for ours, target in zip(
+            model.backbone.parameters(), model.target.backbone.parameters(), strict=True
+        ):
+            assert torch.equal(ours, target)
+    pipeline = {step["type"]: step for step in cfg.train_dataloader.dataset.pipeline}
+    frames, size = pipeline["RandomClips"]["num_frames"], pipeline["RandomResizedCropClips"]["size"]
+    assert (frames, size) == (4, SIDE)
+    views = pipeline["RandomClips"].get("num_views", 2)
+    losses = model.train().loss([torch.rand(4, 3, frames, size, size) for _ in range(views)])
+    losses["loss"].backward()
+    assert losses["loss"].isfinite()
+    assert any(p.grad is not None and p.grad.any() for p in model.backbone.parameters())
+
+
+@pytest.mark.parametrize("frozen", [-1, 4])
+def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
+    imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run")
+    recipe = repo / "configs/downstream/finetune/r3d18_folder.py"
+    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
+    parts = ("train", "val", "test")
+    options = [f"{part}_dataloader.dataset.data_root={hf_videos}" for part in parts]
+    options += [f"{part}_dataloader.num_workers=0" for part in parts]
+    options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
+    options += [f"model.backbone.frozen_stages={frozen}", "train_dataloader.batch_size=3"]
+    work = tmp_path / "work"
+    command = ["train", str(path), "--work-dir", str(work), "--cfg-options", *options]
+    assert main(command) == 0
+    trained = torch.load(work / "epoch_1.pth")["state_dict"]
+    before = torch.load(imported.checkpoint)["state_dict"]
+    changed = [k for k in before if not torch.equal(before[k], trained[k])]
+    assert bool(changed) == (frozen == -1)

@@ -1,0 +1,126 @@
+"""Networks as folders of safetensors and JSON: round trips, where they are accepted, bad ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import moving_frames, save_tiny
+
+from sce_video.apis import embed, launch, load_classifier, load_model
+from sce_video.apis.pretrained import from_pretrained, load_network, save_pretrained
+from sce_video.commands import evaluate, predict
+from sce_video.commands import export as export_command
+from sce_video.engine.checkpoint import load_checkpoint_file, newest_checkpoint
+from sce_video.engine.work_dir import config_of_run
+from sce_video.utils.errors import MissingPackageError
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "tiny.pth")
+
+
+@pytest.fixture(scope="module")
+def encoder(checkpoint) -> Path:
+    """The folder of a pretrained encoder, written by the command; not to be changed."""
+    out = checkpoint.with_name("encoder")
+    assert export_command.main([str(checkpoint), "--to", "pretrained", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def classifier(folder_classifier, tmp_path_factory) -> Path:
+    """The folder of a pretrained classifier; not to be changed."""
+    out = tmp_path_factory.mktemp("pretrained") / "classifier"
+    return save_pretrained(load_network(folder_classifier, device="cpu"), out)
+
+
+def test_an_encoder_comes_back_bit_for_bit(checkpoint, encoder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # a local folder needs none
+    before, after = load_model(checkpoint, device="cpu"), from_pretrained(encoder, device="cpu")
+    assert after.settings == before.settings and after.feature_size == 32
+    weights = before.encoder.state_dict()
+    assert all(torch.equal(weights[n], v) for n, v in after.encoder.state_dict().items())
+    video = moving_frames(20)
+    assert np.array_equal(embed(before, video), embed(after, video))
+    assert sorted(path.name for path in encoder.iterdir()) == ["config.json", "model.safetensors"]
+    provenance = json.loads((encoder / "config.json").read_text())["provenance"]
+    assert provenance["epoch"] == 1 and provenance["checkpoint"] == "tiny.pth"
+    # A copy of a copy keeps where the weights come from.
+    meta = load_checkpoint_file(encoder)["meta"]
+    assert meta["epoch"] == 1
+
+
+def test_a_classifier_comes_back_with_classes_and_views(folder_classifier, classifier):
+    before = load_classifier(folder_classifier, device="cpu")
+    after = from_pretrained(classifier, device="cpu")
+    assert after.classes == before.classes and after.named and after.options == before.options
+    weights = before.recognizer.state_dict()
+    assert all(torch.equal(weights[n], v) for n, v in after.recognizer.state_dict().items())
+
+
+def test_a_folder_is_accepted_like_a_run(encoder, classifier, split_videos, tmp_path, capsys):
+    folder, results = str(split_videos), tmp_path / "results.json"
+    words = [str(encoder), "--test", folder, "--group-pattern", r"v(\d+)", "--out", str(results)]
+    assert evaluate.main(words) == 0
+    found = json.loads(results.read_text())
+    assert "knn_top1" in found["metrics"]
+    assert found["protocol"]["checkpoint"]["path"] == str(encoder / "model.safetensors")
+    capsys.readouterr()
+    video = str(next(split_videos.glob("class0/*.mp4")))
+    assert predict.main([str(classifier), video, "--device", "cpu", "--workers", "0"]) == 0
+    assert "class0" in capsys.readouterr().out
+
+
+def test_configs_take_a_folder(encoder, tmp_path):
+    """Of sce-video embed, and of a recipe, which takes what the network needs from the folder."""
+    for config in (config_of_run(encoder), "r3d18_8x224_ucf101"):
+        cfg = launch.extraction_config(config, str(encoder), tmp_path / "f.npz")
+        assert cfg.load_from == str(encoder / "model.safetensors")
+        assert cfg.model.backbone.base_channels == 4
+    cfg = launch.testing_config(encoder / "config.json", newest_checkpoint(encoder))
+    assert cfg.test_dataloader.dataset.pipeline[1].clip_duration == 0.48
+
+
+def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch, capsys):
+    def changed(name: str, **changes) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        config = json.loads((encoder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        (folder / "model.safetensors").write_bytes((encoder / "model.safetensors").read_bytes())
+        return folder
+
+    with pytest.raises(ValueError, match="does not describe a network of this package"):
+        from_pretrained(changed("other", format="vivit"))
+    with pytest.raises(ValueError, match="has version 9, this package reads 1"):
+        from_pretrained(changed("later", version=9))
+    settings = json.loads((encoder / "config.json").read_text())["model"]
+    with pytest.raises(ValueError, match="LFBInferHead"):
+        backbone = {"type": "mmaction.LFBInferHead"}
+        from_pretrained(changed("foreign", model={**settings, "backbone": backbone}))
+    with pytest.raises(ValueError, match="crop of 64 does not fit into a short side of 40"):
+        from_pretrained(changed("crop", model={**settings, "crop_size": 64}))
+    cut = changed("cut")
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="not a readable safetensors file"):
+        from_pretrained(cut)
+    with pytest.raises(FileNotFoundError, match=r"lacks model\.safetensors or config\.json"):
+        from_pretrained(tmp_path)
+    with pytest.raises(FileExistsError, match="exists: remove it"):
+        save_pretrained(from_pretrained(encoder, device="cpu"), cut)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    with pytest.raises(ValueError, match="no local folder nobody/nothing, and it cannot be had"):
+        from_pretrained("nobody/nothing")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
+        from_pretrained("nobody/nothing")
+    assert evaluate.main([str(cut), "--test", "x", "--gallery", "x"]) == 2
+    assert "not a readable safetensors file" in capsys.readouterr().err

@@ -1,0 +1,109 @@
+"""benchmarks/gpu.sh: limits in time, restarts, failures, the table; its parts are run by CI."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+
+import pytest
+
+PART = """
+import os, sys, time
+from gpu_parts.part import Part
+part = Part("fake", sys.argv[1:])
+part.run("first", lambda: {"value": 1.0, "passed": BOUND})
+part.run("second", lambda: SECOND)
+part.run("third", lambda: {"value": 3.0})
+sys.exit(0)
+"""
+
+
+ENDLESS = """
+import pathlib, sys, time
+results = pathlib.Path(sys.argv[sys.argv.index("--results") + 1])
+results.write_text('{"first": {"value": 1.0}, "second": {"error": null}}')
+time.sleep(300)
+"""
+
+
+@pytest.fixture(scope="module")
+def tool(repo):
+    sys.path.insert(0, str(repo / "benchmarks"))
+    try:
+        yield importlib.import_module("gpu_report")
+    finally:
+        sys.path.remove(str(repo / "benchmarks"))
+
+
+@pytest.fixture
+def run(tool, repo, tmp_path, monkeypatch, capsys):
+    """Runs gpu.sh's driver on one part, whose second measurement is given."""
+    monkeypatch.setenv("PYTHONPATH", f"{repo}:{repo / 'benchmarks'}:{tmp_path}")
+    monkeypatch.setitem(tool.MODULES, "evaluation", "fake_part")
+
+    def call(second: str = "{}", bound: bool = True, minutes: float = 5.0, text: str = PART):
+        text = text.replace("SECOND", second).replace("BOUND", str(bound))
+        (tmp_path / "fake_part.py").write_text(text)
+        out = tmp_path / "out"
+        options = f"--device cpu --smoke --parts evaluation --minutes {minutes} --out {out}"
+        status = tool.main(options.split())
+        content = json.loads((out / "gpu.json").read_text())
+        return status, content["parts"]["evaluation"], capsys.readouterr().out
+
+    return call
+
+
+def test_results_and_table(run):
+    status, part, text = run()
+    assert status == 0 and part["passed"] and not part["stopped"]
+    assert [part["results"][n].get("value") for n in ("first", "second", "third")] == [1, None, 3]
+    assert "== evaluation" in text and "value 3" in text and "FAILED" not in text
+
+
+def test_a_part_that_takes_too_long_is_stopped_and_its_results_are_kept(run):
+    status, part, text = run(minutes=0.05, text=ENDLESS)
+    assert status == 0, "a short time is no failure"
+    assert part["stopped"] and part["results"]["first"]["value"] == 1
+    assert part["results"]["second"] == {"error": None} and "third" not in part["results"]
+    assert "stopped at its limit" in text and "stopped in it" in text
+
+
+def test_a_process_that_dies_costs_its_measurement(run):
+    status, part, text = run("os._exit(11)")
+    assert status == 1 and not part["passed"]
+    assert part["results"]["second"]["error"] == "the process ended in it"
+    assert part["results"]["third"]["value"] == 3 and "FAILED: evaluation" in text
+
+
+def test_an_error_is_a_result(run):
+    status, part, _ = run("1 / 0")
+    assert status == 1 and part["results"]["second"]["error"].startswith("ZeroDivisionError")
+    assert part["results"]["third"]["value"] == 3
+
+
+def test_a_bound_that_is_exceeded_fails(run):
+    status, part, text = run(bound=False)
+    assert status == 1 and not part["passed"] and "FAILED: evaluation" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("--device cpu", "on a CPU only --smoke"),
+        ("--device cpu --smoke --minutes 0", "--minutes must be above 0"),
+        ("--device cpu --smoke --videos nowhere", "nowhere: no such folder"),
+    ],
+)
+def test_wrong_options(tool, capsys, options, message):
+    with pytest.raises(SystemExit):
+        tool.main(options.split())
+    assert message in capsys.readouterr().err
+
+
+def test_every_gpu_test_is_marked(repo):
+    """gpu.sh runs ``-m gpu``: a test that skips without a GPU for another reason is not run."""
+    for path in (repo / "tests").rglob("test_*.py"):
+        text = path.read_text(encoding="utf-8") if path.name != "test_gpu_report.py" else ""
+        skips = text.count('mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")')
+        assert text.count("@pytest.mark.gpu\n") >= skips, path

@@ -1,0 +1,31 @@
+"""``sce-video pretrain`` started again by torchrun or Slurm."""
+
+from __future__ import annotations
+
+import pytest
+
+from sce_video.commands import pretrain
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["restart", "another training"])
+def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
+    """Speeds are measured for a plan, so a second one could have other settings."""
+    (tmp_path / "config.py").touch()
+    given = {}
+
+    def planned(*args, **kwargs):
+        raise ValueError("planned")
+
+    def config(path, **options):
+        given.update(options, path=path)
+
+    monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
+    monkeypatch.setattr(pretrain, "planned_pretraining", planned)
+    monkeypatch.setattr(pretrain, "training_config", config)
+    monkeypatch.setattr(pretrain, "train_with_page", lambda cfg, overwrite: None)
+    monkeypatch.setattr(pretrain, "end_training", lambda runner: 0)
+    status = pretrain.main(["videos", "--out", str(tmp_path)])
+    if known:
+        assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
+    else:
+        assert status == 2 and not given

@@ -1,0 +1,287 @@
+"""Several drivers on one table, processes that crash or hang, a Ray cluster, damaged tables."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from helpers.disk_faults import file_size_limit
+from helpers.tables import contents, write_folder, write_repacked
+
+from sce_video.data_tools.tables import (
+    ImportOptions,
+    RowMaker,
+    TableWriter,
+    fill_table,
+    import_videos,
+    row_sources,
+    video_row,
+    write_rows,
+)
+from sce_video.datasets import scan_folder
+from sce_video.datasets.tables.storage import TableError
+from sce_video.jobs import StorageError, ray_connection
+from sce_video.utils.errors import UserError
+
+lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+
+
+def run(folder, table, **options):
+    return import_videos(
+        scan_folder(str(folder)), str(folder), str(table), ImportOptions(**options)
+    )
+
+
+def paths(folder):
+    videos = scan_folder(str(folder))
+    return [videos.path(index) for index in range(len(videos))]
+
+
+# -- several drivers ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Meeting:
+    """Makes rows as an import does, the first one only after other drivers have begun too."""
+
+    place: str
+    drivers: int
+
+    def __call__(self, source):
+        Path(self.place, str(os.getpid())).touch()
+        limit = time.monotonic() + 120
+        while len(os.listdir(self.place)) < self.drivers:
+            assert time.monotonic() < limit
+            time.sleep(0.02)
+        return video_row(source)
+
+
+_DRIVER = """
+import sys
+sys.path[:0] = [{tests!r}, {here!r}]
+from test_fill_table import Meeting
+from helpers.tables import inline
+from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
+from sce_video.datasets import scan_folder
+from sce_video.jobs import local
+from sce_video.utils.shard import Shard
+local.process_items = inline
+maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
+options = ImportOptions(commit_seconds=0.0, shard=Shard.parse(sys.argv[1]))
+result = fill_table({table!r}, row_sources(scan_folder({folder!r}), {folder!r}), maker, options)
+print(result.imported)
+"""
+
+
+def run_two(folder, tmp_path, shards):
+    """Two drivers that make and fill one table at the same time; the rows that each has written."""
+    (tmp_path / "place").mkdir()
+    script = _DRIVER.format(
+        tests=str(Path(__file__).parents[2]),
+        here=str(Path(__file__).parent),
+        place=str(tmp_path / "place"),
+        table=str(tmp_path / "v.lance"),
+        folder=str(folder),
+    )
+    drivers = [
+        subprocess.Popen([sys.executable, "-c", script, shard], stdout=subprocess.PIPE, text=True)
+        for shard in shards
+    ]
+    printed = [driver.communicate(timeout=300)[0] for driver in drivers]
+    assert [driver.returncode for driver in drivers] == [0, 0]
+    return [int(text) for text in printed]
+
+
+@pytest.mark.slow
+def test_shards_fill_one_table_at_the_same_time(folder, tmp_path):
+    written = run_two(folder, tmp_path, ["1/2", "2/2"])
+    assert sum(written) == 6 and min(written) > 0
+    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
+
+
+@pytest.mark.slow
+def test_two_imports_of_the_same_files_leave_one_row_of_each(folder, tmp_path):
+    """Each writes all rows, since both began with an empty table."""
+    assert run_two(folder, tmp_path, ["1/1", "1/1"]) == [6, 6]
+    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
+
+
+def test_drivers_keep_the_same_row_whoever_cleans_up(folder, tmp_path, inside, monkeypatch):
+    """The other one commits in the middle, and replaces a row that this one replaces too."""
+    files, table = write_folder(tmp_path / "files"), str(tmp_path / "v.lance")
+    run(files, table)
+    write_repacked(files / "a/0.mp4", 20, seed=5)
+
+    def making(source):
+        run(files, table)  # another driver, which finds the same file due
+        return video_row(source)
+
+    maker = RowMaker(making, lambda text: not text)
+    sources = row_sources(scan_folder(str(files)), str(files))
+    result = fill_table(table, sources, maker, ImportOptions())
+    assert result.imported == 1
+    assert sorted(contents(table)) == paths(files)
+    assert contents(table)["a/0.mp4"]["frames"] == 20
+    # a row that was copied since, by Lance's update, is not taken for a newer one
+    writer = TableWriter(table)
+    states = [state for batch in writer.states(["path"]) for state in batch.to_pylist()]
+    row = {state["path"]: state["_rowid"] for state in states}
+    writer.commit(write_rows(table, [video_row(s) for s in sources if s.path == "a/0.mp4"]))
+    writer.relabel([row["a/0.mp4"]], 9, None)
+    assert run(files, table).known == 6
+    assert contents(table)["a/0.mp4"]["label"] == -1
+
+
+def test_columns_of_others_stay(folder, tmp_path, inside):
+    """A table with a column of features takes rows, and keeps them where a label changes."""
+    table = str(tmp_path / "v.lance")
+    files = write_folder(tmp_path / "files")
+    run(files, table)
+    lance.dataset(table).add_columns({"feature": "CAST(frames AS FLOAT)"})
+    write_repacked(files / "c/new.mp4", 20)
+    assert run(files, table).imported == 1
+    os.rename(files / "b", files / "d")
+    listed = tmp_path / "list.txt"
+    listed.write_text("a/0.mp4 5\n")
+    from sce_video.datasets import read_annotation_list
+
+    result = import_videos(read_annotation_list(str(listed)), str(files), table)
+    assert result.relabelled == 1
+    rows = contents(table)
+    assert rows["a/0.mp4"]["label"] == 5 and rows["a/0.mp4"]["feature"] == 40
+    assert rows["c/new.mp4"]["feature"] is None and len(rows) == 7
+
+
+# -- processes that end ---------------------------------------------------------------------------
+
+
+def test_an_exception_costs_one_file(folder, tmp_path, inside):
+    def making(source):
+        if source.path == "b/0.mp4":
+            raise KeyError("no such thing")
+        return video_row(source)
+
+    table = str(tmp_path / "v.lance")
+    maker = RowMaker(making, lambda text: not text, batches_per_worker=1)
+    sources = row_sources(scan_folder(str(folder)), str(folder))
+    result = fill_table(table, sources, maker, ImportOptions())
+    assert result.failures == [("b/0.mp4", "KeyError: 'no such thing'")]
+    assert sorted(contents(table)) == paths(folder)
+
+
+@pytest.fixture(scope="module")
+def cluster(repo):
+    """A Ray cluster of one node."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")
+        patch.setenv("PYTHONPATH", f"{repo}{os.pathsep}{repo / 'tests'}")
+        head = {"num_cpus": 2, "object_store_memory": 100 * 2**20, "include_dashboard": False}
+        made = Cluster(True, head_node_args=head)
+        yield made
+        made.shutdown()
+
+
+@pytest.mark.slow
+def test_an_import_on_ray(folder, tmp_path, cluster, monkeypatch):
+    """A path relative to the current folder, which is another one on the cluster."""
+    monkeypatch.chdir(tmp_path)
+    result = run(os.path.relpath(folder), "v.lance", ray=cluster.address, workers=None)
+    assert (result.imported, result.failures) == (6, [])
+    assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
+    monkeypatch.setattr(ray_connection, "__version__", "9.9")
+    os.utime(folder / "a/0.mp4")
+    with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
+        run(folder, "v.lance", ray=cluster.address)
+
+
+def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, inside, monkeypatch):
+    """As on a cluster without a shared disk: nothing is committed that is not there."""
+
+    def elsewhere(table, rows, storage_options):
+        return write_rows(f"{tmp_path}/elsewhere.lance", rows, storage_options)
+
+    TableWriter(f"{tmp_path}/elsewhere.lance")
+    monkeypatch.setattr("sce_video.data_tools.tables.rows_job.write_rows", elsewhere)
+    with pytest.raises(TableError, match="all machines must reach the same storage"):
+        run(folder, tmp_path / "v.lance")
+    monkeypatch.undo()
+    assert contents(tmp_path / "v.lance") == {}
+
+
+# -- damaged tables, full disks --------------------------------------------------------------------
+
+
+def test_a_table_without_its_manifest_is_not_made_again(folder, tmp_path, inside):
+    table = tmp_path / "v.lance"
+    run(folder, table)
+    for path in (table / "_versions").glob("*.manifest"):
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(TableError, match=r"files of rows \(data/.*, but no manifest"):
+            run(folder, table)
+
+
+def test_a_table_whose_files_are_gone_is_named(folder, tmp_path, inside):
+    table = tmp_path / "v.lance"
+    run(folder, table)
+    for path in (table / "data").glob("*.lance"):
+        path.unlink()
+    with pytest.raises(TableError, match="cannot read the rows of the table .*: a file is missing"):
+        run(folder, table)
+
+
+def test_a_damaged_manifest_is_named(folder, tmp_path, inside):
+    table = tmp_path / "v.lance"
+    run(folder, table)
+    for path in (table / "_versions").glob("*.manifest"):
+        path.write_bytes(b"no manifest " * 20)
+    with pytest.raises(TableError, match="cannot open the table"):
+        run(folder, table)
+
+
+def test_a_file_that_may_not_grow_ends_the_run(folder, tmp_path, inside):
+    """As the quota of a file system; what was committed before stays."""
+    table = tmp_path / "v.lance"
+    run(folder, table)
+    files = write_folder(tmp_path / "more")
+    write_repacked(files / "c/large.mp4", 40, size=(256, 320))
+    with file_size_limit(2**16), pytest.raises((StorageError, TableError), match="cannot write to"):
+        run(files, table)
+    assert len(contents(table)) == 6
+
+
+@pytest.mark.slow
+def test_a_full_disk_ends_the_run_and_the_same_command_resumes(folder, tmp_path):
+    """A file system of 600 KB, where the six videos need more."""
+    disk, files = tmp_path / "disk", tmp_path / "files"
+    disk.mkdir()
+    for number in range(6):
+        write_repacked(files / f"a/{number}.mp4", 30, size=(128, 160), seed=number)
+    options = ["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", str(disk)]
+    try:
+        mounted = subprocess.run(options, capture_output=True).returncode == 0
+    except FileNotFoundError:
+        mounted = False
+    if not mounted:
+        pytest.skip("file systems cannot be mounted here")
+    try:
+        table = disk / "v.lance"
+        with pytest.raises((StorageError, TableError), match="the disk is full"):
+            run(files, table, commit_seconds=0.0)
+        done = len(contents(table))
+        assert 0 < done < 6
+        larger = ["mount", "-o", "remount,size=20m", str(disk)]
+        subprocess.run(larger, check=True, capture_output=True)
+        result = run(files, table)
+        assert (result.known, result.imported, len(contents(table))) == (done, 6 - done, 6)
+    finally:
+        subprocess.run(["umount", str(disk)], check=True)

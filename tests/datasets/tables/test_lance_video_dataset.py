@@ -1,0 +1,260 @@
+"""Samples from a table equal those of the files, and only the needed bytes are read."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import av
+import numpy as np
+import pytest
+import torch
+from helpers.tables import PIPELINE, write_folder, write_repacked, write_table
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import (
+    LanceVideoDataset,
+    ResumableSampler,
+    SampleRequest,
+    TooManyBadFilesError,
+    VideoDataset,
+    VideoDecodeError,
+    collate_views,
+)
+from sce_video.datasets.tables.storage import TableError
+
+pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+
+DIFFERENCES = [PIPELINE[0], {**PIPELINE[1], "diff_prob": 0.5, "num_views": 3}, *PIPELINE[2:]]
+TEST_VIEWS = [
+    {"type": "OpenVideo"},
+    {"type": "UniformClips", "clip_duration": 0.5, "num_frames": 4, "num_clips": 3},
+    {"type": "DecodeSharedFrames"},
+    {"type": "ResizeShortSide", "size": 40},
+    {"type": "PackVideo", "crop_size": 32, "num_crops": 3},
+]
+
+
+def assert_equal(first, second):
+    assert first.keys() == second.keys()
+    for name in first.keys() - {"inputs", "frames", "positions", "offsets"}:
+        assert first[name] == second[name], name
+    for name in ("frames", "positions", "offsets"):
+        assert np.array_equal(first.get(name), second.get(name)), name
+    for one, other in zip(first.get("inputs", ()), second.get("inputs", ()), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("pipeline", [PIPELINE, DIFFERENCES, TEST_VIEWS])
+def test_samples_equal_those_of_the_files(folder, table, pipeline):
+    files, rows = VideoDataset(folder, pipeline=pipeline), LanceVideoDataset(table, None, pipeline)
+    assert len(files) == len(rows) == 6
+    assert np.array_equal(files.labels, rows.labels)
+    assert files.metainfo == rows.metainfo == {"classes": ("a", "b")}
+    for seed in range(3):
+        requests = [SampleRequest(index, 1000 * seed + index) for index in (0, 3, 5, 3, 1)]
+        for one, other in zip(
+            files.__getitems__(requests), rows.__getitems__(requests), strict=True
+        ):
+            assert_equal(one, other)
+    assert_equal(files[2], rows[2])  # a single sample, with the seed of a plain index
+    assert [clip.start for clip in files.clips(requests[0]) or []] == [
+        clip.start for clip in rows.clips(requests[0]) or []
+    ]
+
+
+@pytest.mark.parametrize("keyint", [2, 7])
+def test_frames_between_key_frames_equal_those_of_the_files(tmp_path, keyint):
+    folder = write_folder(tmp_path / "files", keyint)
+    table = write_table(folder, tmp_path / "videos.lance")
+    files, rows = VideoDataset(folder, pipeline=PIPELINE), LanceVideoDataset(table, None, PIPELINE)
+    requests = [SampleRequest(index, 50 + index) for index in range(6)]
+    for one, other in zip(files.__getitems__(requests), rows.__getitems__(requests), strict=True):
+        assert_equal(one, other)
+
+
+def test_order_and_seeds_in_loader_workers_are_those_of_the_files(folder, table):
+    """Also after this process has used the table: each worker opens it for itself."""
+
+    def batches(dataset):
+        sampler = ResumableSampler(dataset, seed=3, min_samples=20)
+        loader = DataLoader(
+            dataset, 4, sampler=sampler, num_workers=2, collate_fn=collate_views, timeout=60
+        )
+        for epoch in range(2):
+            sampler.set_epoch(epoch)
+            yield from loader
+
+    rows = LanceVideoDataset(table, None, PIPELINE)
+    assert rows[0]["failures"] == []
+    with pytest.warns(UserWarning, match="fork"):
+        found = list(batches(rows))
+    expected = list(batches(VideoDataset(folder, pipeline=PIPELINE)))
+    assert len(found) == len(expected) == 12
+    for one, other in zip(found, expected, strict=True):
+        assert torch.equal(one["index"], other["index"])
+        assert torch.equal(one["seed"], other["seed"])
+        for view, same in zip(one["inputs"], other["inputs"], strict=True):
+            assert torch.equal(view, same)
+
+
+SCRIPT = """
+import sys, torch
+from torch.utils.data import DataLoader
+from sce_video.datasets import LanceVideoDataset, VideoDataset, collate_views
+sys.path.insert(0, sys.argv[1])
+from helpers.tables import PIPELINE
+def main():
+    rows = LanceVideoDataset(sys.argv[3], None, PIPELINE)
+    files = VideoDataset(sys.argv[2], pipeline=PIPELINE)
+    for workers in (0, 2, 0, 1):
+        loaders = [DataLoader(d, 3, num_workers=workers, collate_fn=collate_views, timeout=60 if
+                              workers else 0) for d in (rows, files)]
+        for one, other in zip(*loaders, strict=True):
+            assert all(map(torch.equal, one["inputs"], other["inputs"]))
+    assert "lance" not in sys.modules
+    print("equal")
+main()
+"""
+
+
+def test_a_process_that_forks_workers_does_not_import_lance_itself(folder, table):
+    """Its reads go through a process of their own, so workers may be forked at any time."""
+    here = str(Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", SCRIPT, here, str(folder), table],
+        capture_output=True, text=True, timeout=240,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert (done.returncode, done.stdout.strip()) == (0, "equal"), done.stderr
+
+
+def packet_sizes(path):
+    with av.open(str(path)) as container:
+        return np.array([packet.size for packet in container.demux(video=0) if packet.size])
+
+
+def test_only_the_bytes_of_the_frames_are_read(tmp_path):
+    for number in range(2):
+        write_repacked(tmp_path / f"files/{number}.mp4", 60, size=(128, 160), seed=number)
+    table = write_table(tmp_path / "files", tmp_path / "videos.lance")
+    dataset = LanceVideoDataset(table, None, PIPELINE)
+    dataset[0]  # opens the table
+    dataset._source.opened.dataset.io_stats_incremental()
+    before = dataset.bytes_asked
+    requests = [SampleRequest(index % 2, 7 + index) for index in range(6)]
+    dataset.__getitems__(requests)
+    asked = dataset.bytes_asked - before
+    read = dataset._source.opened.dataset.io_stats_incremental().read_bytes  # as Lance counts
+    used = 0
+    for video in range(2):
+        clips = [c for r in requests if r.index == video for c in dataset.clips(r)]
+        frames = np.unique(np.concatenate([clip.frames for clip in clips]))
+        used += packet_sizes(tmp_path / f"files/{video}.mp4")[frames].sum()
+    assert asked == used
+    assert used <= read <= 1.3 * used, (used, read)  # with the frame indexes of the rows
+
+
+def damaged(table, target, row_bytes):
+    """A copy of a table with one byte changed in a stream that contains ``row_bytes``."""
+    shutil.copytree(table, target)
+    for path in [*Path(target).rglob("*.blob"), *Path(target).rglob("*.lance")]:
+        if path.is_dir():
+            continue
+        content = bytearray(path.read_bytes())
+        at = content.find(row_bytes)
+        if at >= 0:
+            content[at + len(row_bytes) // 2] ^= 255
+            path.write_bytes(content)
+            return str(target)
+    raise AssertionError("the bytes are in no file")
+
+
+def test_damaged_bytes_are_a_bad_file_that_names_row_and_path(folder, table, tmp_path):
+    with av.open(str(folder / "a/1.mp4")) as container:
+        packets = [bytes(packet) for packet in container.demux(video=0) if packet.size]
+    copy = damaged(table, tmp_path / "copy.lance", packets[20])
+    whole = [PIPELINE[0], {"type": "UniformClips", "clip_duration": 9.0, "num_frames": 41},
+             PIPELINE[2], PIPELINE[4]]  # fmt: skip
+    whole[1]["num_clips"] = 1
+    strict = LanceVideoDataset(copy, None, whole, on_error="raise")
+    assert strict[0]["label"] == 0
+    with pytest.raises(VideoDecodeError, match=r"a/1\.mp4: row \d of .*packet 20 are damaged"):
+        strict.__getitems__([0, 1])
+    rows = LanceVideoDataset(copy, None, whole)
+    first, replaced = rows.__getitems__([SampleRequest(0, 1), SampleRequest(1, 5)])
+    assert first["failures"] == [] and first["index"] == 0
+    assert replaced["index"] != 1
+    ((path, reason),) = replaced["failures"]
+    assert path == rows.path(1) and "damaged" in reason
+    # Frames whose packets are good can still be read.
+    early = [PIPELINE[0], {**PIPELINE[1], "clip_duration": 0.1}, *PIPELINE[2:]]
+    assert any(not LanceVideoDataset(copy, None, early)[SampleRequest(1, s)]["failures"]
+               for s in range(4))  # fmt: skip
+
+
+def test_damaged_pages_of_the_columns_end_in_bounded_time_with_an_error(table, tmp_path):
+    shutil.copytree(table, tmp_path / "copy.lance")
+    for path in (tmp_path / "copy.lance/data").glob("*.lance"):
+        content = path.read_bytes()
+        half = len(content) // 2  # behind the streams, which are small and in the same file
+        noise = os.urandom(len(content) - half - 2048)
+        path.write_bytes(content[:half] + noise + content[half + len(noise) :])
+    with pytest.raises((TooManyBadFilesError, TableError, VideoDecodeError)):
+        LanceVideoDataset(str(tmp_path / "copy.lance"), None, PIPELINE).__getitems__([0, 1])
+
+
+def test_a_table_that_vanishes_is_no_bad_file(table, tmp_path):
+    copy = shutil.copytree(table, tmp_path / "copy.lance")
+    dataset = LanceVideoDataset(str(copy), None, PIPELINE)
+    assert dataset[0]["failures"] == []
+    shutil.rmtree(copy)
+    dataset = pickle.loads(pickle.dumps(dataset))  # as a worker that starts later
+    with pytest.raises(TableError, match="there is no table"):
+        dataset.__getitems__([1, 2])
+
+
+def test_a_list_gives_order_and_labels(table, folder, tmp_path):
+    listed = tmp_path / "train.txt"
+    listed.write_text("b/2.mp4 7\na/0.mp4 3\nb/2.mp4 7\n")
+    (tmp_path / "classes.txt").write_text("".join(f"class {n}\n" for n in range(8)))
+    classes = str(tmp_path / "classes.txt")
+    rows = LanceVideoDataset(table, str(listed), PIPELINE, class_file=classes)
+    files = VideoDataset(str(folder), str(listed), PIPELINE, class_file=classes)
+    assert rows.metainfo == files.metainfo
+    for index in range(3):
+        assert_equal(rows[index], files[index])
+    assert rows.describe(1).endswith(f"of {table}: 'a/0.mp4'")
+    listed.write_text("a/0.mp4 0\na/9.mp4 0\n")
+    with pytest.raises(ValueError, match=r"1 of the 2 videos .* not in the table .*'a/9.mp4'"):
+        LanceVideoDataset(table, str(listed), PIPELINE)
+
+
+def test_failed_imports_are_left_out_or_bad_files_of_a_list(tmp_path):
+    write_repacked(tmp_path / "files/good.mp4")
+    (tmp_path / "files/text.mp4").write_text("no video " * 100)
+    table = write_table(tmp_path / "files", tmp_path / "videos.lance")
+    rows = LanceVideoDataset(table, None, PIPELINE)
+    assert (len(rows), rows.failed_rows) == (1, 1)
+    (tmp_path / "list.txt").write_text("text.mp4\ngood.mp4\n")
+    listed = LanceVideoDataset(table, str(tmp_path / "list.txt"), PIPELINE, on_error="raise")
+    assert listed[1]["failures"] == []
+    with pytest.raises(VideoDecodeError, match=r"text\.mp4: cannot be opened"):
+        listed[0]
+
+
+def test_what_is_no_table_is_one_sentence(tmp_path):
+    import lance
+    import pyarrow as pa
+
+    with pytest.raises(TableError, match="there is no table"):
+        LanceVideoDataset(str(tmp_path / "none.lance"))
+    lance.write_dataset(pa.table({"a": [1]}), str(tmp_path / "other.lance"))
+    with pytest.raises(TableError, match="is no table of videos"):
+        LanceVideoDataset(str(tmp_path / "other.lance"))
+    with pytest.raises(ValueError, match="block_size"):
+        LanceVideoDataset(str(tmp_path / "other.lance"), block_size=1)

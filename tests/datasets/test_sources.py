@@ -1,0 +1,89 @@
+"""Videos that are files, objects of a store or rows of a table are opened by the same functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from helpers.tables import write_folder, write_repacked, write_table
+
+from sce_video.datasets import (
+    VideoDecodeError,
+    dataset_settings,
+    is_elsewhere,
+    list_videos,
+    open_video,
+    scan_folder,
+    video_exists,
+)
+from sce_video.datasets.tables.named_rows import is_table, split_row_path
+from sce_video.datasets.tables.storage import TableError
+from sce_video.utils.storage import StorageError
+
+
+@pytest.mark.parametrize(
+    ("path", "row"),
+    [
+        ("v.lance/a/0.mp4", ("v.lance", "a/0.mp4")),
+        ("/d/v.lance//0.mp4", ("/d/v.lance", "0.mp4")),
+        ("s3://b/d/v.lance/a b.mp4", ("s3://b/d/v.lance", "a b.mp4")),
+        ("v.lance", None),
+        ("v.lance/", None),
+        ("a/v.lancet/0.mp4", None),
+        ("a/v.mp4", None),
+    ],
+)
+def test_paths_of_rows(path, row):
+    assert split_row_path(path) == row
+    assert is_elsewhere(path) == (row is not None)
+    assert is_table(path) == (path in ("v.lance", "v.lance/"))
+
+
+def test_a_table_is_listed_and_opened_as_the_folder_that_it_was_made_of(tmp_path):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    folder = write_folder(tmp_path / "files")
+    (folder / "a/text.mp4").write_text("no video " * 100)
+    table = write_table(folder, tmp_path / "v.lance")
+    (folder / "a/text.mp4").unlink()
+    rows, files = list_videos(table), scan_folder(str(folder))
+    names = [files.path(i) for i in range(len(files))]
+    assert [rows.path(i) for i in range(len(rows))] == names
+    assert np.array_equal(rows.labels, files.labels) and rows.classes == files.classes
+    for name in names:
+        with open_video(f"{table}/{name}") as row, open_video(str(folder / name)) as file:
+            assert np.array_equal(row.timestamps, file.timestamps)
+            chosen = np.array([0, 3, 29])
+            assert np.array_equal(row.read(chosen), file.read(chosen))
+    assert video_exists(f"{table}/a/0.mp4") and not video_exists(f"{table}/a/9.mp4")
+    for missing in ("a/9.mp4", "a/text.mp4"):
+        with pytest.raises(VideoDecodeError, match="no such row, or its import failed"):
+            open_video(f"{table}/{missing}")
+    assert dataset_settings(table) == {"type": "LanceVideoDataset", "data_root": table}
+    assert dataset_settings(folder) == {"data_root": str(folder)}
+
+
+def test_what_is_no_table_is_one_sentence(tmp_path):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    with pytest.raises(TableError, match=r"there is no table '.*none\.lance'"):
+        list_videos(str(tmp_path / "none.lance"))
+    write_repacked(tmp_path / "files/v.mp4")
+    write_table(tmp_path / "files", tmp_path / "unnamed")
+    with pytest.raises(ValueError, match=r"is a table \(Lance\), and this reads files"):
+        list_videos(str(tmp_path / "unnamed"))
+    with pytest.raises(ValueError, match=r"'s3://b/videos': import them into a table"):
+        list_videos("s3://b/videos")
+
+
+def test_an_object_is_downloaded_once(tmp_path, bucket, monkeypatch):
+    file = write_repacked(tmp_path / "v.mp4")
+    url = bucket.put("videos/v.mp4", file.read_bytes())
+    assert video_exists(url) and not video_exists(f"{url}x")
+    for _ in range(2):
+        with open_video(url) as reader, open_video(str(file)) as same:
+            assert np.array_equal(reader.read(np.arange(4)), same.read(np.arange(4)))
+        bucket.client.delete_object(Bucket=bucket.name, Key="videos/v.mp4")
+    with pytest.raises(VideoDecodeError, match="there is no s3://.*other.mp4"):
+        open_video(bucket.url("videos/other.mp4"))
+    with pytest.raises(VideoDecodeError, match="bucket does not exist"):
+        open_video("s3://there-is-no-such-bucket/v.mp4")
+    with pytest.raises(StorageError, match="bucket does not exist"):
+        video_exists("s3://there-is-no-such-bucket/v.mp4")

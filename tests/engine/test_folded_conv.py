@@ -1,0 +1,66 @@
+"""Spatial convolutions with T folded into N: the same values, gradients and names of weights."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from sce_video.engine.compile import fold_backbones
+from sce_video.engine.folded_conv import FoldedConv3d, fold_spatial_convolutions
+from sce_video.models import ResNet3dSlowPath
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("depth", [18, 50])
+def test_a_network_gives_the_same_values_and_gradients(depth, channels_last):
+    torch.manual_seed(0)
+    plain = ResNet3dSlowPath(
+        depth=depth, base_channels=4, zero_init_residual=False, channels_last=channels_last
+    ).double()
+    folded = ResNet3dSlowPath(depth=depth, base_channels=4, channels_last=channels_last).double()
+    folded.load_state_dict(plain.state_dict())
+    spatial = [m for m in plain.modules() if isinstance(m, nn.Conv3d) and m.kernel_size[0] == 1]
+    assert fold_spatial_convolutions(folded) == len(spatial) > 10
+    assert list(folded.state_dict()) == list(plain.state_dict())
+    view = torch.rand(2, 3, 3, 32, 32, dtype=torch.float64)
+    results = []
+    for network in (plain, folded):
+        features = network(view)
+        features.square().mean().backward()
+        results.append([features.detach(), *(p.grad for p in network.parameters())])
+    for one, other in zip(*results, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+    if channels_last:
+        assert results[1][0].is_contiguous(memory_format=torch.channels_last_3d)
+
+
+def test_strides_dilation_groups_and_bias():
+    torch.manual_seed(0)
+    conv = nn.Conv3d(4, 6, (1, 3, 3), stride=(1, 2, 1), padding=(0, 2, 1), dilation=(1, 2, 1),
+                     groups=2)  # fmt: skip
+    x = torch.rand(2, 4, 3, 9, 8)
+    expected = conv(x)
+    assert fold_spatial_convolutions(conv) == 1 and isinstance(conv, FoldedConv3d)
+    torch.testing.assert_close(conv(x), expected)
+
+
+@pytest.mark.parametrize(
+    "conv",
+    [
+        nn.Conv3d(2, 2, (3, 1, 1)),
+        nn.Conv3d(2, 2, 1, stride=(2, 1, 1)),
+        nn.Conv3d(2, 2, 1, padding=(1, 0, 0)),
+        nn.Conv3d(2, 2, (1, 3, 3), padding="same"),
+        nn.Conv3d(2, 2, (1, 3, 3), padding=(0, 1, 1), padding_mode="circular"),
+    ],
+)
+def test_others_stay(conv):
+    assert fold_spatial_convolutions(conv) == 0 and type(conv) is nn.Conv3d
+
+
+def test_a_network_without_any_is_refused():
+    model = nn.Module()
+    model.backbone = nn.Conv2d(3, 4, 1)
+    with pytest.raises(ValueError, match="no three-dimensional convolution over space"):
+        fold_backbones(model)

@@ -1,0 +1,173 @@
+"""How often a training makes the host wait for the device: only where the log is read."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.training import make_videos, train
+from mmengine.hooks import Hook
+
+from sce_video.engine.config import load_config
+from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses import collapse
+from sce_video.registry import MODELS
+from sce_video.utils.host_waits import host_waits
+
+CONFIGS = {
+    "SCE": "sce",
+    "MoCo": "moco",
+    "MoCoV3": "moco_v3",
+    "ReSSL": "ressl",
+    "SimCLR": "simclr",
+    "BYOL": "byol",
+    "SwAV": "swav",
+    "LeJEPA": "lejepa",
+}
+INTERVAL = 3
+#: What could wait and is off in the quickstart's recipes.
+CHANGES = {
+    "MoCo": dict(model__shuffle_bn_splits=2),
+    "BYOL": dict(model__backward_per_query=True),
+    # A queue that fills while it trains, few prototypes for few videos.
+    "SwAV": dict(model__queue_size=8, model__num_prototypes=4, model__queue_start_steps=1),
+}
+#: In an iteration that is logged: the values, and the matrix of which the host takes the rank.
+READS = ["cpu", "tolist"]
+
+
+class CountWaits(Hook):
+    """Counts the waits of every iteration, from before its step until after all other hooks."""
+
+    priority = "LOWEST"
+
+    def __init__(self) -> None:
+        self.found: list[dict[str, int]] = []
+
+    def before_train_iter(self, runner, *_, **__):
+        self._context = host_waits([*runner.model.parameters(), *runner.model.buffers()])
+        self._counts = self._context.__enter__()
+
+    def after_train_iter(self, runner, *_, **__):
+        self._context.__exit__(None, None, None)
+        self.found.append(dict(self._counts))
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+def config(repo: Path, videos: Path, work_dir: Path, name: str, **changes):
+    clips = "train_dataloader.dataset.pipeline"
+    options = {
+        "train_dataloader.dataset.data_root": str(videos),
+        "train_dataloader.batch_size": 4,
+        "train_dataloader.num_workers": 0,
+        "train_dataloader.persistent_workers": False,
+        f"{clips}.RandomClips.clip_duration": 0.4,
+        f"{clips}.RandomClips.num_frames": 2,
+        f"{clips}.RandomResizedCropClips.size": 32,
+        "model.backbone.base_channels": 4,
+        "default_hooks.logger.interval": INTERVAL,
+        "default_hooks.log_reduction.interval": INTERVAL,
+        "default_hooks.online_evaluation": None,
+        "default_hooks.checkpoint": None,
+        "train_cfg.max_epochs": 2,
+        "visualizer": None,
+        **{key.replace("__", "."): value for key, value in changes.items()},
+    }
+    cfg = load_config(repo / f"configs/quickstart/{CONFIGS[name]}_toy_actions.py", options)
+    # As in the recipes of the papers; AdamW counts its steps in tensors of the host.
+    cfg.optim_wrapper.optimizer = dict(type="LARS", lr=0.1, weight_decay=1e-6)
+    cfg.work_dir, cfg.launcher = str(work_dir), "none"
+    return cfg
+
+
+def waits(cfg) -> list[dict[str, int]]:
+    counter = CountWaits()
+    train(cfg, recorder=counter)
+    return counter.found
+
+
+def test_every_method_is_listed():
+    methods = {
+        name
+        for name, kind in MODELS.module_dict.items()
+        if issubclass(kind, SelfSupervisedModel) and kind.__module__.startswith("sce_video.")
+    }
+    assert methods - {"Encoder"} == set(CONFIGS)
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_a_training_waits_only_where_it_logs(repo, videos, tmp_path, monkeypatch, name):
+    """Preprocessing, loss, backward, optimiser, target, queue and all hooks of six iterations."""
+    monkeypatch.setattr(collapse, "_is_on_host", lambda h: False)
+    found = waits(config(repo, videos, tmp_path, name, **CHANGES.get(name, {})))
+    assert len(found) == 6
+    for iteration, sites in enumerate(found, start=1):
+        if iteration % INTERVAL:
+            assert sites == {}, f"iteration {iteration} waits for the device: {sites}"
+        else:
+            assert sorted(site.split()[-1] for site in sites) == READS, sites
+            assert set(sites.values()) == {1}
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+def test_on_a_gpu_torch_reports_no_other_waits(repo, videos, tmp_path):
+    found = waits(config(repo, videos, tmp_path, "SCE"))
+    quiet = [sites for i, sites in enumerate(found, start=1) if i % INTERVAL and i > 1]
+    assert quiet == [{}] * len(quiet), f"an iteration waits for the device: {quiet}"
+    # Two reads, and two of mmengine for the memory.
+    assert all(sum(sites.values()) <= 6 for sites in found[INTERVAL - 1 :: INTERVAL]), found
+
+
+def history(runner) -> dict[str, list[float]]:
+    kept = {}
+    for name, buffer in runner.message_hub.log_scalars.items():
+        if name not in ("train/time", "train/data_time", "train/videos_per_s", "train/data_wait"):
+            kept[name] = np.asarray(buffer.data[0]).tolist()
+    return kept
+
+
+def test_values_read_together_are_those_read_at_once(repo, videos, tmp_path):
+    rows, histories = [], []
+    checkpoint = dict(type="CheckpointHook", interval=2, by_epoch=False, max_keep_ckpts=-1)
+    for name, interval in (("once", None), ("together", INTERVAL)):
+        cfg = config(
+            repo, videos, tmp_path / name, "SCE",
+            default_hooks__log_reduction__interval=interval,
+            default_hooks__checkpoint=checkpoint,
+        )  # fmt: skip
+        runner, _ = train(cfg)
+        histories.append(history(runner))
+        lines = (tmp_path / name / "metrics.jsonl").read_text().splitlines()
+        timed = {"time", "step_seconds", "data_seconds", "videos_per_s", "data_wait"}
+        rows.append([{k: v for k, v in json.loads(x).items() if k not in timed} for x in lines])
+        saved = torch.load(tmp_path / name / "iter_2.pth", weights_only=True)["message_hub"]
+        assert "train/loss" in str(saved)
+    assert histories[0] == histories[1] and len(histories[0]["train/loss"]) == 6
+    assert rows[0] == rows[1] and [row["iter"] for row in rows[0]] == [3, 6]
+
+
+def test_a_loss_that_is_not_finite_stops_the_training_at_the_next_read(repo, videos, tmp_path):
+    cfg = config(
+        repo, videos, tmp_path, "SCE",
+        default_hooks__log_reduction__max_nonfinite=0,
+        train_cfg__max_epochs=4,
+    )  # fmt: skip
+
+    class Break(Hook):
+        def before_train_iter(self, runner, *_, **__):
+            if runner.iter == 3:  # the fourth
+                for parameter in runner.model.parameters():
+                    parameter.data.fill_(float("nan"))
+
+    cfg.custom_hooks = [*cfg.custom_hooks, Break()]
+    with pytest.raises(FloatingPointError, match=r"1 iterations up to iteration 4.*files of this"):
+        train(cfg)
+    assert len((tmp_path / "metrics.jsonl").read_text().splitlines()) == 1, "stopped in the sixth"

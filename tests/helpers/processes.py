@@ -1,0 +1,70 @@
+"""Processes of this machine, from /proc, and a thread that kills some."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def command_lines() -> dict[int, tuple[int, str]]:
+    """(parent, command line) by process id."""
+    found = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdecimal():
+            with contextlib.suppress(OSError, IndexError):
+                parent = (folder / "stat").read_text().rpartition(")")[2].split()[1]
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ")
+                found[int(folder.name)] = int(parent), words.decode(errors="replace")
+    return found
+
+
+def workers_below(pid: int, kind: str) -> list[int]:
+    """Processes below one: workers that a ``forkserver`` forked, or those of ``ray``."""
+    found = command_lines()
+    below = {pid}
+    while more := {child for child, (parent, _) in found.items() if parent in below} - below:
+        below |= more
+    if kind == "ray":  # not the agents of a node, without which it ends, and the driver with it
+        names = ("ray::_do", "ray::_Host", "ray::IDLE")
+        return [child for child in below if found.get(child, (0, ""))[1].startswith(names)]
+    return [child for child in below - {pid} if kind in found.get(found[child][0], (0, ""))[1]]
+
+
+@contextlib.contextmanager
+def killing(pid: int, kind: str, between: tuple[float, float]) -> Iterator[list[int]]:
+    """Kill a random one of :func:`workers_below`, with random seconds between two.
+
+    Yields:
+        The processes killed so far.
+    """
+    stop, killed, generator = threading.Event(), [], random.Random(0)
+
+    def kill() -> None:
+        while not stop.wait(generator.uniform(*between)):
+            found = workers_below(pid, kind)
+            if found:
+                killed.append(generator.choice(found))
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(killed[-1], signal.SIGKILL)
+
+    thread = threading.Thread(target=kill)
+    thread.start()
+    try:
+        yield killed
+    finally:
+        stop.set()
+        thread.join()
+
+
+def kill_one(pid: int, kind: str, generator: random.Random) -> int:
+    """Kill a random one of :func:`workers_below`; the number killed, 0 or 1."""
+    found = sorted(workers_below(pid, kind))
+    if found:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(generator.choice(found), signal.SIGKILL)
+    return len(found[:1])

@@ -1,0 +1,217 @@
+"""process_items: items that crash, hang or raise; workers that end with their parent."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pebble
+import pytest
+from helpers import verification_fakes as fakes
+
+from sce_video.jobs import process_pool
+from sce_video.jobs.process_pool import process_items
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
+
+
+def run(items, workers=2, timeout=20.0, function=fakes.square):
+    pairs = ((str(item), item) for item in items)
+    results = list(process_items(function, pairs, workers=workers, timeout=timeout))
+    assert len(results) == len(items) and not worker_processes()
+    return dict(results)
+
+
+def worker_processes():
+    return [p for p in multiprocessing.active_children() if p.name == "pebble_pool_worker"]
+
+
+def is_running(pid):
+    """Whether a process exists; one that ended and is not reaped by its parent does not count."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition, seconds=30.0):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_every_item_is_processed_once(workers):
+    results = run(range(20), workers)
+    assert {key: out.value for key, out in results.items()} == {str(i): i * i for i in range(20)}
+    assert all(out.fault is None for out in results.values())
+
+
+def test_outcomes_are_in_order_of_completion():
+    """One worker completes items in their order, also while the caller is busy."""
+    keys = []
+    for key, _ in process_items(fakes.square, ((i, i) for i in range(40)), workers=1, timeout=20):
+        time.sleep(0.01)
+        keys.append(key)
+    assert keys == list(range(40))
+
+
+def test_no_items():
+    assert run([]) == {}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_crashes_and_exceptions_are_named_and_the_other_items_processed(workers):
+    results = run([1, "crash", 2, "fail", "quit", 3, 4], workers)
+    assert (results["crash"].fault, results["quit"].fault) == ("crash", "crash")
+    assert "SIGSEGV" in results["crash"].detail and "status 3" in results["quit"].detail
+    assert results["fail"].fault == "error" and "KeyError" in results["fail"].detail
+    assert [results[str(i)].value for i in (1, 2, 3, 4)] == [1, 4, 9, 16]
+
+
+def test_a_hanging_item_is_killed():
+    start = time.monotonic()
+    results = run([1, "hang", 2, 3], timeout=0.4)
+    assert results["hang"].fault == "timeout" and "0.4 s" in results["hang"].detail
+    assert [results[str(i)].value for i in (1, 2, 3)] == [1, 4, 9]
+    assert time.monotonic() - start < 30  # it sleeps for 60
+
+
+def test_an_item_that_ignores_sigterm_is_killed(monkeypatch):
+    monkeypatch.setattr(pebble.CONSTS, "term_timeout", 0.1)
+    start = time.monotonic()
+    (outcome,) = run([0], timeout=0.3, function=fakes.block_signals_and_hang).values()
+    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+
+
+def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
+    """Here the pool never looks at the time: the worker's own alarm must end the item."""
+    schedule = process_pool.ProcessPool.schedule
+    monkeypatch.setattr(
+        process_pool.ProcessPool,
+        "schedule",
+        lambda pool, function, args, timeout: schedule(pool, function, args),
+    )
+    start = time.monotonic()
+    (outcome,) = run([0], timeout=0.4, function=fakes.block_signals_and_hang).values()
+    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("function", ["block_signals_and_hang", "work_on"])
+def test_workers_end_when_their_parent_is_killed(tmp_path, repo, function):
+    script = f"""
+import sys
+sys.path.insert(0, {str(repo / "tests")!r})
+from helpers import verification_fakes as fakes
+from sce_video.jobs import process_pool
+process_pool._GRACE = 0.5
+def items():
+    for number in range(1000):
+        yield number, {str(tmp_path)!r}
+if __name__ == "__main__":
+    list(process_pool.process_items(fakes.{function}, items(), workers=2, timeout=1.0))
+"""
+    (tmp_path / "parent.py").write_text(script)
+    parent = subprocess.Popen([sys.executable, str(tmp_path / "parent.py")])
+
+    def pids():
+        return [int(path.name) for path in tmp_path.iterdir() if path.name.isdecimal()]
+
+    wait_until(lambda: len(pids()) == 2)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: not any(map(is_running, pids())))
+
+
+def test_items_are_taken_from_the_iterator_as_workers_become_free():
+    taken = []
+
+    def items():
+        for number in range(10**9):
+            taken.append(number)
+            yield number, number
+
+    results = process_items(fakes.square, items(), workers=2, timeout=20)
+    keys = [next(results)[0] for _ in range(5)]
+    assert len(set(keys)) == 5 and len(taken) <= 5 + 4
+    results.close()
+    assert not worker_processes()
+
+
+def test_an_idle_worker_may_wait_longer_than_an_item_may_take():
+    def slowly():
+        yield 1, 0
+        time.sleep(1.2)  # the time limit with both grace periods is 0.6 s
+        yield 2, 0
+
+    results = dict(process_items(fakes.own_pid, slowly(), workers=1, timeout=0.2))
+    assert results[1].fault is None and results[1].value == results[2].value
+
+
+def test_an_idle_worker_that_is_killed_costs_no_item():
+    killed = []
+
+    def items():
+        for number in range(6):
+            if number == 3:
+                time.sleep(0.5)  # the worker completes what it has, and waits
+                for process in worker_processes():
+                    os.kill(process.pid, signal.SIGKILL)
+                    killed.append(process.pid)
+                time.sleep(0.3)
+            yield number, number
+
+    results = dict(process_items(fakes.square, items(), workers=1, timeout=20))
+    assert killed and {key: out.value for key, out in results.items()} == {
+        number: number**2 for number in range(6)
+    }
+
+
+def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
+    """Its first function stands for anything that ends a worker before its first item."""
+    monkeypatch.setattr(process_pool, "_begin", fakes.exit_with_status_3)
+    with pytest.raises(RuntimeError, match="end before they process an item"):
+        run([1])
+    assert not worker_processes()
+
+
+def test_workers_end_when_the_caller_stops_early():
+    results = process_items(
+        fakes.own_pid, ((number, 0) for number in range(100)), workers=2, timeout=20
+    )
+    next(results)
+    pids = [process.pid for process in worker_processes()]
+    assert len(pids) == 2
+    results.close()
+    assert not worker_processes() and not any(map(is_running, pids))
+
+
+def test_an_exception_in_the_caller_ends_hanging_workers_promptly():
+    results = process_items(
+        fakes.square, [(0, 0), (1, "hang"), (2, "hang"), (3, "hang")], workers=2, timeout=60
+    )
+    next(results)
+    start = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        results.throw(KeyboardInterrupt)
+    assert time.monotonic() - start < 2 and not worker_processes()
+
+
+@pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, 0), (1, -1), (1, float("nan"))])
+def test_wrong_arguments_are_refused_by_the_call_itself(workers, timeout):
+    with pytest.raises(ValueError, match="workers|timeout"):
+        process_items(fakes.square, [], workers=workers, timeout=timeout)
+
+
+def test_workers_ignore_interrupts():
+    assert run([0], function=fakes.ignores_interrupts)["0"].value is True

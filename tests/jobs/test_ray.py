@@ -1,0 +1,251 @@
+"""Jobs on a Ray cluster of two nodes on this machine, one of which is lost at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import socket
+import subprocess
+import sys
+
+import pytest
+from helpers.extraction import check_equal, configure, save_encoder
+from helpers.job_fakes import Squares, WithSetup, calls, items
+from helpers.processes import kill_one
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+
+from sce_video.apis import EmbedOptions, launch, load_model
+from sce_video.apis.index import build_index
+from sce_video.evaluation import extraction_loop
+from sce_video.jobs import RecordStore, Workers, ray_cluster, ray_connection, run_job
+from sce_video.utils.errors import UserError
+
+
+@pytest.fixture(scope="module")
+def cluster(repo):
+    """A head with one core and another node with one; 8 s."""
+    pytest.importorskip("ray")
+    from ray.cluster_utils import Cluster
+
+    small = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        patch.setenv("RAY_worker_niceness", "0")  # Ray's 15 starves them beside other tests
+        patch.setenv("PYTHONPATH", f"{repo}{os.pathsep}{repo / 'tests'}")
+        made = Cluster(True, head_node_args={**small, "include_dashboard": False})
+        made.second = made.add_node(**small)
+        yield made
+        made.shutdown()
+
+
+def run(job, todo, path, cluster, timeout=20.0, count=None, **options):
+    with RecordStore(path, job.name) as store:
+        counts = run_job(job, todo, store, Workers(count, timeout, cluster.address), **options)
+        return (counts.done, counts.failed, counts.kept), {entry.key: entry for entry in store}
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
+
+
+def expected(count):
+    return {f"{n % 3}/{n}.txt": f"{n * n}\n" * 50 for n in range(count)}
+
+
+def test_outcomes_are_those_of_one_machine(cluster, tmp_path):
+    job = Squares(tmp_path / "log", tmp_path / "out")
+    words = {"1": "crash", "3": "hang", "4": "error", "6": "bad"}
+    counts, records = run(job, items(30, words, output=True), tmp_path / "s", cluster, 2.0)
+    assert counts == (26, 4, 0)
+    failed = {key: entry.kind for key, entry in records.items() if not entry.done}
+    assert failed == {"1": "crash", "3": "timeout", "4": "error", "6": "bad"}
+    assert "SIGSEGV" in records["1"].reason and "KeyError" in records["4"].reason
+    # what kills its process is tried twice, and nothing else is
+    assert calls(job.log) == sorted([*map(str, range(30)), "1"], key=int)
+    counts, records = run(job, items(30, output=True), tmp_path / "s", cluster)
+    assert counts == (4, 0, 26) and calls(job.log) == ["1", "3", "4", "6"]
+    assert contents(tmp_path / "out") == expected(30)
+
+
+def test_a_job_with_setup_runs_in_actors(cluster, tmp_path):
+    job = WithSetup(tmp_path / "log")
+    _, records = run(job, items(20), tmp_path / "s", cluster)
+    assert len(records) == 20 and all(entry.facts["same_process"] for entry in records.values())
+    processes = {line.split()[1] for line in (tmp_path / "log").read_text().splitlines()}
+    assert len(processes) == 2
+    with pytest.raises(UserError, match="with setup cannot start: OSError: no weights"):
+        run(WithSetup(settings={"broken": True}), items(3), tmp_path / "s", cluster)
+
+
+def test_a_bounded_number_of_items_is_in_progress(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_cluster, "_MOST_TOGETHER", 3)
+    taken = seen = most = 0
+
+    def many():
+        nonlocal taken
+        for item in items(300):
+            taken += 1
+            yield item
+
+    def look(item, record):
+        nonlocal seen, most
+        most = max(most, taken - seen)
+        seen += 1
+
+    assert run(Squares(), many(), tmp_path / "s", cluster, on_record=look)[0] == (300, 0, 0)
+    assert 4 < most <= 12  # two calls of up to three short items for each of two cores
+    most = taken = seen = 0
+    run(Squares(), many(), tmp_path / "t", cluster, count=1, on_record=look)
+    assert 1 < most <= 3
+    most = taken = seen = 0
+    monkeypatch.setattr(ray_cluster, "_CALL_SECONDS", 0.0)  # as if each took long
+    run(Squares(), many(), tmp_path / "u", cluster, count=1, on_record=look)
+    assert most == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("of", "kind"), [(Squares, "forkserver"), (Squares, "ray"), (WithSetup, "ray")]
+)
+def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp_path, of, kind):
+    """Processes of ours, which a server forks, and those of Ray that wait for them."""
+    job = of(tmp_path / "log", tmp_path / "out", seconds=0.05)
+    generator, seen, killed = random.Random(0), 0, 0
+
+    def kill(item, record):  # by progress: a loaded machine must not kill faster than it works
+        nonlocal seen, killed
+        seen += 1
+        if seen % 6 == 0:
+            killed += kill_one(os.getpid(), kind, generator)
+
+    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster, on_record=kill)
+    assert killed >= 5 and len(records) == 60 == counts[0] + counts[1]
+    assert counts[1] <= 2  # only an item that was hit twice
+    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster)
+    assert len(records) == 60 and all(entry.done for entry in records.values())
+    assert contents(tmp_path / "out") == expected(60)
+
+
+@pytest.mark.slow
+def test_an_extraction_with_killed_workers_gives_the_file_of_one_process(
+    cluster, split_videos, tmp_path, monkeypatch
+):
+    checkpoint = save_encoder(tmp_path / "encoder.pth")
+    launch.test(configure(split_videos, checkpoint, tmp_path / "one.npz", "train_split1.txt"))
+    generator, killed = random.Random(0), []
+
+    def run_and_kill(job, items, store, workers, report):
+        def kill(item, record):
+            report(item, record)
+            if len(store) in (1, 4):
+                killed.append(kill_one(os.getpid(), "ray", generator))
+
+        return run_job(job, items, store, workers, kill)
+
+    monkeypatch.setattr(extraction_loop, "run_job", run_and_kill)
+    out = tmp_path / "f.npz"
+    options = {"ray": cluster.address}
+    found = launch.test(configure(split_videos, checkpoint, out, "train_split1.txt", **options))
+    assert killed == [1, 1] and found["failures"] == 0
+    check_equal(tmp_path / "one.npz", out)
+
+
+def test_an_index_of_the_cluster_is_that_of_one_process(cluster, tmp_path):
+    for number in range(4):
+        write_lossless(tmp_path / f"videos/{number}.mp4", moving_frames(20, seed=number))
+    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
+    for name, address in (("one", None), ("two", cluster.address)):
+        options = EmbedOptions(num_clips=2)
+        report = build_index(model, tmp_path / "videos", tmp_path / name, options, ray=address)
+        assert report.new == 4 and not report.failures
+    one, two = ((tmp_path / name / "features.npz").read_bytes() for name in ("one", "two"))
+    assert one == two
+
+
+def test_another_version_of_the_package_is_refused(cluster, tmp_path, monkeypatch):
+    monkeypatch.setattr(ray_connection, "__version__", "9.9")
+    with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
+        run(Squares(), items(3), tmp_path / "s", cluster)
+
+
+def test_no_cluster_and_no_ray(monkeypatch, unused_port):
+    ray = pytest.importorskip("ray")
+
+    def find_nothing(**_options):
+        raise ConnectionError("Could not find any running Ray instance.\nStart one.")
+
+    # Another test may have a cluster, which "auto" would find.
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", find_nothing)
+    address = f"127.0.0.1:{unused_port}"
+    for given, message in (
+        ("auto", "cannot connect to the Ray cluster 'auto': Could not find any running"),
+        (address, f"there is no Ray cluster at '{address}'"),
+    ):
+        with RecordStore(None, "squares") as store, pytest.raises(UserError, match=message):
+            run_job(Squares(), items(3), store, Workers(ray=given))
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with RecordStore(None, "squares") as store:
+        with pytest.raises(UserError, match=r"pip install sce-video\[cluster\]"):
+            run_job(Squares(), items(3), store, Workers(ray="auto"))
+
+
+@pytest.fixture
+def unused_port():
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [Squares, WithSetup])
+def test_a_lost_node_costs_no_item(cluster, tmp_path, kind):
+    node = cluster.add_node(num_cpus=1, object_store_memory=100 * 2**20)
+    job = kind(tmp_path / "log", tmp_path / "out", seconds=0.1)
+    seen = []
+
+    def lose(item, record):
+        seen.append(item.key)
+        if len(seen) == 15:
+            cluster.remove_node(node, allow_graceful=False)
+
+    counts, records = run(job, items(60, output=True), tmp_path / "s", cluster, on_record=lose)
+    assert counts == (60, 0, 0) and len(records) == 60 == len(set(seen))
+    assert contents(tmp_path / "out") == expected(60)
+
+
+@pytest.mark.slow
+def test_the_loss_of_the_own_raylet_is_named(repo, tmp_path):
+    """Ray ends the driver at once; its records stay."""
+    pytest.importorskip("ray")
+    code = """
+import os, signal, sys, ray
+from helpers.job_fakes import Squares, items
+from helpers.processes import command_lines
+from sce_video.jobs import RecordStore, Workers, ray_connection, run_job
+ray.init("local", num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)
+def lose(item, record):
+    if item.key == "5":
+        for pid, (parent, words) in command_lines().items():
+            if parent == os.getpid() and "raylet/raylet " in words:
+                os.kill(pid, signal.SIGKILL)
+with RecordStore(sys.argv[1], "squares") as store, ray_connection.watched():
+    run_job(Squares(seconds=0.2), items(300), store, Workers(ray="auto"), lose)
+"""
+    path = f"{repo}{os.pathsep}{repo / 'tests'}"
+    environment = {**os.environ, "PYTHONPATH": path, "RAY_USAGE_STATS_ENABLED": "0"}
+    command = [sys.executable, "-c", code, str(tmp_path / "s")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert found.returncode != 0
+    assert "raylet) has ended" in found.stderr and "the same command resumes" in found.stderr
+    with RecordStore(tmp_path / "s", "squares") as store:
+        assert 5 <= len(store) < 300
+
+
+def test_ray_is_not_imported_on_one_machine():
+    code = "import sys, sce_video.commands.verify, sce_video.jobs; sys.exit('ray' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

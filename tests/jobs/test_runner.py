@@ -1,0 +1,246 @@
+"""run_job: what is due, what is recorded, and what a crash or a kill leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from helpers.job_fakes import Squares, WithSetup, calls, items
+from helpers.processes import killing
+from helpers.stores import count_records
+
+from sce_video.jobs import (
+    BusyStoreError,
+    Item,
+    RecordStore,
+    RunError,
+    StorageError,
+    Workers,
+    file_state,
+    process_pool,
+    run_job,
+)
+from sce_video.utils.errors import UserError
+
+
+def run(job, todo, path, timeout=20.0, workers=2, **options):
+    with RecordStore(path, job.name) as store:
+        counts = run_job(job, todo, store, Workers(workers, timeout), **options)
+        return (counts.done, counts.failed, counts.kept), {entry.key: entry for entry in store}
+
+
+def test_finished_items_are_never_redone(tmp_path):
+    job, path = Squares(tmp_path / "log"), tmp_path / "s"
+    counts, records = run(job, items(20), path)
+    assert counts == (20, 0, 0) and calls(job.log) == [str(n) for n in range(20)]
+    assert {key: entry.facts["square"] for key, entry in records.items()} == {
+        str(n): n * n for n in range(20)
+    }
+    assert run(job, items(22), path)[0] == (2, 0, 20) and calls(job.log) == ["20", "21"]
+    # a changed source, other settings
+    changed = [Item("3", {"size": 4}), *items(3)]
+    assert run(job, changed, path)[0] == (1, 0, 3) and calls(job.log) == ["3"]
+    other = Squares(tmp_path / "log", settings={"crf": (1, 2)})
+    assert run(other, items(5), path)[0] == (5, 0, 0) and len(calls(job.log)) == 5
+    assert run(other, items(5), path)[0] == (0, 0, 5) and calls(job.log) == []
+    assert run(other, items(2), path, force=True)[0] == (2, 0, 0)
+
+
+def test_every_failure_is_named_and_tried_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(process_pool, "_GRACE", 0.2)
+    job, path = Squares(tmp_path / "log"), tmp_path / "s"
+    words = {"1": "crash", "3": "hang", "4": "error", "6": "bad"}
+    counts, records = run(job, items(8, words), path, timeout=0.7)
+    assert counts == (4, 4, 0)
+    failed = {key: entry.kind for key, entry in records.items() if not entry.done}
+    assert failed == {"1": "crash", "3": "timeout", "4": "error", "6": "bad"}
+    assert "SIGSEGV" in records["1"].reason and "KeyError" in records["4"].reason
+    assert records["6"].reason == "cannot be read" and records["3"].time_limit == 0.7
+    calls(job.log)
+    counts, records = run(job, items(8), path)
+    assert counts == (4, 0, 4) and calls(job.log) == ["1", "3", "4", "6"]
+    assert all(entry.done for entry in records.values())
+
+
+def test_without_processes_the_outcomes_are_the_same(tmp_path):
+    job, path = Squares(tmp_path / "log", tmp_path / "out"), tmp_path / "s"
+    words = {"4": "error", "6": "bad"}
+    counts, records = run(job, items(8, words, output=True), path, workers=0)
+    assert counts == (6, 2, 0) and records["3"].facts == {"square": 9}
+    assert {r.kind for r in records.values() if not r.done} == {"error", "bad"}
+    assert {line.split()[1] for line in Path(job.log).read_text().splitlines()} == {
+        str(os.getpid())
+    }
+    assert run(job, items(8, output=True), path, workers=0)[0] == (2, 0, 6)
+    assert len(contents(job.folder)) == 8
+    with pytest.raises(UserError, match="with setup cannot start: OSError: no weights"):
+        run(WithSetup(settings={"broken": True}), items(3), tmp_path / "t", workers=0)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_what_fails_all_items_ends_the_run(tmp_path, workers):
+    words = {"2": "all"}
+    with pytest.raises(RunError, match="the network fails"):
+        run(Squares(), items(4, words), tmp_path / "s", workers=workers)
+    counts, records = run(Squares(), items(4), tmp_path / "s", workers=workers)
+    assert counts[0] + counts[2] == 4 and counts[2] >= 2 and all(r.done for r in records.values())
+
+
+def test_a_missing_source_fails_unless_it_was_finished(tmp_path):
+    job, path = Squares(tmp_path / "log"), tmp_path / "s"
+    run(job, items(1), path)
+    counts, records = run(job, [Item("0", None), Item("1", None)], path)
+    assert counts == (0, 1, 1) and records["0"].done and records["1"].kind == "missing"
+    assert run(job, [Item("0", None)], path, force=True)[0] == (0, 0, 1)
+
+
+def contents(folder):
+    return {
+        str(path.relative_to(folder)): path.read_text()
+        for path in sorted(Path(folder).rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_outputs_are_complete_or_absent(tmp_path):
+    job = Squares(tmp_path / "log", tmp_path / "out")
+    counts, records = run(job, items(9, {"4": "error", "5": "crash"}, output=True), tmp_path / "s")
+    assert counts == (7, 2, 0)
+    done = [n for n in range(9) if n not in (4, 5)]
+    assert contents(job.folder) == {f"{n % 3}/{n}.txt": f"{n * n}\n" * 50 for n in done}
+    assert records["8"].output == "2/8.txt" and records["8"].output_bytes == 150
+    calls(job.log)
+    Path(job.folder, "2/8.txt").write_text("cut")
+    Path(job.folder, "0/0.txt").unlink()
+    assert run(job, items(9, output=True), tmp_path / "s")[0] == (4, 0, 5)
+    assert calls(job.log) == ["0", "4", "5", "8"]
+    # an output of an item that fails now is removed, one that another wrote is not
+    Path(job.folder, "0/9.txt").write_text("theirs")
+    changed = [Item("8", {}, "bad", "2/8.txt"), Item("9", {}, "bad", "0/9.txt")]
+    assert run(job, changed, tmp_path / "s")[0] == (0, 2, 0)
+    assert "2/8.txt" not in contents(job.folder) and "0/9.txt" in contents(job.folder)
+
+
+class Reading(Squares):
+    """Its source is a file beside the output."""
+
+    def source(self, item):
+        return file_state(Path(self.folder, item.key))
+
+    def process(self, item):
+        facts = super().process(item)
+        Path(self.folder, item.key).write_text("longer")
+        return facts
+
+
+def test_a_source_that_changes_meanwhile_fails(tmp_path):
+    (tmp_path / "7").write_text("old")
+    job = Reading(folder=tmp_path)
+    counts, records = run(job, [Item("7", job.source(Item("7", {})))], tmp_path / "s")
+    assert counts == (0, 1, 0) and records["7"].kind == "changed"
+
+
+def test_a_full_disk_ends_the_run_and_fails_no_item(tmp_path):
+    job = Squares(folder=tmp_path / "out")
+    with pytest.raises(StorageError, match="the disk is full"):
+        run(job, items(9, {"4": "full"}, output=True), tmp_path / "s", workers=1)
+    with RecordStore(tmp_path / "s", job.name) as store:
+        assert (
+            [entry.key for entry in store if entry.done]
+            == ["0", "1", "2", "3"]
+            == [entry.key for entry in store]
+        )
+    assert len(contents(job.folder)) == 4
+
+
+def test_setup_runs_once_per_process(tmp_path):
+    _, records = run(WithSetup(tmp_path / "log"), items(10), tmp_path / "s", workers=1)
+    assert all(entry.facts["same_process"] for entry in records.values())
+    broken = WithSetup(settings={"broken": True})
+    with pytest.raises(RuntimeError, match="with setup cannot start: OSError: no weights"):
+        run(broken, items(3), tmp_path / "s")
+
+
+def test_a_bounded_number_of_items_is_in_progress(tmp_path):
+    """A generator of any length: those taken and not yet recorded are four for two processes."""
+    job, taken, most = Squares(), 0, 0
+
+    def many():
+        nonlocal taken
+        for item in items(100_000):
+            taken += 1
+            yield item
+
+    class StopError(Exception):
+        pass
+
+    seen = 0
+
+    def look(item, record):
+        nonlocal most, seen
+        seen += 1
+        most = max(most, taken - seen)
+        if seen == 3000:
+            raise StopError
+
+    with pytest.raises(StopError):
+        run(job, many(), tmp_path / "s", on_record=look)
+    assert 1 <= most <= 4 and taken <= 3004
+
+
+@pytest.mark.slow
+def test_processes_killed_at_random_moments_lose_and_double_nothing(tmp_path):
+    whole = Squares(folder=tmp_path / "whole")
+    run(whole, items(120, output=True), tmp_path / "a")
+    job, kinds, before = Squares(folder=tmp_path / "out", seconds=0.05), set(), set()
+    with killing(os.getpid(), "forkserver", (0.05, 0.3)) as killed:
+        for _ in range(4):
+            counts, records = run(job, items(120, output=True), tmp_path / "s")
+            assert len(records) == 120 and counts[2] == len(before)
+            before = {key for key, entry in records.items() if entry.done}
+            kinds |= {entry.kind for entry in records.values()}
+    run(job, items(120, output=True), tmp_path / "s")
+    assert len(killed) >= 5 and kinds == {"", "crash"}
+    assert contents(job.folder) == contents(whole.folder)
+
+
+@pytest.mark.slow
+def test_a_killed_driver_is_resumed_and_a_second_one_refused(tmp_path, repo):
+    script = f"""
+import sys
+sys.path.insert(0, {str(repo / "tests")!r})
+from helpers.job_fakes import Squares, items
+from sce_video.jobs import RecordStore, Workers, run_job
+if __name__ == "__main__":
+    job = Squares({str(tmp_path / "log")!r}, {str(tmp_path / "out")!r}, seconds=0.02)
+    with RecordStore({str(tmp_path / "s")!r}, job.name) as store:
+        run_job(job, items(200, output=True), store, Workers(2))
+"""
+    (tmp_path / "driver.py").write_text(script)
+    driver = subprocess.Popen([sys.executable, str(tmp_path / "driver.py")])
+    limit = time.monotonic() + 60
+    while count_records(tmp_path / "s", "squares") < 20:
+        assert driver.poll() is None and time.monotonic() < limit
+        time.sleep(0.05)
+    with pytest.raises(BusyStoreError, match="another run"):
+        RecordStore(tmp_path / "s", "squares", wait=0.1)
+    driver.send_signal(signal.SIGKILL)
+    driver.wait()
+    done = count_records(tmp_path / "s", "squares")
+    calls(tmp_path / "log")
+    job = Squares(tmp_path / "log", tmp_path / "out")
+    counts, records = run(job, items(200, output=True), tmp_path / "s")
+    assert counts == (200 - done, 0, done) and 20 <= done < 200 and len(records) == 200
+    assert len(contents(tmp_path / "out")) == 200  # no unfinished file of the killed run
+    assert not [name for name in contents(tmp_path / "out") if os.path.basename(name)[0] == "."]
+
+
+@pytest.mark.parametrize(("count", "timeout"), [(-1, 1), (1, 0), (None, float("nan"))])
+def test_wrong_numbers_are_refused(count, timeout):
+    with pytest.raises(ValueError, match="count|timeout"):
+        Workers(count, timeout)

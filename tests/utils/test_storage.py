@@ -1,0 +1,247 @@
+"""Objects in a store: what is written is read back by boto3, and errors come within seconds."""
+
+from __future__ import annotations
+
+import builtins
+import os
+import socket
+import time
+from pathlib import Path
+
+import pytest
+from helpers.object_store import forget_sessions
+
+from sce_video.utils import downloads, storage
+from sce_video.utils.atomic_file import WriteError, atomic_file, write_json, write_text
+from sce_video.utils.downloads import local_copy, output_file
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.storage import StorageError
+
+#: Seconds in which every error below is raised.
+_BOUND = 30
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["C:\\list.txt", "C:/list.txt", "name:with:colon", "s3:/bucket/key", "x/s3://b/k", "ftp://b/k",
+     "S3://b/k", "file:///tmp/x", Path("s3://bucket/key")],
+)  # fmt: skip
+def test_what_is_no_url_is_a_path(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert not storage.is_url(path) and local_copy(path) == Path(path)
+
+
+def test_a_file_whose_name_looks_like_a_url_is_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_text("gs:list.txt", "a.mp4\n")
+    assert storage.exists("gs:list.txt") and storage.size("gs:list.txt") == 6
+    assert os.listdir(tmp_path) == ["gs:list.txt"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "name", "joined"),
+    [
+        ("s3://b/run", "x.json", "s3://b/run/x.json"),
+        ("s3://b/run/", "x.json", "s3://b/run/x.json"),
+        ("run", "x.json", "run/x.json"),
+        ("run", "/abs/x.json", "/abs/x.json"),
+        ("run", "s3://b/x.json", "s3://b/x.json"),
+    ],
+)
+def test_join(folder, name, joined):
+    assert storage.join(folder, name) == joined
+
+
+def test_an_object_is_written_read_and_removed(bucket):
+    url = bucket.url("run/results.json")
+    write_json(url, {"top1": 1})
+    assert bucket.get("run/results.json") == b'{\n  "top1": 1\n}\n'
+    assert storage.exists(url) and storage.size(url) == 16
+    assert not storage.exists(bucket.url("run/result"))
+    bucket.put("run/deeper/epoch_9.pth", b"")
+    bucket.put("run/a.json", b"12")
+    found = storage.list_files(bucket.url("run"))
+    assert [(f.name, f.size) for f in found] == [("a.json", 2), ("results.json", 16)]
+    assert abs(found[0].time - time.time()) < 60
+    storage.remove(url)
+    storage.remove(url)
+    assert bucket.keys() == ["run/a.json", "run/deeper/epoch_9.pth"]
+
+
+def test_an_object_is_replaced_only_if_the_block_succeeds(bucket):
+    url = bucket.put("x.bin", b"old")
+    with pytest.raises(ZeroDivisionError), atomic_file(url) as unfinished:
+        unfinished.write_bytes(b"half")
+        raise ZeroDivisionError
+    assert bucket.get("x.bin") == b"old" and not unfinished.exists()
+
+
+def test_a_large_file_is_uploaded_in_parts(bucket, tmp_path):
+    content = os.urandom(1 << 20) * 101  # above twice the part size of s3fs
+    (tmp_path / "large").write_bytes(content)
+    storage.put_file(tmp_path / "large", bucket.url("large"))
+    assert bucket.get("large") == content
+    assert "-" in bucket.client.head_object(Bucket=bucket.name, Key="large")["ETag"]  # of parts
+
+
+def test_a_failed_upload_in_parts_is_aborted(bucket, tmp_path, monkeypatch):
+    import s3fs
+
+    bucket.put("large", b"old")
+    with open(tmp_path / "large", "wb") as file:
+        file.truncate(101 << 20)
+
+    async def fails(*args, **kwargs):
+        assert bucket.unfinished_uploads() == ["large"]
+        raise OSError("the connection was cut")
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_upload_file_part_concurrent", fails)
+    with pytest.raises(StorageError, match=r"large cannot be written: the connection was cut"):
+        storage.put_file(tmp_path / "large", bucket.url("large"))
+    assert bucket.unfinished_uploads() == [] and bucket.get("large") == b"old"
+
+
+# -- local copies --------------------------------------------------------------------------
+
+
+def test_an_object_is_downloaded_once_until_it_changes(bucket, monkeypatch):
+    url = bucket.put("run/config.py", b"a = 1\n")
+    first = local_copy(url, newest=True)
+    assert first.name == "config.py" and first.read_bytes() == b"a = 1\n"
+    monkeypatch.setattr(downloads, "get_file", None)  # a second download would fail
+    assert local_copy(url, newest=True) == local_copy(url) == first
+    monkeypatch.undo()
+
+
+def test_a_process_keeps_to_the_version_that_it_has_read(bucket):
+    url = bucket.put("list.txt", b"old")
+    kept = local_copy(url)
+    bucket.put("list.txt", b"new")
+    assert local_copy(url) == kept and kept.read_bytes() == b"old"
+    assert local_copy(url, newest=True).read_bytes() == b"new"
+    assert local_copy(url).read_bytes() == b"new" and not kept.exists()
+
+
+def test_a_known_copy_needs_no_store(bucket):
+    url = bucket.put("list.txt", b"a")
+    local_copy(url)
+    bucket.vanish()
+    assert local_copy(url).read_bytes() == b"a"
+
+
+def test_a_truncated_download_is_no_copy(bucket, monkeypatch):
+    import s3fs
+
+    url = bucket.put("epoch_1.pth", b"x" * 100)
+    monkeypatch.setattr(
+        s3fs.S3FileSystem, "get_file", lambda self, url, path: Path(path).write_bytes(b"x" * 60)
+    )
+    with pytest.raises(OSError, match="was read in part: 60 of 100 bytes"):
+        local_copy(url)
+    monkeypatch.undo()
+
+
+def test_output_files_are_uploaded_at_the_end(bucket):
+    with output_file(bucket.url("out/features.npz")) as path:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"features")
+        assert bucket.keys() == []
+    assert bucket.get("out/features.npz") == b"features" and not path.exists()
+
+
+def test_an_output_whose_upload_fails_is_kept(bucket):
+    with pytest.raises(WriteError, match="the complete file is (.*)") as caught:
+        with output_file(bucket.url("features.npz")) as path:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(b"features")
+            bucket.vanish()
+    assert str(path) in str(caught.value) and path.read_bytes() == b"features"
+
+
+# -- what can be wrong ----------------------------------------------------------------------
+
+
+def assert_refused(action, error, *words):
+    begin = time.monotonic()
+    with pytest.raises(error) as caught:
+        action()
+    assert time.monotonic() - begin < _BOUND
+    message = str(caught.value)
+    assert "\n" not in message and all(word in message for word in words), message
+
+
+def test_a_bucket_that_does_not_exist(bucket, tmp_path):
+    url = "s3://there-is-no-such-bucket/run/list.txt"
+    assert_refused(lambda: local_copy(url), StorageError, url, "bucket does not exist")
+    assert_refused(lambda: storage.exists(url), StorageError, "bucket does not exist")
+    assert_refused(lambda: storage.exists("s3://no_name!/x"), StorageError, "Invalid bucket name")
+    assert_refused(lambda: storage.list_files(url), StorageError, "bucket does not exist")
+    assert_refused(
+        lambda: write_text(url, "a"), WriteError, url, "bucket does not exist", "file is"
+    )
+
+
+def test_an_object_that_does_not_exist(bucket):
+    bucket.put("run/epoch_1.pth", b"")
+    assert_refused(lambda: local_copy(bucket.url("x")), FileNotFoundError, bucket.url("x"))
+    assert_refused(
+        lambda: local_copy(bucket.url("run")), FileNotFoundError, "is a folder", "epoch_1.pth"
+    )
+
+
+def test_no_credentials(bucket, monkeypatch, tmp_path):
+    url = bucket.put("x", b"")
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    forget_sessions()
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert_refused(lambda: local_copy(url), StorageError, url, "AWS_ACCESS_KEY_ID")
+    assert_refused(lambda: write_text(url, "a"), WriteError, url, "AWS_ACCESS_KEY_ID")
+
+
+def test_wrong_credentials(bucket):
+    url = bucket.put("x", b"")
+    bucket.check_credentials_after(0)
+    try:
+        assert_refused(lambda: local_copy(url), StorageError, url, "access denied", "credentials")
+        assert_refused(lambda: write_text(url, "a"), WriteError, url, "access denied")
+    finally:
+        bucket.check_credentials_after(float("inf"))
+
+
+def test_a_profile_that_does_not_exist(bucket, monkeypatch):
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    forget_sessions()
+    assert_refused(lambda: storage.exists(bucket.url("x")), StorageError, "nobody", "profile")
+
+
+def test_nobody_listens(bucket, monkeypatch):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{unused.getsockname()[1]}")
+        forget_sessions()
+        url = bucket.url("x")
+        assert_refused(lambda: local_copy(url), StorageError, "does not answer", "AWS_ENDPOINT_URL")
+        assert_refused(lambda: write_text(url, "a"), WriteError, "does not answer")
+
+
+def test_a_server_that_never_answers(bucket, monkeypatch):
+    monkeypatch.setattr(storage, "_READ", 0.3)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        assert_refused(lambda: storage.exists(bucket.url("x")), StorageError, "does not answer")
+
+
+@pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])
+def test_a_package_that_is_not_installed(scheme, package, monkeypatch):
+    found = builtins.__import__
+
+    def refuse(name, *args, **kwargs):
+        if name == package:
+            raise ModuleNotFoundError(f"No module named {name!r}")
+        return found(name)
+
+    monkeypatch.setattr(storage.importlib, "import_module", refuse)
+    with pytest.raises(MissingPackageError, match=rf"pip install 'sce-video\[{scheme}\]'"):
+        storage.exists(f"{scheme}://bucket/key")

@@ -1,0 +1,109 @@
+"""Google's storage, gs://, against an emulator of it; read and written by its REST interface."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import socket
+import urllib.request
+from urllib.parse import quote
+
+import pytest
+
+from sce_video.utils import storage
+from sce_video.utils.atomic_file import WriteError, atomic_file, write_bytes, write_text
+from sce_video.utils.downloads import local_copy
+from sce_video.utils.storage import StorageError
+
+
+@pytest.fixture(scope="module")
+def server():
+    # Read when gcsfs is imported: without it the kind of a bucket is asked for by another protocol.
+    os.environ.setdefault("GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT", "false")
+    emulator = pytest.importorskip("gcp_storage_emulator.server", reason="no gcp-storage-emulator")
+    pytest.importorskip("gcsfs", reason="no gcsfs: pip install 'sce-video[gs]'")
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    running = emulator.create_server("127.0.0.1", port, in_memory=True, default_bucket="b")
+    running.start()
+    yield f"http://127.0.0.1:{port}"
+    running.stop()
+
+
+@pytest.fixture
+def store(server, tmp_path, monkeypatch):
+    import fsspec
+    import gcsfs
+
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", server)
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setitem(fsspec.config.conf, "gs", {"token": "anon"})
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    yield server
+    gcsfs.GCSFileSystem.clear_instance_cache()
+
+
+def stored(server, key):
+    with urllib.request.urlopen(f"{server}/b/b/o/{quote(key, safe='')}?alt=media") as answer:
+        return answer.read()
+
+
+def keys(server):
+    with urllib.request.urlopen(f"{server}/b/b/o") as answer:
+        return sorted(entry["name"] for entry in json.load(answer).get("items", []))
+
+
+def test_an_object_is_written_listed_read_and_removed(store, tmp_path):
+    write_text("gs://b/runs/a b/x.txt", "one")
+    assert stored(store, "runs/a b/x.txt") == b"one"
+    write_bytes("gs://b/runs/a b/x.txt", b"three")
+    assert stored(store, "runs/a b/x.txt") == b"three"
+    write_text("gs://b/runs/a b/c/y.txt", "")
+    assert storage.exists("gs://b/runs/a b/x.txt") and storage.size("gs://b/runs/a b/x.txt") == 5
+    assert [file.name for file in storage.list_files("gs://b/runs/a b")] == ["x.txt"]
+    assert storage.is_folder("gs://b/runs/a b") and not storage.is_folder("gs://b/runs/a")
+    storage.get_file("gs://b/runs/a b/x.txt", tmp_path / "x")
+    assert (tmp_path / "x").read_bytes() == b"three"
+    storage.remove("gs://b/runs/a b/x.txt")
+    storage.remove("gs://b/runs/a b/x.txt")
+    assert keys(store) == ["runs/a b/c/y.txt"]
+
+
+def test_an_object_is_downloaded_again_when_it_has_changed(store):
+    write_text("gs://b/list.txt", "a.mp4 0\n")
+    assert local_copy("gs://b/list.txt").read_text() == "a.mp4 0\n"
+    first = storage.find("gs://b/list.txt").version
+    write_text("gs://b/list.txt", "b.mp4 1\n")
+    assert storage.find("gs://b/list.txt").version != first
+
+
+def test_a_block_that_raises_writes_nothing(store):
+    with pytest.raises(RuntimeError), atomic_file("gs://b/never.txt") as file:
+        file.write_text("half")
+        raise RuntimeError
+    assert "never.txt" not in keys(store)
+
+
+def test_what_is_missing_is_one_sentence(store):
+    with pytest.raises(FileNotFoundError, match=r"there is no gs://b/none\.txt"):
+        storage.find("gs://b/none.txt")
+    with pytest.raises(FileNotFoundError, match="is a folder"):
+        write_text("gs://b/folder/z.txt", "")
+        storage.find("gs://b/folder")
+    with pytest.raises(WriteError, match=r"gs://no-bucket/x\.txt cannot be written"):
+        write_text("gs://no-bucket/x.txt", "one")
+
+
+def test_nobody_listens(store, monkeypatch):
+    import gcsfs
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{port}")
+    sleep = asyncio.sleep
+    monkeypatch.setattr(asyncio, "sleep", lambda seconds, *result: sleep(0))  # half a minute
+    gcsfs.GCSFileSystem.clear_instance_cache()
+    with pytest.raises(StorageError, match="the store does not answer"):
+        storage.exists("gs://b/x.txt")
