@@ -626,7 +626,8 @@ def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
     assert f"{30 - recorded} of 30 files to do" in err
     assert hidden(out) == []
     recorded = count_records(path, "repack")
-    assert len(done) + 2 <= recorded == len(outputs(out)) < 30
+    # The interrupt may have come between the last rename and its record: that file is due again.
+    assert len(done) + 2 <= recorded <= len(outputs(out)) <= recorded + 1 < 30
     before = times(out)
     assert tool.main(arguments) == 0
     assert f"{30 - recorded} of 30 files to do" in capsys.readouterr().err
