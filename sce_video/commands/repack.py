@@ -6,9 +6,12 @@
     python tools/data/repack.py LIST DST --shard 2/4     (on the second of four machines)
     python tools/data/repack.py LIST DST --merge         (write the list, if no shard did)
     python tools/data/repack.py LIST DST --ray auto      (on a Ray cluster: docs/jobs.md)
+    python tools/data/repack.py segments.csv DST --data-root VIDEOS      (parts of long videos)
     python tools/data/repack.py LIST --to TABLE.lance    (into a table, with no files in between)
 
-SRC is a folder of videos or an annotation list (`path label` per line). DST gets the same relative
+SRC is a folder of videos or an annotation list (`path label` per line), or a table of segments of long
+videos that ends in .csv (columns path, start, end, output and perhaps label), each of which becomes a
+file. DST gets the same relative
 paths with the extension .mp4 (a.avi becomes a.avi.mp4 if there is also an a.mp4), the list with the
 new paths under its name, and
 
@@ -42,6 +45,7 @@ from sce_video.data_tools.repack import (
     StorageError,
     make_plan,
     merge,
+    plan_segments,
     repack,
     repack_to_table,
 )
@@ -64,7 +68,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         epilog="exit status: 0 all done, 1 files failed, 2 wrong usage or disk full, "
         "130 interrupted",
     )
-    parser.add_argument("source", metavar="SRC", help="folder of videos, or an annotation list")
+    parser.add_argument(
+        "source",
+        metavar="SRC",
+        help="folder of videos, annotation list, or table of segments (.csv)",
+    )
     parser.add_argument("destination", metavar="DST", nargs="?", help="output folder")
     parser.add_argument(
         "--to",
@@ -195,6 +203,8 @@ def check_output(args: argparse.Namespace) -> None:
     """Raise ValueError unless there is one output, and options that suit it."""
     if (args.destination is None) == (args.to is None):
         raise ValueError("give either DST, an output folder, or --to TABLE")
+    if args.to is not None and args.source.endswith(".csv"):
+        raise ValueError("segments become files first: repack them to DST, then import DST TABLE")
     if args.to is not None and args.merge:
         raise ValueError("--merge writes the list of an output folder: a table needs none")
     if args.to is None and os.path.exists(args.destination) and not os.path.isdir(args.destination):
@@ -222,6 +232,8 @@ def read_plan(args: argparse.Namespace) -> Plan:
     """The files of a command line with an output folder."""
     if os.path.isdir(args.source) and args.data_root is None:
         return make_plan(args.source, args.destination, extensions=read_extensions(args))
+    if args.source.endswith(".csv"):
+        return plan_segments(args.source, args.destination, args.data_root)
     videos, root, _ = read_videos(args.source, args.data_root)
     return make_plan(args.source, args.destination, data_root=root, read_list=videos)
 

@@ -2,6 +2,7 @@
 
 from sce_video.data_tools.repack.plan import Plan, make_plan
 from sce_video.data_tools.repack.run import Options, Result, merge, repack
+from sce_video.data_tools.repack.segments import plan_segments
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.to_table import repack_to_table
 from sce_video.jobs import StorageError
@@ -14,6 +15,7 @@ __all__ = [
     "StorageError",
     "make_plan",
     "merge",
+    "plan_segments",
     "repack",
     "repack_to_table",
 ]

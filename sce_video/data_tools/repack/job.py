@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,8 +57,9 @@ class RepackJob(BatchJob):
 
     def items(self, files: Iterable[PlannedFile]) -> list[Item]:
         """Items of files, with the present states of their sources."""
+        state = cache(file_state)  # a video may have hundreds of segments
         return [
-            Item(file.path, file_state(os.path.join(self._sources, file.path)), output=file.output)
+            Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
             for file in files
         ]
 
@@ -65,12 +67,13 @@ class RepackJob(BatchJob):
         """Facts of :func:`repack_file`."""
         facts = self._work(
             Job(
-                source=os.path.join(self._sources, item.key),
+                source=self._path(item),
                 temporary=item.temporary,
                 settings=self._encoding,
                 min_psnr=self._min_psnr,
                 threads=int(self.cpus),
                 max_pixels=self._max_pixels,
+                span=item.argument.span,
             )
         )
         status = facts.pop("status")
@@ -82,7 +85,10 @@ class RepackJob(BatchJob):
 
     def source(self, item: Item) -> State:
         """Size and modification time of the source."""
-        return file_state(os.path.join(self._sources, item.key))
+        return file_state(self._path(item))
+
+    def _path(self, item: Item) -> str:
+        return os.path.join(self._sources, item.argument.path)
 
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the output is good enough, and of this root if the source does not exist now."""

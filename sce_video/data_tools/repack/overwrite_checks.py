@@ -84,7 +84,7 @@ def check_origins(
         store: Records of the outputs.
         force: Allow the latter.
     """
-    wanted = {item.output: item.path for item in plan.items}
+    wanted = {item.output: item.key for item in plan.items}
     for output, made_from in store.outputs():
         path = wanted.get(output, made_from)
         if path != made_from:

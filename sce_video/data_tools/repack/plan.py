@@ -18,10 +18,19 @@ class Item:
     Attributes:
         path: Relative to the root of the sources.
         output: Relative to the output folder.
+        span: (start, end) in seconds of a segment; None for the whole file.
     """
 
     path: str
     output: str
+    span: tuple[float, float] | None = None
+
+    @property
+    def key(self) -> str:
+        """Names the item in records and reports: the path, of a segment with its times."""
+        if self.span is None:
+            return self.path
+        return f"{self.path}@{self.span[0]:.3f}-{self.span[1]:.3f}"
 
 
 @dataclass(frozen=True)
@@ -31,9 +40,9 @@ class Plan:
     Attributes:
         source: The folder or list, as given.
         root: Folder that the paths of the items are relative to.
-        items: Every file once, sorted by path.
-        listed: Paths of the annotation list in its order; None for a folder.
-        labels: Labels of these paths, -1 without one.
+        items: Every file once, sorted by path; of a table of segments every segment.
+        listed: Keys of the entries of the list in its order; None for a folder.
+        labels: Labels of these entries, -1 without one.
         name: Name of the list without its extension; empty for a folder.
         list_name: File name of the list; empty for a folder.
     """
@@ -55,7 +64,7 @@ class Plan:
     def digest(self) -> str:
         """Hash of the relative paths and labels: equal for the same list at another path."""
         entries = hashlib.blake2b(digest_size=16)
-        paths = [item.path for item in self.items] if self.listed is None else self.listed
+        paths = [item.key for item in self.items] if self.listed is None else self.listed
         for path in [self.list_name, *paths, *map(str, self.labels or [])]:
             entries.update(os.fsencode(path) + b"\0")
         return entries.hexdigest()

@@ -9,15 +9,13 @@ from typing import Any
 
 import av
 import numpy as np
-from av.stream import Discard
 from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 
+from sce_video.data_tools.repack.decoding import decode_part, expected_frames, times_of_part
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.timing import Schedule, make_schedule
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.av_file import decode_packets, decoder_options
-from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.readers.limits import DecodeLimits
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
@@ -45,6 +43,7 @@ class Source:
             them, or for a long video a sample.
         preparation: Makes them of decoded frames.
         limits: How large decoded frames may be.
+        span: (start, end) in seconds of the part that is shown; None for the whole file.
     """
 
     path: str
@@ -58,6 +57,7 @@ class Source:
     held: dict[int, np.ndarray]
     preparation: Preparation
     limits: DecodeLimits
+    span: tuple[float, float] | None = None
 
     def prepared_frames(self) -> Iterator[np.ndarray]:
         """The frames of the output in order, (3 H / 2, W) uint8 each: Y, then U, then V.
@@ -70,7 +70,7 @@ class Source:
             yield from (self.held[int(number)] for number in shown)
             return
         position = 0
-        for number, frame in enumerate(decode_frames(self.path, self.limits)):
+        for number, frame in enumerate(decode_part(self.path, self.limits, self.span)):
             if position < len(shown) and shown[position] == number:
                 prepared = self.preparation(frame)
                 while position < len(shown) and shown[position] == number:
@@ -80,36 +80,48 @@ class Source:
             raise VideoDecodeError(self.path, "changed while it was being read")
 
 
-def read_source(path: str, settings: Settings, limits: DecodeLimits | None = None) -> Source:
-    """Decode a video once.
+def read_source(
+    path: str,
+    settings: Settings,
+    limits: DecodeLimits | None = None,
+    span: tuple[float, float] | None = None,
+) -> Source:
+    """Decode a video, or a part of it, once.
 
     Args:
         path: A regular file.
         settings: Size, and the run length of a sample.
         limits: How large frames may be; None for the defaults.
+        span: (start, end) in seconds of the part; None for the whole file.
 
     Raises:
-        VideoDecodeError: No frame can be decoded, or frames are too large.
+        VideoDecodeError: No frame can be decoded, frames are too large, or the part is not there.
     """
     limits = limits or DecodeLimits()
-    with AvReader(path, limits=limits) as reader:
-        table, table_duration = reader.timestamps, reader.duration
+    table, table_duration = np.empty(0), 0.0
+    if span is None:  # of an hour-long file all packets would be read for each of its segments
+        with AvReader(path, limits=limits) as reader:
+            table, table_duration = reader.timestamps, reader.duration
     facts: dict[str, Any] = {}
     preparation: Preparation | None = None
     held: dict[int, np.ndarray] = {}
     pts: list[int | None] = []
     keep: Callable[[int], bool] = bool
-    for number, frame in enumerate(decode_frames(path, limits, facts)):
+    for number, frame in enumerate(decode_part(path, limits, span, facts)):
         if preparation is None:
             preparation = Preparation(frame, settings)
             tags = colour_tags(frame, facts["pixel_aspect"], preparation.turns)
-            keep = _choose(len(table), preparation.frame_bytes, settings.keyint)
+            count = len(table) if span is None else expected_frames(span, facts["rates"])
+            keep = _choose(count, preparation.frame_bytes, settings.keyint)
         if keep(number):
             held[number] = preparation(frame)
         pts.append(frame.pts)
     if preparation is None:
         raise VideoDecodeError(path, "no frame can be decoded")
-    times, duration = _true_times(pts, facts["tick"], table, table_duration)
+    if span is None:
+        times, duration = _true_times(pts, facts["tick"], table, table_duration)
+    else:
+        times, duration = times_of_part(pts, facts["tick"], facts["rates"])
     held = {number: frame for number, frame in held.items() if number < len(times)}
     return Source(
         path=path,
@@ -117,64 +129,14 @@ def read_source(path: str, settings: Settings, limits: DecodeLimits | None = Non
         schedule=make_schedule(times, duration, facts["rates"], float(facts["tick"])),
         duration=duration,
         frames=len(times),
-        promised=len(table),
+        promised=len(table) if span is None else len(times),
         video_bytes=facts["video_bytes"],
         tags=tags,
         held=held,
         preparation=preparation,
         limits=limits,
+        span=span,
     )
-
-
-def decode_frames(
-    path: str, limits: DecodeLimits, facts: dict[str, Any] | None = None
-) -> Iterator[av.VideoFrame]:
-    """All frames of a video in the order they are shown, as :class:`AvReader` gives them.
-
-    Between a packet that the decoder refuses and the next key frame there are none.
-
-    Args:
-        path: The file.
-        limits: How large frames may be.
-        facts: Gets ``tick`` (seconds), ``rates``, ``pixel_aspect`` and, at the end,
-            ``video_bytes``.
-
-    Raises:
-        VideoDecodeError: The file cannot be opened, or a frame is too large.
-    """
-    facts = {} if facts is None else facts
-    with open_video(path, decoder_options=decoder_options(limits)) as container:
-        stream: Any = container.streams.best("video")
-        if stream is None or stream.codec_context is None:
-            raise VideoDecodeError(path, "has no video stream that can be decoded")
-        for other in container.streams:
-            if other.index != stream.index:
-                other.discard = Discard.all
-        codec = stream.codec_context
-        codec.options = decoder_options(limits)
-        codec.thread_count = 1
-        rates = (stream.guessed_rate, stream.average_rate)
-        facts["rates"] = [Fraction(rate).limit_denominator(10**6) for rate in rates if rate]
-        facts["tick"] = Fraction(stream.time_base or Fraction(1, 1000))
-        facts["pixel_aspect"] = stream.sample_aspect_ratio
-        facts["video_bytes"] = 0
-        for frames in decode_packets(_packets(container, stream, facts), lambda _: codec):
-            for frame in frames:
-                limits.check_frame(path, frame.height, frame.width)
-                yield frame
-
-
-def _packets(container: Any, stream: Any, facts: dict[str, Any]) -> Iterator[Any]:
-    packets = container.demux(stream)
-    try:
-        for packet in packets:
-            if packet.size and not packet.is_discard:
-                facts["video_bytes"] += packet.size
-                yield packet
-    except (av.FFmpegError, OSError):
-        return  # a file cut short: what was read so far counts
-    finally:
-        packets.close()  # see AvFile.packets
 
 
 def _true_times(

@@ -54,6 +54,7 @@ class Job:
         min_psnr: dB that the output must have, of luma and of all planes.
         threads: Threads of the encoder.
         max_pixels: Height x width of the largest frames that are read.
+        span: (start, end) in seconds of the part to write; None for the whole file.
     """
 
     source: str
@@ -62,6 +63,7 @@ class Job:
     min_psnr: float
     threads: int = 1
     max_pixels: int = MAX_PIXELS
+    span: tuple[float, float] | None = None
 
 
 class RefusedError(Exception):
@@ -116,7 +118,7 @@ def _kind(path: str) -> str:
 def _repack(job: Job) -> dict[str, Any]:
     check_regular_file(job.source)
     settings = job.settings
-    source = read_source(job.source, settings, DecodeLimits(job.max_pixels))
+    source = read_source(job.source, settings, DecodeLimits(job.max_pixels), job.span)
     crf = settings.crf
     if crf is None:
         crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
