@@ -5,11 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import OfficialLists
 from sce_video.data_tools.preparation.prepare import Options, prepare
+from sce_video.data_tools.preparation.subsets import class_balanced
 
 Read = Callable[[], tuple[OfficialLists, dict[str, Located]]]
 
@@ -69,6 +71,24 @@ def add_common_options(
         help="exit status 1 if a count differs from the published one",
     )
     parser.add_argument("--force", action="store_true", help="replace existing lists that differ")
+
+
+def add_samples_option(parser: argparse.ArgumentParser, list_name: str) -> None:
+    """Add ``--samples``, which :func:`with_samples` reads."""
+    parser.add_argument(
+        "--samples",
+        type=int,
+        metavar="N",
+        help=f"also write a list of about N videos of {list_name}, as many of every class",
+    )
+
+
+def with_samples(official: OfficialLists, list_name: str, samples: int | None) -> OfficialLists:
+    """The lists and, if a number of samples is given, a smaller one: :func:`class_balanced`."""
+    if samples is None:
+        return official
+    split = next(split for split in official.splits if split.list_name == list_name)
+    return replace(official, splits=(*official.splits, class_balanced(split, samples)))
 
 
 def run_command(tool: str, args: argparse.Namespace, read: Read) -> int:

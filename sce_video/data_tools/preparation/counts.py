@@ -51,8 +51,10 @@ def count_rows(
         Row(
             title=class_map.file_name.removesuffix(".txt"),
             listed=f"{len(class_map.names):,}",
-            published=f"{class_map.published:,}",
-            agrees=len(class_map.names) == class_map.published,
+            published="" if class_map.published is None else f"{class_map.published:,}",
+            agrees=None
+            if class_map.published is None
+            else len(class_map.names) == class_map.published,
         )
         for class_map in official.class_maps
     ]

@@ -72,3 +72,31 @@ def locate_by_name(root: Path, folder: Path, names: Sequence[str]) -> dict[str, 
         else:
             located[name] = Located(prefix + name, "no such file")
     return located
+
+
+def locate_by_stem(
+    root: Path, folder: Path, names: Sequence[str], paths: Sequence[str], extension: str = ".mp4"
+) -> dict[str, Located]:
+    """Find files by names without extension, which lists of clips give.
+
+    Args:
+        root: Folder of the data set.
+        folder: Folder of the clips.
+        names: Of the lists.
+        paths: The videos below ``folder``, as :func:`list_videos` returns them.
+        extension: That a missing file is expected to have.
+    """
+    prefix = relative_to_root(folder, root)
+    prefix = "" if prefix == "." else prefix + "/"
+    by_stem: dict[str, list[str]] = {}
+    for path in paths:
+        by_stem.setdefault(os.path.splitext(os.path.basename(path))[0], []).append(path)
+    located: dict[str, Located] = {}
+    for name in names:
+        found = by_stem.get(name, [])
+        if len(found) == 1:
+            located[name] = Located(prefix + found[0])
+        else:
+            reason = f"several files have its name: {', '.join(found)}" if found else "no such file"
+            located[name] = Located(prefix + name + extension, reason)
+    return located

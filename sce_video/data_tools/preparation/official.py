@@ -47,11 +47,17 @@ class Split:
 
 @dataclass(frozen=True)
 class ClassMap:
-    """A file with one class name per line: line i, counted from 0, is the name of label i."""
+    """A file with one class name per line: line i, counted from 0, is the name of label i.
+
+    Attributes:
+        file_name: Of the file.
+        names: Of the classes.
+        published: Published number of classes, None without one.
+    """
 
     file_name: str
     names: tuple[str, ...]
-    published: int
+    published: int | None = None
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import suppress
 from fractions import Fraction
 from itertools import chain
@@ -56,14 +56,15 @@ def decode_part(
         frames = decode_frames(path, limits, facts, start)
         first = next(frames, None)
         if start is None or (first is not None and _seconds(path, first, facts) <= start):
-            yield from _within(path, () if first is None else chain([first], frames), span, facts)
+            begun = () if first is None else (first,)
+            yield from _within(path, chain(begun, frames), span, facts)
             return
         frames.close()
 
 
 def decode_frames(
     path: str, limits: DecodeLimits, facts: dict[str, Any], start: float | None = None
-) -> Iterator[av.VideoFrame]:
+) -> Generator[av.VideoFrame, None, None]:
     """All frames of a video in the order they are shown, as :class:`AvReader` gives them.
 
     Between a packet that the decoder refuses and the next key frame there are none.

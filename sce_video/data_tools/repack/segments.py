@@ -23,9 +23,9 @@ def plan_segments(source: str, destination: str, data_root: str | None = None) -
         P01/videos/P01_01.MP4,0.14,3.37,P01_01_0.mp4,3
 
     Args:
-        source: The table; its header names the columns ``path``, ``start`` and ``end`` (seconds from
-            the first frame of the video), ``output`` (path below the output folder) and, if all
-            segments have one, ``label``.
+        source: The table; its header names the columns ``path``, ``start`` and ``end`` (seconds
+            from the first frame of the video), ``output`` (path below the output folder) and, if
+            all segments have one, ``label``.
         destination: Output folder.
         data_root: Folder that the paths are relative to; the folder of the table by default.
 
