@@ -23,6 +23,7 @@ TRAINED = [
     and p.name != Path(FOLDER).name
     and not p.name.startswith(("r18_", "r50_"))  # of images: test_image_linear_configs.py
 ]
+SEVERE_RECIPES = [p for p in DOWNSTREAM if p.parent.name == "severe"]
 RETRIEVAL = [p for p in DOWNSTREAM if p.parent.name == "retrieval"]
 DATASETS = {
     "ucf101": ("ucf101", 101),
@@ -79,6 +80,7 @@ def test_every_protocol_of_the_paper_has_a_recipe():
     expected |= {"linear/r18_1xb256-96-100e_stl10.py", "linear/r18_1xb256-64-100e_tiny_imagenet.py"}
     expected |= {f"linear/r50_8xb64-224-100e_{data}.py" for data in ("imagenet", "imagenet100")}
     expected |= {"linear/r50_8xb128-224-90e_imagenet.py"}
+    names = {name for name in names if not name.startswith("severe/")}
     assert names == expected | BEYOND | {FOLDER}
 
 
@@ -273,3 +275,48 @@ def test_ava_protocol(path):
         dataset = cfg[name].dataset
         assert dataset.get("training", False) is training and dataset.min_score == 0.9
     assert cfg.pretrained is None
+
+
+#: Epochs as a multiple of the clips per video that the benchmark's code draws in one, milestones,
+#: classes (fmthoker/SEVERE-BENCHMARK, action_recognition/configs/benchmark/*/112x112x*.yaml).
+SEVERE = {
+    "gym99": (16, 10, (6, 10, 14), 99),
+    "gym99_1000": (16, 10, (6, 10, 14), 99),
+    "ucf101_1000": (16, 10, (6, 10, 14), 101),
+    "diving48": (16, 10, (6, 10, 14), 48),
+    "epic_verb": (16, 10, (6, 10, 14), 97),
+    "gym99_fx_s1": (18, 10, (7, 12, 16), 11),
+    "gym99_ub_s1": (18, 10, (7, 12, 16), 15),
+    "ntu60": (18, 10, (9, 14, 16), 60),
+    "ssv2": (22, 2, (12, 17, 20), 174),
+}
+
+
+@pytest.mark.parametrize("path", SEVERE_RECIPES, ids=identifier)
+def test_settings_of_the_severe_benchmark(path):
+    network, ranks, batch, frames, size, epochs, data = parts(path)
+    count, clips, milestones, classes = SEVERE[data]
+    cfg = load_config(str(path))
+    assert cfg.train_cfg.max_epochs == int(epochs) == count * clips
+    hook = cfg.custom_hooks[0]
+    assert tuple(hook.lr.milestone_epochs) == tuple(m * clips for m in milestones)
+    assert (hook.lr.factor, hook.base_batch_size, int(ranks)) == (0.3, int(batch), 1)
+    assert cfg.train_dataloader.batch_size == int(batch)
+    assert dict(cfg.optim_wrapper.optimizer) == dict(type="Adam", lr=1e-4, weight_decay=0.0)
+    assert cfg.model.cls_head.num_classes == classes and cfg.benchmark.dataset == data
+    assert cfg.model.backbone.type == "R2Plus1d" and network == "r2plus1d18"
+    assert (cfg.benchmark.frames, cfg.benchmark.size) == (int(frames), int(size))
+    pipelines = [cfg[f"{part}_dataloader"].dataset.pipeline for part in ("train", "val", "test")]
+    for pipeline in pipelines:
+        assert (pipeline[1].num_frames, pipeline[1].clip_duration) == (
+            int(frames),
+            int(frames) / 16,
+        )
+    assert step(pipelines[0], "RandomResizedCropClips").area == (0.08, 1.0)
+    assert (pipelines[2][1].num_clips, step(pipelines[2], "PackVideo").crop_size) == (5, 112)
+    lists = {cfg[f"{part}_dataloader"].dataset.ann_file for part in ("train", "val", "test")}
+    assert len(lists) == 2 and all(name.startswith("data/") for name in lists)
+
+
+def test_the_severe_benchmark_is_complete():
+    assert sorted(parts(path)[-1] for path in SEVERE_RECIPES) == sorted(SEVERE)

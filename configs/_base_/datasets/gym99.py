@@ -1,0 +1,7 @@
+# FineGym-99 as prepared by tools/data/finegym.py; tested on the validation set, as its papers do.
+_base_ = "./recognition.py"
+
+split = None
+train_dataloader = dict(dataset=dict(data_root="data/finegym", ann_file="data/finegym/train.txt"))
+val_dataloader = dict(dataset=dict(data_root="data/finegym", ann_file="data/finegym/val.txt"))
+test_dataloader = dict(dataset=dict(data_root="data/finegym", ann_file="data/finegym/val.txt"))

@@ -1,0 +1,18 @@
+# Finetuning on Diving48: R(2+1)D-18, 32 frames of 112x112, all weights.
+# Paper:    none with SCE; the SEVERE benchmark's (Thoker et al. 2022) shift of domain.
+# Run:      python tools/train.py \
+#               configs/downstream/severe/r2plus1d18_1xb32-32x112-160e_diving48.py \
+#               --pretrained work_dirs/sce_r2plus1d18_8xb64-16x112-200e_k400/epoch_200.pth
+# Test:     python tools/test.py \
+#               configs/downstream/severe/r2plus1d18_1xb32-32x112-160e_diving48.py \
+#               work_dirs/r2plus1d18_1xb32-32x112-160e_diving48/epoch_160.pth
+# Hardware: 1 GPU x 32 videos; memory not measured.
+# Expected: not measured yet.
+
+_base_ = "./r2plus1d18_1xb32-32x112-160e_gym99.py"
+
+benchmark = dict(dataset="diving48")
+model = dict(cls_head=dict(num_classes=48))
+train_dataloader = dict(dataset=dict(data_root="data/diving48", ann_file="data/diving48/train.txt"))
+val_dataloader = dict(dataset=dict(data_root="data/diving48", ann_file="data/diving48/test.txt"))
+test_dataloader = dict(dataset=dict(data_root="data/diving48", ann_file="data/diving48/test.txt"))
