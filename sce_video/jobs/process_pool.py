@@ -31,7 +31,7 @@ Key = TypeVar("Key")
 _GRACE = 2.0  # seconds for a function that watches the time itself to return before it is killed
 _SETUP_SECONDS = 900.0  # for ``start``
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MOST_BREAKS = 3  # pools that break, one after the other, without completing an item
+_MOST_BREAKS = 5  # pools that break, one after the other, without completing an item
 
 
 class WorkersEndedError(UserError, RuntimeError):

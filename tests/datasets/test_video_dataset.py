@@ -375,7 +375,7 @@ def test_a_fifo_is_refused_at_once(good, tmp_path):
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE)
     start = time.monotonic()
     sample = dataset[SampleRequest(3, 1)]
-    assert time.monotonic() - start < 2
+    assert time.monotonic() - start < 20  # opening it would wait for a writer
     assert "not a regular file" in sample["failures"][0][1]
 
 

@@ -7,7 +7,8 @@ import os
 import random
 import signal
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 
@@ -35,9 +36,44 @@ def workers_below(pid: int, kind: str) -> list[int]:
     return [child for child in below - {pid} if kind in found.get(found[child][0], (0, ""))[1]]
 
 
+def cpu(pid: int) -> float:
+    """Seconds of a core that a process has used; 0 if there is none."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except FileNotFoundError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process exists; one that ended and is not reaped by its parent does not count."""
+    try:
+        with open(f"/proc/{pid}/stat") as file:
+            return file.read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
+    """Wait for a condition, and fail after so many seconds."""
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
 @contextlib.contextmanager
-def killing(pid: int, kind: str, between: tuple[float, float]) -> Iterator[list[int]]:
+def killing(
+    pid: int, kind: str, between: tuple[float, float], least_cpu: float = 0.0
+) -> Iterator[list[int]]:
     """Kill a random one of :func:`workers_below`, with random seconds between two.
+
+    Args:
+        pid: Of the process above the workers.
+        kind: Of the workers.
+        between: Seconds between two kills, at least and at most.
+        least_cpu: Seconds of a core that a worker has used before it is killed, so that it has done
+            something on a machine of any speed.
 
     Yields:
         The processes killed so far.
@@ -46,7 +82,7 @@ def killing(pid: int, kind: str, between: tuple[float, float]) -> Iterator[list[
 
     def kill() -> None:
         while not stop.wait(generator.uniform(*between)):
-            found = workers_below(pid, kind)
+            found = [worker for worker in workers_below(pid, kind) if cpu(worker) >= least_cpu]
             if found:
                 killed.append(generator.choice(found))
                 with contextlib.suppress(ProcessLookupError):

@@ -12,6 +12,7 @@ import time
 import pebble
 import pytest
 from helpers import verification_fakes as fakes
+from helpers.processes import is_running, wait_until
 
 from sce_video.jobs import process_pool
 from sce_video.jobs.process_pool import process_items
@@ -31,22 +32,6 @@ def run(items, workers=2, timeout=20.0, function=fakes.square):
 
 def worker_processes():
     return [p for p in multiprocessing.active_children() if p.name == "pebble_pool_worker"]
-
-
-def is_running(pid):
-    """Whether a process exists; one that ended and is not reaped by its parent does not count."""
-    try:
-        with open(f"/proc/{pid}/stat") as file:
-            return file.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
-
-
-def wait_until(condition, seconds=30.0):
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.02)
 
 
 @pytest.mark.parametrize("workers", [1, 3])
@@ -80,8 +65,8 @@ def test_crashes_and_exceptions_are_named_and_the_other_items_processed(workers)
 
 def test_a_hanging_item_is_killed():
     start = time.monotonic()
-    results = run([1, "hang", 2, 3], timeout=0.4)
-    assert results["hang"].fault == "timeout" and "0.4 s" in results["hang"].detail
+    results = run([1, "hang", 2, 3], timeout=1.5)
+    assert results["hang"].fault == "timeout" and "1.5 s" in results["hang"].detail
     assert [results[str(i)].value for i in (1, 2, 3)] == [1, 4, 9]
     assert time.monotonic() - start < 30  # it sleeps for 60
 
@@ -151,10 +136,10 @@ def test_items_are_taken_from_the_iterator_as_workers_become_free():
 def test_an_idle_worker_may_wait_longer_than_an_item_may_take():
     def slowly():
         yield 1, 0
-        time.sleep(1.2)  # the time limit with both grace periods is 0.6 s
+        time.sleep(1.2)  # the time limit with both grace periods is 0.9 s
         yield 2, 0
 
-    results = dict(process_items(fakes.own_pid, slowly(), workers=1, timeout=0.2))
+    results = dict(process_items(fakes.own_pid, slowly(), workers=1, timeout=0.5))
     assert results[1].fault is None and results[1].value == results[2].value
 
 
@@ -204,7 +189,7 @@ def test_an_exception_in_the_caller_ends_hanging_workers_promptly():
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         results.throw(KeyboardInterrupt)
-    assert time.monotonic() - start < 2 and not worker_processes()
+    assert time.monotonic() - start < 20 and not worker_processes()  # they sleep for 60
 
 
 @pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, 0), (1, -1), (1, float("nan"))])

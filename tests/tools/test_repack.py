@@ -228,7 +228,7 @@ def run(root, out, on_progress=None, **options):
 
 def test_a_crash_and_a_hang_affect_their_files_only(odd, tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    result = run(odd, tmp_path / "out", timeout=1.5, workers=2)
+    result = run(odd, tmp_path / "out", timeout=4.0, workers=2)
     kinds = {f["path"]: f["kind"] for f in result.report["failures"]}
     assert kinds == {"crash.mp4": "crash", "hang.mp4": "timeout"} and result.failed == 2
     assert "SIGSEGV" in result.report["failures"][0]["reason"]

@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
-from helpers.processes import killing
+from helpers.processes import is_running, killing, wait_until, workers_below
 from helpers.repack_fakes import by_name
 from helpers.tables import contents, inline
 from helpers.videos import numbered_frames, write_video
@@ -243,7 +243,7 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(folder, tmp_
         write_video(folder / f"x/{number}.mp4", numbered_frames(10 + number))
     run(folder, tmp_path / "whole.lance", workers=2)
     table, failures = tmp_path / "v.lance", []
-    with killing(os.getpid(), "forkserver", (0.1, 0.5)) as killed:
+    with killing(os.getpid(), "forkserver", (0.1, 0.5), 0.03) as killed:
         for _ in range(40):
             result = run(folder, table, workers=2, force=True)
             failures += result.failures
@@ -282,11 +282,12 @@ if __name__ == "__main__":
     while not table.exists() or len(list((table / "_versions").glob("*.manifest"))) < 3:
         assert driver.poll() is None and time.monotonic() < limit
         time.sleep(0.05)
+    workers = workers_below(driver.pid, "forkserver")
     driver.send_signal(signal.SIGKILL)
     driver.wait()
     done = contents(table)
     assert 0 < len(done) < 16
-    time.sleep(1)  # for the workers, which end with it
+    wait_until(lambda: not any(map(is_running, workers)))  # they end with it
     encoded(folder)
     result = run(folder, table)
     assert (result.known, result.imported) == (len(done), 16 - len(done))
