@@ -9,9 +9,9 @@
     python tools/data/repack.py segments.csv DST --data-root VIDEOS      (parts of long videos)
     python tools/data/repack.py LIST --to TABLE.lance    (into a table, with no files in between)
 
-SRC is a folder of videos or an annotation list (`path label` per line), or a table of segments of long
-videos that ends in .csv (columns path, start, end, output and perhaps label), each of which becomes a
-file. DST gets the same relative
+SRC is a folder of videos, an annotation list (`path label` per line), or a table of segments of
+long videos that ends in .csv (columns path, start, end, output and perhaps label), each of which
+becomes a file. DST gets the same relative
 paths with the extension .mp4 (a.avi becomes a.avi.mp4 if there is also an a.mp4), the list with the
 new paths under its name, and
 
