@@ -155,5 +155,6 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
         if weights[key].shape != value.shape:
             raise ValueError(
                 f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
-                f"{tuple(value.shape)}: another number of classes or another backbone"
+                f"{tuple(value.shape)}: another number of classes, another backbone or another grid "
+                "of probes"
             )
