@@ -57,13 +57,13 @@ class Selection:
 
 def open_grid(model: Any) -> Sequence[Any] | None:
     """The points of a model's grid of classifiers; None if it has none or one is selected."""
-    head = getattr(unwrap_model(model), "cls_head", None)
+    head: Any = getattr(unwrap_model(model), "cls_head", None)
     return None if getattr(head, "selected", 0) is not None else head.grid
 
 
 def given_point(model: Any) -> dict[str, Any] | None:
     """Provenance of a point that the config selects from a grid of several; None otherwise."""
-    head = getattr(unwrap_model(model), "cls_head", None)
+    head: Any = getattr(unwrap_model(model), "cls_head", None)
     grid = getattr(head, "grid", ())
     if len(grid) < 2 or head.selected is None:
         return None

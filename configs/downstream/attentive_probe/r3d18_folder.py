@@ -1,9 +1,9 @@
-# Attentive probes on your own labelled videos: ResNet3D-18, 8 frames of 224x224, the backbone frozen.
+# Attentive probes on your own labelled videos: frozen ResNet3D-18, 8 frames of 224x224.
 # Paper:    none; which classes a frozen network tells apart where the action is in a part of the
 #           frames. finetune/r3d18_folder.py trains the network too.
-# Data:     three folders with the same sub-folders, one for each class: to train, to select one of the
-#           probes, to test; or lists of "path label" (...dataset.ann_file=LIST). The classes are
-#           counted in the training data; their names are kept in the checkpoint.
+# Data:     three folders with the same sub-folders, one for each class: to train, to select one of
+#           the probes, to test; or lists of "path label" (...dataset.ann_file=LIST). The classes
+#           are counted in the training data; their names are kept in the checkpoint.
 # Run:      python tools/train.py configs/downstream/attentive_probe/r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \

@@ -1,8 +1,9 @@
 # Attentive probes on Diving48: ResNet3D-50, 16 frames of 224x224, the backbone frozen.
-# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2, configs/eval/
-#           vitl/diving48.yaml): a weight decay of 0.8, three rates, 100 epochs, a batch of 128. It has
-#           89.0 with ViT-L/16, 32 frames of 256, the tokens of four layers and probes of depth 4 on
-#           4 clips x 3 crops (README.md there). Here frames are spread over the video as on SSv2.
+# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
+#           configs/eval/vitl/diving48.yaml): weight decay 0.8, three rates, 100 epochs, a batch of
+#           128. It has 89.0 with ViT-L/16, 32 frames of 256, tokens of four layers and probes of
+#           depth 4 on 4 clips x 3 crops (README.md there). Here frames are spread over the video
+#           as on SSv2.
 # Data:     lists of "path label" in data/diving48: test.txt, and train.txt divided into fit.txt and
 #           select.txt (every 20th line), as in r3d50_8xb32-8x224-20e_k400.py.
 # Run:      bash tools/dist_train.sh \

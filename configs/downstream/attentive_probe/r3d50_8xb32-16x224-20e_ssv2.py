@@ -1,12 +1,14 @@
-# Attentive probes on Something-Something v2: ResNet3D-50, 16 frames of 224x224, the backbone frozen.
-# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2, configs/eval/
-#           vitl/ssv2.yaml), which has 73.7 with ViT-L/16, 16 frames of 256, and probes of depth 4 on
-#           2 clips x 3 crops (README.md there); here with the views of our finetuning.
+# Attentive probes on Something-Something v2: frozen ResNet3D-50, 16 frames of 224x224.
+# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
+#           configs/eval/vitl/ssv2.yaml), which has 73.7 with ViT-L/16, 16 frames of 256, and probes
+#           of depth 4 on 2 clips x 3 crops (README.md there); here with our finetuning's views.
 # Data:     as in r3d50_8xb32-8x224-20e_k400.py: train.txt in data/ssv2 is divided into fit.txt and
 #           select.txt (every 20th line).
-# Run:      bash tools/dist_train.sh configs/downstream/attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py \
-#               8 --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
-# Test:     bash tools/dist_test.sh configs/downstream/attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py \
+# Run:      bash tools/dist_train.sh \
+#               configs/downstream/attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py 8 \
+#               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth
+# Test:     bash tools/dist_test.sh \
+#               configs/downstream/attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py \
 #               work_dirs/r3d50_8xb32-16x224-20e_ssv2/epoch_20.pth 8
 # Hardware: 8 GPUs x 32 videos = global batch 256; no gradient of the backbone is kept.
 # Expected: no published number for this encoder.

@@ -1,6 +1,7 @@
 # Attentive probes on Kinetics-400: ResNet3D-50, 8 frames of 224x224, the backbone frozen.
-# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2, configs/eval/
-#           vitl/k400.yaml) with the views of our linear evaluation, which has a number to compare.
+# Paper:    none for this encoder. The protocol is V-JEPA 2's (facebookresearch/vjepa2,
+#           configs/eval/vitl/k400.yaml) with the views of our linear evaluation, which has 67.6
+#           (linear/r3d50_8xb64-8x224-60e_k400.py).
 # Data:     the list of the training videos is divided, so that no tested video selects a probe:
 #             cd data/kinetics400
 #             awk 'NR % 20 == 0' k400_train.txt > k400_select.txt
@@ -9,12 +10,14 @@
 #             --cfg-options train_dataloader.dataset.ann_file=data/kinetics400/k400_train.txt
 #             and, in the test, test_cfg.selection_dataloader.dataset.ann_file=\
 #             data/kinetics400/k400_val.txt (results.json then counts the tested videos in it)
-# Run:      bash tools/dist_train.sh configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py \
-#               8 --pretrained work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
-# Test:     bash tools/dist_test.sh configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py \
+# Run:      bash tools/dist_train.sh \
+#               configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py 8 \
+#               --pretrained work_dirs/sce_r3d50_8xb64-8x224-200e_k400/epoch_200.pth
+# Test:     bash tools/dist_test.sh \
+#               configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py \
 #               work_dirs/r3d50_8xb32-8x224-20e_k400/epoch_20.pth 8
-# Encoders: sce-video encoder hf:NAME --out RUN --pool mean --recipe THIS_FILE writes this recipe with
-#           an encoder of others.
+# Encoders: sce-video encoder NAME --out RUN --pool mean --recipe THIS_FILE writes this recipe with
+#           an encoder of others (docs/metrics.md).
 # Hardware: 8 GPUs x 32 videos = global batch 256; no gradient of the backbone is kept.
 # Expected: no published number for this encoder.
 

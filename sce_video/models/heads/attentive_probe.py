@@ -129,8 +129,8 @@ class AttentiveProbeHead(nn.Module):
     features; an encoder with a class token gives its patch tokens, without class and register
     tokens, where ``pool="mean"``.
 
-    Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval:
-    depth 4, 16 heads, and 20 points; facebookresearch/jepa, src/models/attentive_pooler.py: depth 1.
+    Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
+    (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
 
     Args:
         num_classes: K; None in a config: counted in the training data (tools/train.py).

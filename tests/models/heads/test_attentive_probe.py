@@ -87,7 +87,7 @@ def test_a_step_equals_plain_attention_at_each_point():
     optim = wrapped(head, clip_grad=None)
     losses = head.loss(features, samples(labels))
     expected = []
-    for weights, probe, point in zip(references, head.probes, head.grid, strict=True):
+    for weights, point in zip(references, head.grid, strict=True):
         loss = F.cross_entropy(plain(features, weights), labels)
         expected.append(loss)
         loss.backward()
