@@ -125,6 +125,7 @@ def test_attentive_probes_of_patch_tokens(hf_model, hf_videos, repo, tmp_path):
     options += [f"{part}.num_workers=0" for part in parts]
     options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
     options += ["model.cls_head.num_heads=2", "train_dataloader.batch_size=3"]
+    options += ["test_dataloader.dataset.pipeline.UniformClips.num_clips=1"]
     work = tmp_path / "work"
     for command in (["train", str(path)], ["test", str(path), str(work / "epoch_1.pth")]):
         assert main([*command, "--work-dir", str(work), "--cfg-options", *options]) == 0
