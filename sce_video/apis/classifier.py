@@ -13,7 +13,8 @@ from mmengine.logging import print_log
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.registry import DATASETS, MODELS
 
-_WEIGHT = "cls_head.fc_cls.weight"
+#: The weights of a classifier, of the first one of a grid.
+_WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
 
 
 def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
@@ -45,10 +46,11 @@ def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
 
 def _outputs(checkpoint: str) -> int:
     content = load_checkpoint_file(checkpoint)
-    weight = content.get("state_dict", content).get(_WEIGHT)
+    weights = content.get("state_dict", content)
+    weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
     if weight is None:
         raise ValueError(
-            f"{checkpoint} has no classifier (no {_WEIGHT}): train one from it first, python "
+            f"{checkpoint} has no classifier (no {_WEIGHTS[0]}): train one from it first, python "
             f"tools/train.py CONFIG --pretrained {checkpoint}"
         )
     return len(weight)

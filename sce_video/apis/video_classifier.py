@@ -116,6 +116,11 @@ def load_classifier(
         raise ValueError(f"{source}: {error}{advice}") from error
     selected = select_device(device)
     recognizer = _build(settings, head, stored, str(checkpoint)).to(selected)
+    if getattr(recognizer.cls_head, "selected", 0) is None:
+        raise ValueError(
+            f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "
+            "config gives the index of one (its test selects one, see its results.json)"
+        )
     names = _class_names(stored, classes, recognizer.cls_head.num_classes, str(checkpoint))
     return VideoClassifier(
         recognizer=recognizer,

@@ -16,7 +16,7 @@ from sce_video.engine.hooks import (
 from sce_video.engine.log_processor import MeanLogProcessor
 from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
 from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
-from sce_video.engine.optimizers import LARS, NoNormDecayConstructor
+from sce_video.engine.optimizers import LARS, NoNormDecayConstructor, ProbeGridConstructor
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
 from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
@@ -36,6 +36,7 @@ __all__ = [
     "MixedPrecisionOptimWrapper",
     "NoNormDecayConstructor",
     "OptimizerStepHook",
+    "ProbeGridConstructor",
     "ProgressHook",
     "ResumableTrainLoop",
     "ScheduleHook",

@@ -69,7 +69,7 @@ class KnownKeys(NamedTuple):
 def known_keys(node: dict, path: tuple[str, ...]) -> KnownKeys | None:
     """The keys that the dict at ``path`` may have; None if they are not known."""
     special = _runner_dicts().get(".".join(path))
-    if path and path[-1] in ("gallery", "gallery_dataloader"):
+    if path and path[-1] in ("gallery", "gallery_dataloader", "selection_dataloader"):
         special = _loader_keys()
     if "type" not in node or path == ("optim_wrapper", "clip_grad"):
         return None if special is None else KnownKeys(special, False, ".".join(path))

@@ -23,7 +23,9 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         optimizer: The torch optimiser.
         dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
         accumulative_counts: Micro-batches per optimiser step.
-        clip_grad: Arguments of gradient clipping, or None.
+        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` the norm is that
+            of each parameter group, not of all gradients: for groups that are trained independently
+            of each other.
         init_scale: Initial loss scale, fp16 only.
 
     Raises:
@@ -38,6 +40,8 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
         clip_grad: dict | None = None,
         init_scale: float = 2.0**16,
     ) -> None:
+        clip_grad = None if clip_grad is None else dict(clip_grad)
+        self.clip_per_group = bool(clip_grad and clip_grad.pop("per_group", False))
         super().__init__(optimizer, accumulative_counts=accumulative_counts, clip_grad=clip_grad)
         if dtype not in _DTYPES:
             raise ValueError(f"dtype must be one of {sorted(_DTYPES)}, got {dtype!r}")
@@ -65,6 +69,13 @@ class MixedPrecisionOptimWrapper(OptimWrapper):
             self._clip_grad()
         self.loss_scaler.step(self.optimizer)
         self.loss_scaler.update()
+
+    def _clip_grad(self) -> None:
+        if not self.clip_per_group:
+            return super()._clip_grad()
+        for group in self.optimizer.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            self.clip_func(params, **self.clip_grad_kwargs)
 
     def state_dict(self) -> dict:
         return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}

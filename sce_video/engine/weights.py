@@ -146,14 +146,17 @@ def check_classifier_weights(model: nn.Module, checkpoint: dict, name: str) -> N
     weights = {key.removeprefix("module."): value for key, value in weights.items()}
     own = {k: v for k, v in unwrap_model(model).state_dict().items() if k.startswith(_HEADS)}
     missing = [key for key in own if key not in weights]
-    if missing:
+    if missing and len(missing) == len(own):
         raise ValueError(
             f"{name} has no classifier (no {missing[0]}): it is not a checkpoint of this recipe; "
             "train it first: python tools/train.py CONFIG --pretrained CHECKPOINT"
         )
     for key, value in own.items():
-        if weights[key].shape != value.shape:
+        if key in weights and weights[key].shape != value.shape:
             raise ValueError(
                 f"{name}: {key} is {tuple(weights[key].shape)}, the config's classifier has "
-                f"{tuple(value.shape)}: another number of classes or another backbone"
+                f"{tuple(value.shape)}: another number of classes, another backbone or "
+                "another grid of probes"
             )
+    if missing:
+        raise ValueError(f"{name} lacks {len(missing)} weights of the classifier: {missing[:2]}...")

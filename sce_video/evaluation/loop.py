@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -22,6 +22,13 @@ from sce_video.evaluation.metrics.base import (
     metric_settings,
     needs_gallery,
     place_metrics,
+)
+from sce_video.evaluation.probe_grid import (
+    Selection,
+    given_point,
+    open_grid,
+    point_rows,
+    select_point,
 )
 from sce_video.evaluation.provenance import describe_dataset, describe_run
 from sce_video.evaluation.row_functions import row_function
@@ -73,12 +80,15 @@ class MultiViewTestLoop(BaseLoop):
         out: JSON file of results and provenance, relative to the work dir; None for no file.
         dump: A .npz file of the scores or features of every video, relative to the work dir; those
             of the gallery are written to ``NAME_bank.npz``. None for no file.
+        selection_dataloader: The labelled set on which one of the attentive probes of a grid is
+            selected, by its top-1 accuracy, before the test. It should be neither trained on nor
+            tested; results.json says what it was and how many tested videos are in it.
 
     Raises:
         ValueError: no metric; both or neither of gallery and group pattern where a metric needs
             one; a metric that cannot be computed from this model; a label that the classifier has
-            no output for; a gallery with other class folders than the queries; an unknown
-            precision.
+            no output for; a gallery with other class folders than the queries; a grid of probes
+            without a selection set; an unknown precision.
     """
 
     _stage = "test"
@@ -94,6 +104,7 @@ class MultiViewTestLoop(BaseLoop):
         precision: str = "float32",
         out: str | None = "results.json",
         dump: str | None = None,
+        selection_dataloader: DataLoader | dict | None = None,
     ) -> None:
         self.kind, self.function = row_function(runner.model, max_views, precision)
         super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
@@ -104,6 +115,8 @@ class MultiViewTestLoop(BaseLoop):
             self._check_gallery(gallery_dataloader, group_pattern)
             if gallery_dataloader is not None:
                 self._build_gallery(dataloader, gallery_dataloader)
+        self.selection_dataloader = self._build_selection(selection_dataloader)
+        self.selection: Selection | None = None
         self.group_pattern = group_pattern
         self.precision = precision
         self.out = out
@@ -159,6 +172,31 @@ class MultiViewTestLoop(BaseLoop):
                 "test_cfg.gallery_dataloader.dataset.pipeline as test_dataloader.dataset.pipeline)"
             )
 
+    def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
+        """The loader of the selection set; None where there is nothing to select."""
+        if open_grid(self.runner.model) is None:
+            return None
+        if selection is None:
+            raise ValueError(
+                "the classifier is a grid of probes: test_cfg.selection_dataloader names the "
+                "labelled set on which one is selected, model.cls_head.selected the index of one"
+            )
+        loader = build_eval_dataloader(selection, self.runner.seed)
+        check_same_classes(
+            self.dataloader.dataset, loader.dataset, ("the test has", "the selection set has")
+        )
+        check_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
+        return loader
+
+    def _select(self, loader: DataLoader) -> None:
+        """Select the probe that is tested, on all ranks."""
+        head = unwrap_model(self.runner.model).cls_head
+        head.select(None)
+        rows = self._collect(loader)
+        self.selection = run_on_main_rank(lambda: select_point(rows, head.grid))
+        head.select(self.selection.index)
+        self.runner.logger.info(self.selection.text)
+
     def run(self) -> dict[str, float]:
         """Compute the rows on all ranks and the metrics on rank 0; all ranks return them.
 
@@ -167,6 +205,8 @@ class MultiViewTestLoop(BaseLoop):
         """
         self.runner.call_hook(f"before_{self._stage}")
         self.runner.call_hook(f"before_{self._stage}_epoch")
+        if self.selection_dataloader is not None:
+            self._select(self.selection_dataloader)
         rows = self._collect(self.dataloader)
         gallery = None
         if self.gallery_dataloader is not None:
@@ -229,7 +269,21 @@ class MultiViewTestLoop(BaseLoop):
             described["bank_videos"] = len(gallery)
             described["bank_failures"] = len(gallery.failures)
             described["bank"] = describe_dataset(self.gallery_dataloader.dataset, gallery.num_views)
+        described |= self._describe_selection(rows)
         return described
+
+    def _describe_selection(self, rows: Rows) -> dict[str, Any]:
+        if self.selection is None or self.selection_dataloader is None:
+            given = given_point(self.runner.model)
+            return {} if given is None else {"selection": given}
+        found = self.selection.describe(rows)
+        if found["tested_videos"]:
+            self.runner.logger.warning(
+                f"the probe was selected on {found['tested_videos']} of the {len(rows)} tested "
+                "videos, so the result is too good: test_cfg.selection_dataloader takes other ones"
+            )
+        data = describe_dataset(self.selection_dataloader.dataset, self.selection.num_views)
+        return {"selection": found | {"data": data}}
 
     def _dump(self, rows: Rows, gallery: Rows | None, provenance: dict[str, Any]) -> None:
         assert self.dump is not None
@@ -247,7 +301,9 @@ class MultiViewValLoop(MultiViewTestLoop):
     """Validate during training by the metrics of ``val_evaluator``.
 
     The same code as :class:`MultiViewTestLoop`, usually with one view per video. Files that cannot
-    be decoded are reported in the log and left out of the metrics.
+    be decoded are reported in the log and left out of the metrics. Of a grid of attentive probes
+    the metrics are those of the probe that is best on these samples, beside ``top1_<point>`` of
+    each.
 
     Args:
         runner: The runner.
@@ -282,6 +338,9 @@ class MultiViewValLoop(MultiViewTestLoop):
                 ("the training has", "the validation has"),
             )
 
+    def _build_selection(self, selection: DataLoader | dict | None) -> DataLoader | None:
+        return None  # all probes are validated
+
     def _check_gallery(self, gallery: DataLoader | dict | None, group_pattern: str | None) -> None:
         names = [type(m).__name__ for m in self.metrics if needs_gallery([m])]
         raise ValueError(
@@ -296,4 +355,12 @@ class MultiViewValLoop(MultiViewTestLoop):
                 f"not be decoded and are left out, the first is {': '.join(rows.failures[0])}"
             )
         # Validation has one view: one-view metrics would repeat the others.
-        return compute_metrics(self.metrics, replace(rows, central=None))
+        rows, grid = replace(rows, central=None), open_grid(self.runner.model)
+        return compute_metrics(self.metrics, rows) if grid is None else self._of_grid(rows, grid)
+
+    def _of_grid(self, rows: Rows, grid: Sequence[Any]) -> dict[str, float]:
+        """The metrics of the probe that is best here, and the top-1 accuracy of each."""
+        selection = select_point(rows, grid)
+        self.runner.logger.info(selection.text)
+        best = point_rows(rows, selection.index, len(grid))
+        return compute_metrics(self.metrics, best) | selection.metrics

@@ -44,7 +44,7 @@ _OF_METHOD = {"model", "views", "pipeline", "network", *_LATER}
 #: What a data set's ``kind`` counts.
 _UNITS = {"image": "images"}
 #: Stages that a protocol freezes: all, or none.
-_FROZEN = {"linear": 4, "finetune": -1, "supervised": -1, "detection": -1}
+_FROZEN = {"linear": 4, "attentive_probe": 4, "finetune": -1, "supervised": -1, "detection": -1}
 #: Arguments of a backbone that make no other network, or that its number of parameters tells.
 _SAME_NETWORK = (
     *("type", "depth", "parameters", "base_channels", "in_channels"),

@@ -90,7 +90,8 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
     """A row function: the class probabilities of each video.
 
     A row is the mean of the softmax vectors of all views (not the softmax of the mean logits);
-    ``central`` is the softmax vector of the central view.
+    ``central`` is the softmax vector of the central view. Where G classifiers give logits
+    (N, G, K), a row holds their softmax vectors one after the other, (G * K,).
 
     Args:
         max_views: Views of a video per forward pass.
@@ -101,7 +102,7 @@ def class_scores(max_views: int = 30, dtype: torch.dtype = torch.float32) -> Row
         def probabilities(view: Tensor) -> Tensor:
             with torch.autocast(view.device.type, dtype, enabled=dtype != torch.float32):
                 logits = model(inputs=view.unsqueeze(1), mode="tensor", stage="head")
-            return logits.float().softmax(dim=1)
+            return logits.float().softmax(dim=-1).flatten(1)
 
         videos = rows_of_views(model, batch, probabilities, max_views)
         # A batch of views that were cut already does not tell clips from crops: the middle view.

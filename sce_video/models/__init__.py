@@ -11,7 +11,7 @@ from sce_video.models.backbones import (
 from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
 from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
-from sce_video.models.heads import RoIActionHead
+from sce_video.models.heads import AttentiveProbeHead, RoIActionHead
 from sce_video.models.necks import MLP
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "S3D",
     "SCE",
     "ActionDetector",
+    "AttentiveProbeHead",
     "BoxDataPreprocessor",
     "Encoder",
     "R2Plus1d",

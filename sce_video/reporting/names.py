@@ -41,6 +41,7 @@ _NAMES = {
     "low_shot_svm": "low-shot SVM",
     "instance_segmentation": "Mask R-CNN",
     "linear": "linear",
+    "attentive_probe": "attentive probe",
     "finetune": "finetuned",
     "retrieval": "retrieval",
     "supervised": "supervised",

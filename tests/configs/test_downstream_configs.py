@@ -40,6 +40,13 @@ BEYOND = {
     "linear/r2plus1d18_8xb64-16x112-60e_k400.py",
     "linear/s3dg_8xb64-32x128-60e_k400.py",
 }
+#: Attentive probes, of which the paper has none.
+PROBES = {
+    "attentive_probe/r3d50_8xb32-8x224-20e_k400.py": (400, 20, 20, 256),
+    "attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py": (174, 20, 20, 256),
+    "attentive_probe/r3d50_8xb16-16x224-100e_diving48.py": (48, 3, 100, 128),
+}
+FOLDERS = {FOLDER, "attentive_probe/r3d18_folder.py"}
 NETWORKS = [("18", "8", "224"), ("18", "16", "112"), ("50", "8", "224"), ("50", "16", "224")]
 
 
@@ -81,15 +88,17 @@ def test_every_protocol_of_the_paper_has_a_recipe():
     expected |= {f"linear/r50_8xb64-224-100e_{data}.py" for data in ("imagenet", "imagenet100")}
     expected |= {"linear/r50_8xb128-224-90e_imagenet.py"}
     names = {name for name in names if not name.startswith("severe/")}
-    assert names == expected | BEYOND | {FOLDER}
+    assert names == expected | BEYOND | FOLDERS | PROBES.keys()
 
 
 @pytest.mark.parametrize("path", DOWNSTREAM, ids=identifier)
 def test_builds(path):
     cfg = load_config(str(path))
     cfg.model.setdefault("data_preprocessor", cfg.data_preprocessor)
-    if identifier(path) == FOLDER:  # counted, in a training
+    if identifier(path) in FOLDERS:  # counted, in a training
         cfg.model.cls_head.update(num_classes=2, in_channels=512)
+    if identifier(path) in PROBES:  # 270 M weights; test_attentive_protocol counts the points
+        cfg.model.cls_head.update(lrs=cfg.model.cls_head.lrs[:1], weight_decays=(0.0,))
     with DefaultScope.overwrite_default_scope(cfg.default_scope):  # as the runner does
         model = MODELS.build(cfg.model)
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
@@ -225,6 +234,31 @@ def test_ssv2_never_flips(path):
     for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
         assert not any("flip" in key.lower() for t in cfg[name].dataset.pipeline for key in t)
         assert not any("flip" in kind.lower() for kind in types(cfg[name].dataset.pipeline))
+
+
+@pytest.mark.parametrize("name", PROBES)
+def test_attentive_protocol(name):
+    """facebookresearch/vjepa2, configs/eval/vitl; the probe is selected on no tested list."""
+    classes, points, epochs, batch = PROBES[name]
+    cfg = load_config(str(REPO / "configs/downstream" / name))
+    head, sets = cfg.model.cls_head, [cfg.train_dataloader, cfg.val_dataloader, cfg.test_dataloader]
+    assert cfg.model.backbone.frozen_stages == 4
+    assert (head.type, head.num_heads, head.num_classes) == ("AttentiveProbeHead", 16, classes)
+    assert len(head.lrs) * len(head.weight_decays) == points
+    assert set(head.lrs) <= {5e-3, 3e-3, 1e-3, 3e-4, 1e-4}
+    assert set(head.weight_decays) <= {0.01, 0.1, 0.4, 0.8}
+    assert cfg.train_cfg.max_epochs == epochs and 8 * cfg.train_dataloader.batch_size == batch
+    assert cfg.optim_wrapper.constructor == "ProbeGridConstructor"
+    assert cfg.custom_hooks[0].base_batch_size is None
+    assert schedule(cfg, 10, 1e-3)(0) == 1e-3 > schedule(cfg, 10, 1e-3)(epochs / 2)
+    selection = cfg.test_cfg.selection_dataloader.dataset
+    lists = [loader.dataset.ann_file for loader in sets]
+    assert len(set(lists)) == 3 and selection.ann_file == lists[1]
+    assert all(file.startswith(f"{selection.data_root}/") for file in lists)
+    assert len({loader.dataset.data_root for loader in sets} | {selection.data_root}) == 1
+    assert selection.pipeline == cfg.val_dataloader.dataset.pipeline
+    if "k400" not in name:
+        assert all(view.flip_prob == 0 for view in views(cfg))
 
 
 @pytest.mark.parametrize("path", RETRIEVAL, ids=identifier)

@@ -1,6 +1,6 @@
 """Modules that the algorithms share."""
 
-from sce_video.models.modules.pooling import average_pool, represent
+from sce_video.models.modules.pooling import average_pool, map_tokens, represent
 from sce_video.models.modules.prototypes import Prototypes
 from sce_video.models.modules.query_sum import sum_over_queries
 from sce_video.models.modules.queue import KeyQueue, queue_warnings, uneven_queue_warnings
@@ -15,6 +15,7 @@ __all__ = [
     "TargetEncoder",
     "average_pool",
     "check_momentum",
+    "map_tokens",
     "queue_warnings",
     "represent",
     "roi_align",

@@ -18,6 +18,23 @@ def average_pool(features: Tensor) -> Tensor:
     return features.mean(dim=tuple(range(2, features.ndim)))
 
 
+def map_tokens(features: Tensor) -> Tensor:
+    """Tokens (N, L, C) of features (N, C, ...): one of each position, the last index fastest.
+
+    Raises:
+        ValueError: features are no tensor (N, C, ...), or have one position, as those of an encoder
+            that pools them itself.
+    """
+    if not isinstance(features, Tensor) or features.ndim < 3 or features[0, 0].numel() < 2:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"attentive pooling needs features (N, C, ...) of two positions or more, got {shape}: "
+            "this backbone gives no tokens. An HFEncoder gives its patch tokens with "
+            "model.backbone.pool=mean, if its family has that"
+        )
+    return features.flatten(2).transpose(1, 2)
+
+
 def represent(backbone: nn.Module, view: Tensor) -> Tensor:
     """h (N, C) of a view (N, 3, T, H, W): the backbone's features, pooled.
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from sce_video.engine.untrusted_network import BACKBONES
-from sce_video.models.modules import average_pool, represent
+from sce_video.models.modules import average_pool, map_tokens, represent
 from sce_video.registry import MODELS
 
 #: A small variant of each.
@@ -64,6 +64,10 @@ def test_features_and_representation(name, frames):
         assert torch.equal(h, features.mean(dim=(2, 3, 4)))
         assert torch.equal(h, average_pool(features))
         assert torch.equal(represent(backbone, view), h)
+        if features[0, 0].numel() > 1:
+            tokens = map_tokens(features)
+            assert torch.equal(tokens[1, -1], features[1, :, -1, -1, -1])
+            torch.testing.assert_close(tokens.mean(dim=1), h)
         # A sample's features do not depend on the others.
         torch.testing.assert_close(backbone(view[:1]), features[:1], rtol=1e-4, atol=1e-5)
 
