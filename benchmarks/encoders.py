@@ -158,9 +158,7 @@ def measure(family: str, num_clips: int, files: list[str], rounds: int, folder: 
         "ours": ours,
         "theirs": lambda path: their_clips(path, positions[path], processor, key),
     }
-    first = {
-        name: torch.cat(side(files[0])) for name, side in sides.items()
-    }  # caches and imports, too
+    first = {name: torch.cat(side(files[0])) for name, side in sides.items()}
     same = first["ours"].shape == first["theirs"].shape
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):
