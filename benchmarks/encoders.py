@@ -119,8 +119,8 @@ def frames_of_clips(path: str, settings: ProcessorSettings, num_clips: int) -> l
     return [np.asarray(clip.frames) for clip in clips]
 
 
-def their_clips(path: str, clips: list[np.ndarray], processor: Any, key: str) -> torch.Tensor:
-    """(K, T, 3, H, W) by transformers."""
+def their_clips(path: str, clips: list[np.ndarray], processor: Any, key: str) -> list[torch.Tensor]:
+    """K clips (1, T, 3, H, W) by transformers."""
     from transformers.video_utils import load_video
 
     needed = np.unique(np.concatenate(clips))
@@ -130,8 +130,8 @@ def their_clips(path: str, clips: list[np.ndarray], processor: Any, key: str) ->
         chosen = frames[np.searchsorted(needed, clip)]
         given = chosen if key == "pixel_values_videos" else list(chosen)
         values = torch.as_tensor(np.asarray(processor(given, return_tensors="pt")[key]))
-        found.append(values[0] if values.ndim == 5 else values)
-    return torch.stack(found)
+        found.append(values if values.ndim == 5 else values[None])
+    return found
 
 
 def measure(family: str, num_clips: int, files: list[str], rounds: int, folder: Path) -> dict:
@@ -144,20 +144,21 @@ def measure(family: str, num_clips: int, files: list[str], rounds: int, folder: 
     normalise = VideoDataPreprocessor(mean=settings.mean, std=settings.std).normalise
     positions = {path: frames_of_clips(path, settings, num_clips) for path in files}
 
-    def ours(path: str) -> torch.Tensor:
-        views = [normalise(chunk) for chunk in view_chunks(reader.read(path), "cpu", 32)]
-        clips = torch.cat(views).transpose(1, 2)
-        if not settings.in_float:
-            return clips
+    def ours(path: str) -> list[torch.Tensor]:
+        chunks = view_chunks(reader.read(path), "cpu", 32)  # as sce-video embed
+        clips = [normalise(chunk).transpose(1, 2) for chunk in chunks]
+        return [resized(clip) for clip in clips] if settings.in_float else clips
+
+    def resized(clips: torch.Tensor) -> torch.Tensor:
         images, side = clips.flatten(0, 1), (settings.crop_size, settings.crop_size)
         images = functional.interpolate(images, side, mode="bilinear", antialias=True)
         return images.unflatten(0, clips.shape[:2])  # as HFEncoder does
 
-    sides: dict[str, Callable[[str], torch.Tensor]] = {
+    sides: dict[str, Callable[[str], list[torch.Tensor]]] = {
         "ours": ours,
         "theirs": lambda path: their_clips(path, positions[path], processor, key),
     }
-    first = {name: side(files[0]) for name, side in sides.items()}  # caches and imports, too
+    first = {name: torch.cat(side(files[0])) for name, side in sides.items()}
     same = first["ours"].shape == first["theirs"].shape
     times: dict[str, list[float]] = {name: [] for name in sides}
     for number in range(rounds):

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.transforms.resizing import RESIZES
+from sce_video.datasets.transforms.lazy_view import LazyView
+from sce_video.datasets.transforms.resizing import resized_as_pil
 from sce_video.registry import TRANSFORMS
 
-_RESIZES = {"bilinear": RESIZES["pil"], "bicubic": RESIZES["pil_bicubic"]}
+_INTERPOLATIONS = ("bilinear", "bicubic")
 
 
 @TRANSFORMS.register_module()
@@ -39,9 +41,9 @@ class ResizeAsProcessor:
         sides = (size, size) if isinstance(size, int) else tuple(size)
         if len(sides) != 2 or sides[0] != sides[1] or not 1 <= (crop or 1) <= sides[0]:
             raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
-        if interpolation not in _RESIZES:
+        if interpolation not in _INTERPOLATIONS:
             raise ValueError(
-                f"interpolation must be one of {', '.join(_RESIZES)}, got {interpolation!r}"
+                f"interpolation must be one of {', '.join(_INTERPOLATIONS)}, got {interpolation!r}"
             )
         self.size = sides[0]
         self.square = not isinstance(size, int)
@@ -55,8 +57,11 @@ class ResizeAsProcessor:
         for view in results["views"]:
             resized = self._resized(*view.shape[1:3])
             limits.check_frame(results.get("path", "frames"), *resized)
-            frames = [self._frame(frame, resized) for frame in np.asarray(view)]
-            views.append(np.stack(frames))
+            sides = resized if self.crop is None else (self.crop, self.crop)
+            resized_view = np.empty((len(view), *sides, 3), dtype=np.uint8)
+            for target, frame in zip(resized_view, _frames(view), strict=True):
+                target[...] = self._frame(frame, resized)
+            views.append(resized_view)
         results["views"] = views
         return results
 
@@ -68,10 +73,18 @@ class ResizeAsProcessor:
 
     def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
         if frame.shape[:2] != resized:
-            target = np.empty((*resized, 3), dtype=np.uint8)
-            _RESIZES[self.interpolation](frame, target)
-            frame = target
+            frame = resized_as_pil(frame, resized, self.interpolation)
         if self.crop is None:
             return frame
         top, left = ((side - self.crop) // 2 for side in resized)
         return frame[top : top + self.crop, left : left + self.crop]
+
+
+def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
+    """The frames one after the other: each is resized while it is in the cache."""
+    if not isinstance(view, LazyView) or view.steps or view.partners is not None:
+        return np.asarray(view)
+    if len(np.unique(view.order)) < len(view):  # render_views converts a frame once
+        return np.asarray(view)
+    view.frames.reduce(1.0)
+    return (view.frames[index] for index in view.order.tolist())

@@ -141,12 +141,17 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
         layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
         out = torch.empty(clip.shape, device=clip.device, memory_format=layout)
         chunk_size = self.chunk_size or _default_chunk_size(clip)
+        # Without augmentation frames are independent: blocks of them stay in the caches of a CPU.
+        whole = parameters is not None or clip.device.type != "cpu"
+        block = clip.shape[2] if whole else _block_size(clip)
         for start in range(0, len(clip), chunk_size):
             rows = slice(start, start + chunk_size)
-            x = clip[rows].contiguous().to(torch.float32).div_(255.0)
-            if parameters is not None:
-                x = augment(x, parameters.rows(rows))
-            torch.sub(x, self.mean, out=out[rows]).div_(self.std)
+            for first in range(0, clip.shape[2], max(1, block)):
+                part = (rows, slice(None), slice(first, first + block))
+                x = clip[part].contiguous().to(torch.float32).div_(255.0)
+                if parameters is not None:
+                    x = augment(x, parameters.rows(rows))
+                torch.sub(x, self.mean, out=out[part]).div_(self.std)
         return out
 
 
@@ -154,6 +159,11 @@ def _default_chunk_size(clip: Tensor) -> int:
     if clip.device.type != "cpu":
         return 32
     return max(1, 2**20 // max(1, clip[:1].numel()))
+
+
+def _block_size(clip: Tensor) -> int:
+    """Frames of a view (N, C, T, H, W) that fit into 1 MiB as float32."""
+    return max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
 
 
 def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:

@@ -5,7 +5,9 @@ import pytest
 from helpers.tiny_encoder import moving_frames
 from PIL import Image
 
+from sce_video.datasets.readers.base import ArrayFrames
 from sce_video.datasets.transforms import PackVideo, ResizeAsProcessor, cut_views
+from sce_video.datasets.transforms.lazy_view import LazyView
 
 FILTERS = {"bilinear": (Image.Resampling.BILINEAR, 1), "bicubic": (Image.Resampling.BICUBIC, 2)}
 
@@ -23,6 +25,16 @@ def test_resize_and_crop_are_those_of_pillow(interpolation, height, width):
         image = Image.fromarray(frame).resize(size, kind)
         expected = np.asarray(image.crop((left, top, left + 31, top + 31)))
         assert np.abs(ours.astype(int) - expected.astype(int)).max() <= tolerance
+
+
+@pytest.mark.parametrize("steps", [(), (((2, 3, 40, 50), (40, 50)),)])
+@pytest.mark.parametrize("order", [[2, 0, 3], [1, 1, 0]])
+def test_decoded_frames_give_the_pixels_of_arrays(order, steps):
+    frames = moving_frames(4, 58, 77)
+    lazy = LazyView(ArrayFrames(frames), np.array(order), steps=steps)
+    eager = np.stack([frames[i][2:42, 3:53] if steps else frames[i] for i in order])
+    step = ResizeAsProcessor(36, 31)
+    assert np.array_equal(step({"views": [lazy]})["views"][0], step({"views": [eager]})["views"][0])
 
 
 def test_squares_and_what_is_refused():
