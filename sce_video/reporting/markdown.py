@@ -25,9 +25,9 @@ from sce_video.reporting.descriptions import (
     describe_missing,
     describe_papers,
     format_differences,
-    format_with_interval,
     format_signed,
     format_values,
+    format_with_interval,
 )
 from sce_video.reporting.names import name_of, table_title
 from sce_video.reporting.own_results import OwnResult, TestSetResults

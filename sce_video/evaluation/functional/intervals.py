@@ -7,12 +7,11 @@ the number depends on which videos were tested, not on the seed of the training 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 CONFIDENCE = 0.95
 RESAMPLES = 2000
+_BLOCK = 2_000_000  # numbers drawn at a time
 
 
 def bootstrap_intervals(
@@ -52,34 +51,29 @@ def bootstrap_intervals(
     count = int(members.max()) + 1
     if count < 2:
         return None
-    mean = _row_mean(outcomes, members) if classes is None else _class_mean(outcomes, classes)
     random = np.random.default_rng(seed)
-    means = np.empty((resamples, outcomes.shape[1]))
-    for draw in range(resamples):
-        times = np.bincount(random.integers(count, size=count), minlength=count)
-        means[draw] = mean(times if classes is None else times[members])
+    means = []
+    block = max(1, _BLOCK // len(outcomes))
+    for start in range(0, resamples, block):
+        draws = min(block, resamples - start)
+        drawn = random.integers(count, size=(draws, count)) + count * np.arange(draws)[:, None]
+        times = np.bincount(drawn.reshape(-1), minlength=draws * count).reshape(draws, count)
+        means.append(_means(outcomes, classes, times[:, members].astype(np.float64)))
     tail = (1 - confidence) / 2
-    return np.quantile(means, [tail, 1 - tail], axis=0).T
+    return np.quantile(np.concatenate(means), [tail, 1 - tail], axis=0).T
 
 
-def _row_mean(outcomes: np.ndarray, members: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The mean over all rows as a function of how often each unit was drawn."""
-    sizes = np.bincount(members)
-    sums = np.stack([np.bincount(members, weights=column) for column in outcomes.T], axis=1)
-    return lambda times: (times @ sums) / (times @ sizes)
-
-
-def _class_mean(outcomes: np.ndarray, classes: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """The mean of the class means as a function of how often each row was drawn."""
-    labels = np.unique(classes, return_inverse=True)[1].reshape(-1)
-
-    def mean(times: np.ndarray) -> np.ndarray:
-        sizes = np.bincount(labels, weights=times)
-        drawn = sizes > 0
-        sums = [np.bincount(labels, weights=times * column)[drawn] for column in outcomes.T]
-        return (np.stack(sums) / sizes[drawn]).mean(axis=1)
-
-    return mean
+def _means(outcomes: np.ndarray, classes: np.ndarray | None, times: np.ndarray) -> np.ndarray:
+    """The mean of the class means (draws, M) where row i was drawn ``times[:, i]`` times."""
+    parts: list = [slice(None)]
+    if classes is not None:
+        parts = [np.nonzero(classes == label)[0] for label in np.unique(classes)]
+    total, seen = np.zeros((len(times), outcomes.shape[1])), np.zeros((len(times), 1))
+    for rows in parts:
+        sizes = times[:, rows].sum(axis=1, keepdims=True)
+        total += (times[:, rows] @ outcomes[rows]) / np.maximum(sizes, 1)  # 0 of a class not drawn
+        seen += sizes > 0
+    return total / seen
 
 
 def _check(
