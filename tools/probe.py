@@ -28,6 +28,7 @@ from sce_video.evaluation import (
 )
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
 from sce_video.evaluation.metrics.base import metric_settings
+from sce_video.evaluation.outcomes import outcomes_of, outcomes_path, save_outcomes
 from sce_video.evaluation.tables import format_table, telling
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
@@ -118,11 +119,16 @@ def main(argv: list[str] | None = None) -> int:
         against = f"against {len(pair.gallery)} of {args.train}"
     metrics = compute_metrics(chosen, queries, pair.gallery)
     shown = telling(metrics, len(queries.labels.unique()))
-    print(format_table(shown, f"{len(queries)} videos of {args.test}, {against}"))
+    outcomes = outcomes_of(chosen, queries)
+    intervals = {} if outcomes is None else outcomes.intervals()
+    print(format_table(shown, f"{len(queries)} videos of {args.test}, {against}", intervals))
     for note in pair.notes:
         print(f"  note: {note}")
     if args.json is not None:
         content = {"metrics": metrics, "protocol": provenance, "failures": pair.failures}
+        if outcomes is not None:
+            content["intervals"] = intervals
+            save_outcomes(outcomes_path(args.json), outcomes)
         write_json(Path(args.json), content)
     return 0
 

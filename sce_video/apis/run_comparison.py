@@ -7,14 +7,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from sce_video.apis.chance_of_differences import chance_of_differences
 from sce_video.apis.config_differences import different_settings
 from sce_video.apis.run_folder import read_run
 from sce_video.utils.atomic_file import write_text
 from sce_video.visualization.run_page.comparison import render_comparison
+from sce_video.visualization.run_page.differences import Chance
 
 
-def write_comparison(runs: Sequence[str | Path], out: str | Path) -> None:
+def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
     """Write the page of two or more runs.
+
+    Returns:
+        Which differences of their results are within chance, as the page says.
 
     Raises:
         FileNotFoundError: a folder does not exist.
@@ -37,7 +42,9 @@ def write_comparison(runs: Sequence[str | Path], out: str | Path) -> None:
         for folder, name in zip(folders, distinct_names(folders), strict=True)
     ]
     settings = different_settings([record.config for record in records])
-    write_text(out, render_comparison(records, settings))
+    chance = chance_of_differences(records)
+    write_text(out, render_comparison(records, settings, chance))
+    return chance
 
 
 def distinct_names(folders: Sequence[Path]) -> list[str]:

@@ -13,7 +13,7 @@ from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpo
 from sce_video.engine.config import load_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
-from sce_video.reporting.result_files import collect_results
+from sce_video.reporting.result_files import Result, collect_results
 from sce_video.utils.json_files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, is_run_folder
 from sce_video.visualization.curves import (
@@ -50,6 +50,7 @@ def read_run(folder: str | Path) -> RunRecord:
     config_file, text, config = _config(path, notes)
     recipe = _recipe(config_file, config)
     found = find_checkpoints(path)
+    results = _results(path)
     history = _without_damaged(read_history, path, HISTORY, notes)
     return RunRecord(
         name=path.resolve().name,
@@ -67,7 +68,8 @@ def read_run(folder: str | Path) -> RunRecord:
         alarms=_without_damaged(read_alarms, path, ALARMS, notes),
         history=history,
         bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
-        results=_results(path),
+        results={name: result.metrics for name, result in results.items()},
+        intervals={name: result.intervals for name, result in results.items()},
         data=_data(history, found, notes),
         checkpoints=[checkpoint.name for checkpoint in found],
         chance=chance_level(config),
@@ -147,10 +149,10 @@ def _note_damaged(damaged: list[str], name: str, notes: list[str]) -> None:
         notes.append(f"{count} of the {name} are damaged and left out; the first: {damaged[0]}.")
 
 
-def _results(path: Path) -> dict[str, dict[str, Any]]:
-    """Metrics of the files with results in the folder itself, not in folders below it."""
+def _results(path: Path) -> dict[str, Result]:
+    """The files with results in the folder itself, not in folders below it."""
     files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
-    return {Path(r.name).name: r.metrics for r in collect_results(files).results}
+    return {Path(r.name).name: r for r in collect_results(files).results}
 
 
 def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:

@@ -2,6 +2,9 @@
 
     sce-video compare RUN RUN ... --out compare.html
 
+Differences of results are tested on the outcomes of the same videos; runs that differ in their seed
+only count as one group, with their mean.
+
 The page is one file and loads nothing. Runs may be running still.
 """
 
@@ -31,6 +34,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; returns the exit status."""
     args = parse_args(argv)
-    write_comparison(args.runs, args.out)
+    for line in write_comparison(args.runs, args.out).lines():
+        print(line)
     print(f"written: {args.out}")
     return 0

@@ -23,6 +23,7 @@ from sce_video.evaluation.metrics.base import (
     needs_gallery,
     place_metrics,
 )
+from sce_video.evaluation.outcomes import outcomes_of, outcomes_path, save_outcomes
 from sce_video.evaluation.probe_grid import (
     Selection,
     given_point,
@@ -77,7 +78,8 @@ class MultiViewTestLoop(BaseLoop):
         max_views: Views of a video per forward pass, where views are cut on the device; bounds the
             device memory.
         precision: "float32", "bfloat16" or "float16".
-        out: JSON file of results and provenance, relative to the work dir; None for no file.
+        out: JSON file of results and provenance, relative to the work dir, and beside it the
+            outcome of each video for paired tests (``results_outcomes.npz``); None for no files.
         dump: A .npz file of the scores or features of every video, relative to the work dir; those
             of the gallery are written to ``NAME_bank.npz``. None for no file.
         selection_dataloader: The labelled set on which one of the attentive probes of a grid is
@@ -238,17 +240,24 @@ class MultiViewTestLoop(BaseLoop):
             if isinstance(metric, RowMetric):
                 details |= metric.details
                 provenance |= metric.provenance
+        outcomes = outcomes_of(self.metrics, rows)
+        intervals = {} if outcomes is None else outcomes.intervals()
         if self.out is not None:
+            path = join(self.runner.work_dir, self.out)
+            if outcomes is not None:
+                save_outcomes(outcomes_path(path), outcomes)
             parts = [rows] if gallery is None else [rows, gallery]
             content = {
                 "metrics": metrics,
+                **({"intervals": intervals} if intervals else {}),
                 **details,
                 "protocol": provenance,
                 "failures": [list(failure) for part in parts for failure in part.failures],
             }
-            write_json(join(self.runner.work_dir, self.out), content)
+            write_json(path, content)
         texts = [metric.text for metric in self.metrics if getattr(metric, "text", "")]
-        self.runner.logger.info("\n" + "\n".join([format_metrics(metrics, provenance), *texts]))
+        table = format_metrics(metrics, provenance, intervals)
+        self.runner.logger.info("\n" + "\n".join([table, *texts]))
         return metrics
 
     def _describe(self, rows: Rows, gallery: Rows | None) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
@@ -9,7 +10,13 @@ from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
 _ONE_VIEW = "one_view_"
 
 
-def format_metrics(metrics: dict[str, float], provenance: dict[str, Any]) -> str:
+#: A confidence interval by metric; None where it is not defined.
+Intervals = Mapping[str, Sequence[float] | None]
+
+
+def format_metrics(
+    metrics: dict[str, float], provenance: dict[str, Any], intervals: Intervals | None = None
+) -> str:
     """A title and a line per metric; with one-view metrics, a column for one and for all views.
 
     The top-k accuracy of k classes or fewer is left out: it is always 1.
@@ -17,13 +24,14 @@ def format_metrics(metrics: dict[str, float], provenance: dict[str, Any]) -> str
     Args:
         metrics: Name to value; fractions from 0 to 1 are shown in percent.
         provenance: See :func:`~sce_video.evaluation.provenance.describe_run`.
+        intervals: 95 % intervals of metrics; they stand behind the value over all views.
     """
     title = _title(provenance)
     classes = provenance.get("num_classes", provenance.get("test", {}).get("num_classes"))
     metrics = telling(metrics, classes)
     if any(name.startswith(_ONE_VIEW) for name in metrics):
-        return _format_views(metrics, provenance, title)
-    return format_table(metrics, title)
+        return _format_views(metrics, provenance, title, intervals)
+    return format_table(metrics, title, intervals)
 
 
 def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
@@ -32,11 +40,12 @@ def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
     return kept or metrics
 
 
-def format_table(metrics: dict[str, float], title: str) -> str:
+def format_table(metrics: dict[str, float], title: str, intervals: Intervals | None = None) -> str:
     """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are."""
     width = max(map(len, metrics))
     lines = [
-        f"  {name:<{width}} {_cell(name, value, 8)}".rstrip() for name, value in metrics.items()
+        f"  {name:<{width}} {_cell(name, value, 8)}{_interval(name, intervals)}".rstrip()
+        for name, value in metrics.items()
     ]
     return "\n".join([title, *lines])
 
@@ -50,7 +59,19 @@ def _cell(name: str, value: float | None, width: int) -> str:
     return f"{100 * value:{width}.2f} %"
 
 
-def _format_views(metrics: dict[str, float], provenance: dict[str, Any], title: str) -> str:
+def _interval(name: str, intervals: Intervals | None) -> str:
+    """``  [81.20, 85.90]`` in percent; empty for a metric without an interval."""
+    if intervals is None or name not in intervals:
+        return ""
+    ends = intervals[name]
+    if ends is None:
+        return "  [no interval: one video]"
+    return f"  [{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
+
+
+def _format_views(
+    metrics: dict[str, float], provenance: dict[str, Any], title: str, intervals: Intervals | None
+) -> str:
     views = provenance["views"]
     many = f"{provenance.get('clips', views)} x {provenance.get('crops', 1)} views"
     lines = [title, f"  {'':<22}{'1 view':>10}{many:>16}"]
@@ -58,7 +79,8 @@ def _format_views(metrics: dict[str, float], provenance: dict[str, Any], title: 
         if name.startswith(_ONE_VIEW):
             continue
         one = _cell(name, metrics.get(_ONE_VIEW + name), 8)
-        lines.append(f"  {name:<22}{one}{_cell(name, value, 14)}".rstrip())
+        cells = f"{one}{_cell(name, value, 14)}{_interval(name, intervals)}"
+        lines.append(f"  {name:<22}{cells}".rstrip())
     return "\n".join(lines)
 
 

@@ -174,6 +174,15 @@ def format_metric(name: str, value: float | None) -> str:
     return f"{value:.2f}" if name in NOT_FRACTIONS else _percent(value)
 
 
+def format_with_interval(name: str, result: Result) -> str:
+    """A metric and, where the file states one, its interval: ``84.2 [81.9, 86.4]``."""
+    value = format_metric(name, result.metric(name))
+    ends = result.intervals.get(name)
+    if ends is None or not value:
+        return value
+    return f"{value} [{', '.join(format_metric(name, end) for end in ends)}]"
+
+
 def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str:
     """``74.4 / 85.6 / 90.0``, with the decimals of the paper."""
     pairs = zip(values, papers, strict=True)

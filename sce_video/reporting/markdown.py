@@ -25,9 +25,9 @@ from sce_video.reporting.descriptions import (
     describe_missing,
     describe_papers,
     format_differences,
-    format_metric,
     format_signed,
     format_values,
+    format_with_interval,
 )
 from sce_video.reporting.names import name_of, table_title
 from sce_video.reporting.own_results import OwnResult, TestSetResults
@@ -158,7 +158,7 @@ def _group_lines(group: TestSetResults) -> list[str]:
 def _own_row(own: OwnResult, metrics: Sequence[str]) -> list[str]:
     cells = []
     for name in metrics:
-        gain, shown = own.gain(name), format_metric(name, own.result.metric(name))
+        gain, shown = own.gain(name), format_with_interval(name, own.result)
         cells.append(shown if gain is None else f"{shown} ({format_signed(gain)})")
     notes = [_code(own.result.name), _escaped(describe_evaluation(own.result))]
     if own.reasons:

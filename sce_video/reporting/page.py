@@ -27,9 +27,9 @@ from sce_video.reporting.descriptions import (
     describe_missing,
     describe_papers,
     format_differences,
-    format_metric,
     format_signed,
     format_values,
+    format_with_interval,
 )
 from sce_video.reporting.names import name_of, table_title
 from sce_video.reporting.own_results import OwnResult, TestSetResults
@@ -227,7 +227,7 @@ def _own_bar(own: OwnResult, name: str) -> dict[str, Any]:
         "weights": own.weights,
         "random": own.random,
         "width": f"{100 * min(max(value, 0.0), 1.0):.1f}",  # min and max of NaN: the bound
-        "value": format_metric(name, value),
+        "value": format_with_interval(name, own.result),
         "gain": "" if gain is None else format_signed(gain),
     }
 
@@ -239,6 +239,6 @@ def _own(own: OwnResult, others: Sequence[str]) -> dict[str, Any]:
         "file": own.result.name,
         "claim": describe_benchmark(own.result) if own.reasons else "",
         "reasons": own.reasons,
-        "others": [format_metric(name, own.result.metric(name)) for name in others],
+        "others": [format_with_interval(name, own.result) for name in others],
         "how": describe_evaluation(own.result),
     }

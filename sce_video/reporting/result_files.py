@@ -39,6 +39,7 @@ class Result:
         split: Number of the split, ``val``, ``mean of 3``, or None if the file does not state it.
         parts: Results of the single splits, if this is a mean over splits.
         deviations: Inconsistencies between the files of a mean.
+        intervals: 95 % confidence intervals by metric, of the files that state them.
     """
 
     name: str
@@ -47,6 +48,7 @@ class Result:
     split: int | str | None = None
     parts: tuple[Result, ...] = ()
     deviations: tuple[str, ...] = ()
+    intervals: dict[str, tuple[float, float]] = field(default_factory=dict)
 
     @property
     def benchmark(self) -> dict[str, Any]:
@@ -136,7 +138,8 @@ def parse_result(name: str, content: dict[str, Any]) -> Result:
     values = _numbers(metrics)
     if not values:
         raise ValueError("its 'metrics' hold no number")
-    return Result(name, values, protocol, _split(protocol))
+    intervals = _intervals(content.get("intervals"))
+    return Result(name, values, protocol, _split(protocol), intervals=intervals)
 
 
 def count_of(value: Any) -> int | None:
@@ -197,7 +200,7 @@ def _printable(value: Any) -> Any:
     return printable_utf8(value) if isinstance(value, str) else value
 
 
-def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
+def _numbers(metrics: dict[Any, Any]) -> dict[Any, float]:
     """The metrics that are numbers; one beyond all floats is infinite."""
     found = {}
     for name, value in metrics.items():
@@ -207,6 +210,14 @@ def _numbers(metrics: dict[str, Any]) -> dict[str, float]:
             except OverflowError:
                 found[name] = math.inf if value > 0 else -math.inf
     return found
+
+
+def _intervals(stated: Any) -> dict[str, tuple[float, float]]:
+    """The intervals that are two numbers."""
+    if not isinstance(stated, dict):
+        return {}
+    pairs = {n: _numbers(dict(enumerate(v))) for n, v in stated.items() if isinstance(v, list)}
+    return {n: (v[0], v[1]) for n, v in pairs.items() if len(v) == 2 and set(v) == {0, 1}}
 
 
 def _benchmark(protocol: dict[str, Any]) -> dict[str, Any]:

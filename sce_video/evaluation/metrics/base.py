@@ -47,12 +47,17 @@ class RowMetric(BaseMetric):
         details: Set by :meth:`compute`: added to results.json.
         provenance: Set by :meth:`compute`: added to the provenance there (``protocol``).
         text: Set by :meth:`compute`: text for the log, printed after the metrics.
+        outcomes: Set by :meth:`compute`: for each metric that is a mean over samples, its values
+            (N,), 0 or 1 for an accuracy. Test loops report a confidence interval of these metrics
+            and keep the outcomes for paired tests; a metric without outcomes has neither.
+        class_means: Names of those that are the mean of class means.
     """
 
     default_prefix = ""  # mmengine warns of None
     key = ""
     needs_gallery = False
     kinds: tuple[str, ...] = ()
+    class_means: frozenset[str] = frozenset()
 
     def __init__(self) -> None:
         super().__init__(collect_device="cpu")
@@ -61,6 +66,12 @@ class RowMetric(BaseMetric):
         self.details: dict[str, Any] = {}
         self.provenance: dict[str, Any] = {}
         self.text = ""
+        self.outcomes: dict[str, Tensor] = {}
+
+    def means_of(self, outcomes: dict[str, Tensor]) -> dict[str, float]:
+        """Keep the outcomes (N,) of each metric and return their means."""
+        self.outcomes |= outcomes
+        return {name: float(values.double().mean()) for name, values in outcomes.items()}
 
     def settings(self) -> dict[str, Any]:
         """The options that the metric depends on, as plain data for the provenance."""
@@ -138,6 +149,7 @@ def compute_metrics(
     numbers: dict[str, float] = {}
     for metric in metrics:
         if isinstance(metric, RowMetric):
+            metric.outcomes = {}
             new = metric.compute(rows, gallery)
         else:
             new = _compute_other(metric, rows)

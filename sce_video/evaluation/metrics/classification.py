@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
@@ -36,11 +36,13 @@ class TopKAccuracy(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
-        return {
-            f"{prefix}top{k}": value
-            for prefix, scores in _all_and_one_view(rows)
-            for k, value in top_k_accuracy(scores, rows.labels, self.ks).items()
-        }
+        return self.means_of(
+            {
+                f"{prefix}top{k}": top_k_hits(scores, rows.labels, k)
+                for prefix, scores in _all_and_one_view(rows)
+                for k in self.ks
+            }
+        )
 
 
 @METRICS.register_module()
@@ -51,13 +53,16 @@ class MeanClassAccuracy(RowMetric):
     """
 
     kinds = ("recognition",)
+    class_means = frozenset({"mean_class_accuracy", "one_view_mean_class_accuracy"})
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
-        return {
-            f"{prefix}mean_class_accuracy": mean_class_accuracy(scores, rows.labels)
-            for prefix, scores in _all_and_one_view(rows)
-        }
+        metrics = {}
+        for prefix, scores in _all_and_one_view(rows):
+            name = f"{prefix}mean_class_accuracy"
+            self.outcomes[name] = top_k_hits(scores, rows.labels, 1)
+            metrics[name] = mean_class_accuracy(scores, rows.labels)
+        return metrics
 
 
 def _all_and_one_view(rows: Rows) -> Iterator[tuple[str, Tensor]]:

@@ -65,6 +65,4 @@ class KNN(RowMetric):
             gallery_groups=groups,
             **self.settings(),
         ).cpu()
-        return {
-            f"knn_top{k}": float(top_k_hits(scores, rows.labels, k).double().mean()) for k in (1, 5)
-        }
+        return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})

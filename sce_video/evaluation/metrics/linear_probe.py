@@ -30,6 +30,7 @@ class LinearProbe(RowMetric):
     key = "linear"
     needs_gallery = True
     kinds = ("representation",)
+    class_means = frozenset({"linear_mean_class"})
 
     def __init__(
         self,
@@ -61,8 +62,7 @@ class LinearProbe(RowMetric):
             return probe.scores(queries.values, num_classes)
 
         scores = for_each_group(rows, gallery, score)
-        metrics = {
-            f"linear_top{k}": float(top_k_hits(scores, rows.labels, k).double().mean())
-            for k in (1, 5)
-        }
+        hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
+        metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
+        self.outcomes["linear_mean_class"] = hits[1]
         return {**metrics, "linear_mean_class": mean_class_accuracy(scores, rows.labels)}

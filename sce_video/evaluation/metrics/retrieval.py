@@ -58,12 +58,12 @@ class Retrieval(RowMetric):
 
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class. With groups, each group is centred with the mean of its own gallery."""
-        metrics = {}
+        found = {}
         for name, prefix in _PREFIXES.items():
             hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
             for column, k in enumerate(self.ks):
-                metrics[f"{prefix}_r{k}"] = float(hits[:, column].double().mean())
-        return metrics
+                found[f"{prefix}_r{k}"] = hits[:, column]
+        return self.means_of(found)
 
     def _hits(self, centred: bool, queries: Rows, gallery: Rows, num_classes: int) -> Tensor:
         return retrieval_hits(

@@ -7,21 +7,27 @@ from typing import Any
 
 from sce_video.utils.html_template import render_template
 from sce_video.visualization.run_page.charts import comparison_charts
+from sce_video.visualization.run_page.differences import Chance
 from sce_video.visualization.run_page.page import finished, page_frame
 from sce_video.visualization.run_page.record import RunRecord
 from sce_video.visualization.run_page.state import grouped_alarms, lasting_errors, state_of
-from sce_video.visualization.run_page.tables import metric_text, tiles
+from sce_video.visualization.run_page.tables import interval_text, metric_text, tiles
 
 #: Colours of the theme.
 _COLOURS = 8
 
 
-def render_comparison(records: Sequence[RunRecord], settings: Mapping[str, Sequence[str]]) -> str:
+def render_comparison(
+    records: Sequence[RunRecord],
+    settings: Mapping[str, Sequence[str]],
+    chance: Chance | None = None,
+) -> str:
     """The page of two or more runs.
 
     Args:
         records: With different names.
         settings: Values in each run of the settings in which they differ, by name.
+        chance: Means over seeds and paired tests.
     """
     charts = comparison_charts(records)
     runs = [
@@ -43,6 +49,7 @@ def render_comparison(records: Sequence[RunRecord], settings: Mapping[str, Seque
         "runs": runs,
         "standing": _standing(records),
         "results": _results(records),
+        "chance": chance or Chance(),
         "settings": settings,
         "charts": charts,
         **page_frame([chart.data() for chart in charts], bool(charts)),
@@ -75,8 +82,12 @@ def _results(records: Sequence[RunRecord]) -> list[dict[str, Any]]:
         fractions = all(metric_text(name, value).endswith("%") for value in known)
         best = max(known) if fractions and len(set(known)) > 1 else None
         cells = [
-            {"text": "" if v is None else metric_text(name, v), "best": v is not None and v == best}
-            for v in values
+            {
+                "text": "" if v is None else metric_text(name, v),
+                "interval": interval_text(record.intervals.get(file, {}).get(name)),
+                "best": v is not None and v == best,
+            }
+            for v, record in zip(values, records, strict=True)
         ]
         rows.append({"name": name, "file": file, "cells": cells})
     return rows

@@ -55,7 +55,10 @@ def render_run_page(
         "charts": charts,
         "constant": [(label, number(value)) for label, value in constant],
         "parts": parts,
-        "results": {name: result_rows(metrics) for name, metrics in record.results.items()},
+        "results": {
+            name: result_rows(metrics, record.intervals.get(name, {}))
+            for name, metrics in record.results.items()
+        },
         "data": data_rows(record),
         **_bad_files(record),
         "command": command_of(record),

@@ -34,6 +34,7 @@ class RunRecord:
         history: Lines of ``history.jsonl``, the starts and ends of the training.
         bad_files: Lines of ``bad_files.jsonl``.
         results: Files with results and their metrics.
+        intervals: Files with results and the 95 % intervals of their metrics.
         data: Facts of the training set.
         checkpoints: Names of the checkpoints, newest first.
         chance: Loss of a network that tells no samples apart; None if not known.
@@ -55,6 +56,7 @@ class RunRecord:
     history: list[dict[str, Any]] = field(default_factory=list)
     bad_files: list[dict[str, Any]] = field(default_factory=list)
     results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
     data: dict[str, Any] = field(default_factory=dict)
     checkpoints: list[str] = field(default_factory=list)
     chance: float | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from sce_video.utils.metric_names import NOT_FRACTIONS
@@ -183,9 +183,19 @@ def plan_of(config: Mapping[str, Any]) -> Plan:
     return plan
 
 
-def result_rows(metrics: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Name and value of the metrics of a file with results; fractions in percent."""
-    return [(name, metric_text(name, value)) for name, value in metrics.items()]
+def result_rows(
+    metrics: Mapping[str, Any], intervals: Mapping[str, Sequence[float]]
+) -> list[tuple[str, str]]:
+    """Name and value, with its interval, of the metrics of a file; fractions in percent."""
+    return [
+        (name, f"{metric_text(name, value)} {interval_text(intervals.get(name))}".rstrip())
+        for name, value in metrics.items()
+    ]
+
+
+def interval_text(ends: Sequence[float] | None) -> str:
+    """``[81.20, 85.90]``, an interval in percent; empty for None."""
+    return "" if ends is None else f"[{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
 
 
 def metric_text(name: str, value: float) -> str:

@@ -1,0 +1,183 @@
+"""Paired tests of runs from the outcome of each video, with runs of other seeds as one group."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+
+from sce_video.apis.config_differences import flattened
+from sce_video.evaluation.functional.intervals import bootstrap_intervals
+from sce_video.evaluation.functional.paired import holm, paired_differences, paired_p_value
+from sce_video.evaluation.outcomes import Outcomes, load_outcomes, outcomes_path
+from sce_video.visualization.run_page.differences import Chance, Difference, SeedMean
+from sce_video.visualization.run_page.record import RunRecord
+
+_SEED = "randomness.seed"
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of the same settings and different seeds, or a single run."""
+
+    name: str
+    records: tuple[RunRecord, ...]
+
+
+def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
+    """Means over seeds, and a paired test of each two groups for each metric of each file.
+
+    The outcome of a video in a group is its mean over the seeds. What is missing or does not
+    match is a note.
+
+    Args:
+        records: With different names.
+    """
+    groups = seed_groups(records)
+    files = sorted({file for record in records for file in record.results})
+    notes: list[str] = []
+    differences: list[Difference] = []
+    for file in files:
+        known = [group for group in groups if all(file in r.results for r in group.records)]
+        outcomes = {group.name: _outcomes(group, file, notes) for group in known}
+        for first, second in combinations(known, 2):
+            pair = outcomes[first.name], outcomes[second.name]
+            if pair[0] is None or pair[1] is None:
+                continue
+            try:
+                differences += _tests(file, (first.name, second.name), (pair[0], pair[1]))
+            except ValueError as error:
+                notes.append(f"{first.name} and {second.name} are not compared: {error}.")
+    return Chance(_seed_means(groups, files), _corrected(differences), notes)
+
+
+def seed_groups(records: Sequence[RunRecord]) -> list[Group]:
+    """The runs by their settings but the seed; runs of one seed are not put together."""
+    found: dict[tuple, list[RunRecord]] = {}
+    for record in records:
+        settings = flattened(record.config)
+        settings.pop(_SEED, None)
+        key = tuple(sorted(settings.items())) if settings else (record.name,)
+        found.setdefault(key, []).append(record)
+    groups = []
+    for members in found.values():
+        seeds = {flattened(record.config).get(_SEED, "") for record in members}
+        if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
+            name = " + ".join(record.name for record in members)
+            groups.append(Group(name, tuple(members)))
+        else:
+            groups += [Group(record.name, (record,)) for record in members]
+    return groups
+
+
+def _seed_means(groups: Sequence[Group], files: Sequence[str]) -> list[SeedMean]:
+    means = []
+    for group in (group for group in groups if len(group.records) > 1):
+        for file in files:
+            found = [record.results.get(file, {}) for record in group.records]
+            for name in found[0]:
+                if all(name in metrics for metrics in found):
+                    values = [metrics[name] for metrics in found]
+                    mean, spread = fmean(values), stdev(values)
+                    means.append(SeedMean(group.name, file, name, mean, spread, len(values)))
+    return means
+
+
+def _outcomes(group: Group, file: str, notes: list[str]) -> Outcomes | None:
+    """The mean outcomes of the runs of a group; None with a note if they cannot be had."""
+    parts = []
+    for record in group.records:
+        path = outcomes_path(Path(record.folder, file))
+        try:
+            parts.append(_sorted(load_outcomes(path)))
+        except FileNotFoundError:
+            notes.append(
+                f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
+                " so its differences are not tested: evaluate it again."
+            )
+            return None
+        except (OSError, ValueError) as error:
+            notes.append(f"{error}.")
+            return None
+    try:
+        for part in parts[1:]:
+            check_same_videos(parts[0], part)
+    except ValueError as error:
+        notes.append(f"The seeds {group.name} are not compared as one: {error}.")
+        return None
+    names = [name for name in parts[0].names if all(name in part.names for part in parts)]
+    columns = [[part.values[:, part.names.index(name)] for name in names] for part in parts]
+    values = np.mean(np.array(columns, dtype=np.float64), axis=0).T
+    kept = [parts[0].names.index(name) for name in names]
+    return replace(parts[0], names=names, values=values, by_class=parts[0].by_class[kept])
+
+
+def _sorted(outcomes: Outcomes) -> Outcomes:
+    """The samples in the order of their paths and labels."""
+    order = np.lexsort((outcomes.labels, np.array(outcomes.paths)))
+    return replace(
+        outcomes,
+        paths=[outcomes.paths[i] for i in order],
+        labels=outcomes.labels[order],
+        values=outcomes.values[order],
+    )
+
+
+def check_same_videos(first: Outcomes, second: Outcomes) -> None:
+    """Raise ValueError saying how many samples differ unless both have the same, equally labelled.
+
+    Args:
+        first: Sorted outcomes.
+        second: Sorted outcomes.
+    """
+    if first.paths == second.paths and np.array_equal(first.labels, second.labels):
+        return
+    left, right = (
+        Counter(zip(part.paths, part.labels.tolist(), strict=True)) for part in (first, second)
+    )
+    one, other = left - right, right - left
+    path, label = next(iter(one or other))
+    raise ValueError(
+        f"a paired test needs the same labelled videos: {one.total()} of {left.total()} are only "
+        f"in the first, {other.total()} of {right.total()} only in the second, for example {path} "
+        f"with label {label}; evaluate both on one list"
+    )
+
+
+def _tests(file: str, names: tuple[str, str], pair: tuple[Outcomes, Outcomes]) -> list[Difference]:
+    """A test for each metric that both have, not yet corrected for the number of pairs."""
+    first, second = pair
+    check_same_videos(first, second)
+    units = np.unique(first.paths, return_inverse=True)[1]
+    found = []
+    for column, metric in enumerate(first.names):
+        if metric not in second.names:
+            continue
+        a, b = first.values[:, column], second.values[:, second.names.index(metric)]
+        classes = first.labels if first.by_class[column] else None
+        parts = paired_differences(a, b, units, classes)
+        p_value = paired_p_value(parts)
+        ends = bootstrap_intervals((b - a)[:, None], units, classes)
+        interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+        change = float(parts.sum())
+        found.append(
+            Difference(file, metric, *names, change, interval, p_value, p_value, len(parts))
+        )
+    return found
+
+
+def _corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The tests with Holm's correction over the pairs of each metric of each file."""
+    families: dict[tuple[str, str], list[Difference]] = {}
+    for one in differences:
+        families.setdefault((one.file, one.metric), []).append(one)
+    return [
+        replace(one, adjusted=adjusted)
+        for family in families.values()
+        for one, adjusted in zip(family, holm([d.p_value for d in family]), strict=True)
+    ]
