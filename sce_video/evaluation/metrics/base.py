@@ -42,17 +42,22 @@ class RowMetric(BaseMetric):
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
+        alterations: Altered clips whose values it needs too (``rows.altered``), of
+            :data:`~sce_video.evaluation.functional.frame_order.ALTERATIONS`.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
         details: Set by :meth:`compute`: added to results.json.
         provenance: Set by :meth:`compute`: added to the provenance there (``protocol``).
         text: Set by :meth:`compute`: text for the log, printed after the metrics.
+        in_text: Set by :meth:`compute`: names of its metrics that the text shows; they are not
+            listed once more.
     """
 
     default_prefix = ""  # mmengine warns of None
     key = ""
     needs_gallery = False
     kinds: tuple[str, ...] = ()
+    alterations: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__(collect_device="cpu")
@@ -61,6 +66,7 @@ class RowMetric(BaseMetric):
         self.details: dict[str, Any] = {}
         self.provenance: dict[str, Any] = {}
         self.text = ""
+        self.in_text: frozenset[str] = frozenset()
 
     def settings(self) -> dict[str, Any]:
         """The options that the metric depends on, as plain data for the provenance."""
@@ -178,6 +184,15 @@ def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str |
 def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
     """Whether one of the metrics compares with a gallery or with other groups."""
     return any(getattr(metric, "needs_gallery", False) for metric in metrics)
+
+
+def listed_metrics(
+    metrics: Sequence[BaseMetric], numbers: dict[str, float]
+) -> tuple[dict[str, float], list[str]]:
+    """The numbers that are listed in the log, and the texts that show the others or add to them."""
+    texts = [metric.text for metric in metrics if getattr(metric, "text", "")]
+    shown = {name for metric in metrics for name in getattr(metric, "in_text", ())}
+    return {name: value for name, value in numbers.items() if name not in shown}, texts
 
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:
