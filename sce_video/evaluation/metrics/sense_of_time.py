@@ -22,6 +22,7 @@ from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
 
+MEASURES = ("knn", "linear", "retrieval")
 _PLAIN = "unaltered"
 _COSINES = ("time_cosine", "time_centred_cosine")
 _TITLES = {
@@ -47,6 +48,8 @@ class SenseOfTime(RowMetric):
     Args:
         alterations: Which altered clips; see
             :func:`~sce_video.evaluation.functional.frame_order.frame_order`.
+        measures: Which of the three; without ``linear``, which takes nearly all of the time, there
+            are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
             probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
             results.json. See :func:`~sce_video.evaluation.functional.opposites.pair_accuracy`.
@@ -56,7 +59,8 @@ class SenseOfTime(RowMetric):
         temperature: Of their weights.
 
     Raises:
-        ValueError: unknown alterations, ``k < 1`` or ``temperature <= 0``.
+        ValueError: unknown alterations or measures, pairs or factors without ``linear``, ``k < 1``
+            or ``temperature <= 0``.
     """
 
     key = "sense_of_time"
@@ -66,6 +70,7 @@ class SenseOfTime(RowMetric):
     def __init__(
         self,
         alterations: Sequence[str] = ALTERATIONS,
+        measures: Sequence[str] = MEASURES,
         pairs: str | Sequence[Sequence[str]] | None = None,
         factors: str | None = None,
         k: int = 20,
@@ -78,12 +83,18 @@ class SenseOfTime(RowMetric):
             raise ValueError(
                 f"k must be at least 1 and temperature positive, got {k}, {temperature}"
             )
+        self.measures = tuple(measures)
+        if not measures or not set(measures) <= set(MEASURES):
+            raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")
+        if "linear" not in measures and (pairs is not None or factors is not None):
+            raise ValueError("pairs and factors are those of the linear probe: add it to measures")
         self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
 
     def settings(self) -> dict[str, Any]:
         """The arguments."""
         return {
             "alterations": self.alterations,
+            "measures": self.measures,
             "pairs": self.pairs,
             "factors": self.factors,
             "k": self.k,
@@ -102,17 +113,16 @@ class SenseOfTime(RowMetric):
             self._check(gallery)
         factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
         pairs = [] if self.pairs is None else self._pairs(rows)
-        linear = for_each_group(rows, gallery, self._linear)
-        metrics = {
-            **self._accuracies("knn", for_each_group(rows, gallery, self._knn), rows.labels),
-            **self._accuracies("linear", linear, rows.labels),
-            **self._named("retrieval", for_each_group(rows, gallery, self._retrieval)),
-            **self._similarities(rows),
-        }
+        scores = {"knn": self._knn, "linear": self._linear, "retrieval": self._retrieval}
+        found = {name: for_each_group(rows, gallery, scores[name]) for name in self.measures}
+        metrics: dict[str, float] = {}
+        for name, one in found.items():
+            metrics |= self._accuracies(name, one, rows.labels)
+        metrics |= self._similarities(rows)
         for factor, (_, of_label) in factors.items():
             metrics |= self._factor_accuracies(factor, of_label, rows, gallery)
         if pairs:
-            metrics |= self._pair_accuracies(pairs, rows.labels, linear)
+            metrics |= self._pair_accuracies(pairs, rows.labels, found["linear"])
         self.in_text, self.text = frozenset(metrics), self._table(metrics)
         return metrics
 
@@ -193,13 +203,13 @@ class SenseOfTime(RowMetric):
 
     # -- numbers ---------------------------------------------------------------------------
 
-    def _named(self, measure: str, hits: Tensor) -> dict[str, float]:
+    def _accuracies(self, measure: str, scores: Tensor, labels: Tensor) -> dict[str, float]:
+        """Top-1 accuracy of scores (n, combinations, classes), or the mean of hits."""
+        hits = scores
+        if scores.ndim == 3:
+            hits = torch.stack([top_k_hits(one, labels, 1) for one in scores.unbind(1)], dim=1)
         means = hits.double().mean(dim=0).tolist()
         return {f"time_{measure}_{n}": mean for n, mean in zip(self._names(), means, strict=True)}
-
-    def _accuracies(self, measure: str, scores: Tensor, labels: Tensor) -> dict[str, float]:
-        hits = [top_k_hits(one, labels, 1) for one in scores.unbind(dim=1)]
-        return self._named(measure, torch.stack(hits, dim=1))
 
     def _similarities(self, rows: Rows) -> dict[str, float]:
         metrics = {}
