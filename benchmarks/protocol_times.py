@@ -1,7 +1,7 @@
 """Processor time of each protocol of frozen features, on generated features.
 
-    python benchmarks/protocol_times.py [--gallery 8000] [--queries 2000] [--size 512]
-        [--classes 100] [--protocols knn linear ...] [--json OUT]
+    python benchmarks/protocol_times.py [--gallery 8000] [--queries 2000] [--size 128]
+        [--classes 20] [--protocols knn linear ...] [--json OUT]
 
 Features are class centres with noise, one thread computes. The network's passes and decoding are
 not in these times; the sense of time needs four passes of each clip, all others one.
@@ -42,7 +42,7 @@ def generate(name: str, count: int, size: int, classes: int, seed: int) -> Rows:
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    for name, default in (("gallery", 8000), ("queries", 2000), ("size", 512), ("classes", 100)):
+    for name, default in (("gallery", 8000), ("queries", 2000), ("size", 128), ("classes", 20)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--protocols", nargs="+", choices=sorted(PROTOCOLS), default=[*PROTOCOLS])
     parser.add_argument("--json", type=Path, help="file for the times")

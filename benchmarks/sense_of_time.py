@@ -201,8 +201,8 @@ def show(results: dict[str, Any]) -> None:
 
 
 def _cell(values: list[float]) -> str:
-    spread = 100 * statistics.stdev(values) if len(values) > 1 else 0.0
-    return f"{100 * statistics.mean(values):.1f} ± {spread:.1f}"
+    spread = f" ± {100 * statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{100 * statistics.mean(values):.1f}{spread}"
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
