@@ -1,12 +1,13 @@
 r"""kNN and linear probe from feature files.
 
     python tools/probe.py --train B.npz --test Q.npz [--protocols knn linear] [--json OUT]
-                          [--k 20] [--temperature 0.07] [--seed 0]
+                          [--k 20] [--temperature 0.07] [--seed 0] [--pairs ssv2]
+                          [--factors '{appearance}_{motion}']
     python tools/probe.py --test Q.npz --group-pattern 'person(\d+)'     # leave one group out
 
 The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
 ``paths``. The weight decay of the linear probe is selected on a validation split of the training
-features.
+features. The protocol time needs features of altered clips too, which the test loop dumps.
 """
 
 from __future__ import annotations
@@ -17,30 +18,27 @@ from dataclasses import replace
 from pathlib import Path
 
 from sce_video.evaluation import (
-    KNN,
+    PROTOCOLS,
     FeatureStatistics,
-    FewShot,
-    LinearProbe,
-    Retrieval,
     RowMetric,
     compute_metrics,
     group_ids,
 )
 from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
-from sce_video.evaluation.metrics.base import metric_settings
+from sce_video.evaluation.metrics.base import listed_metrics, metric_settings
 from sce_video.evaluation.outcomes import outcomes_of, outcomes_path, save_outcomes
 from sce_video.evaluation.tables import format_table, telling
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 
-_METRICS: dict[str, type[RowMetric]] = {
-    "few_shot": FewShot,
-    "knn": KNN,
-    "linear": LinearProbe,
-    "retrieval": Retrieval,
-}
 #: Command-line options and the protocol that each belongs to.
-_OPTIONS = {"k": "knn", "temperature": "knn", "seed": "linear"}
+_OPTIONS = {
+    "k": "knn",
+    "temperature": "knn",
+    "seed": "linear",
+    "pairs": "time",
+    "factors": "time",
+}
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -54,11 +52,13 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="instead of --train: its one group, searched in the path, is left out as a whole",
     )
     parser.add_argument(
-        "--protocols", nargs="+", choices=sorted(_METRICS), default=["knn", "linear"]
+        "--protocols", nargs="+", choices=sorted(PROTOCOLS), default=["knn", "linear"]
     )
     parser.add_argument("--k", type=int, help="number of neighbours (20)")
     parser.add_argument("--temperature", type=float, help="temperature of their weights (0.07)")
     parser.add_argument("--seed", type=int, help="seed of the validation split (0)")
+    parser.add_argument("--pairs", choices=["ssv2"], help="pairs of opposite classes, for time")
+    parser.add_argument("--factors", metavar="FORM", help="form of the class names, for time")
     parser.add_argument("--json", metavar="OUT", help="JSON file for metrics and provenance")
     args = parser.parse_args(argv)
     if (args.train is None) == (args.group_pattern is None):
@@ -77,7 +77,7 @@ def chosen_metrics(args: argparse.Namespace) -> list[RowMetric]:
     for option, protocol in _OPTIONS.items():
         if getattr(args, option) is not None:
             given[protocol][option] = getattr(args, option)
-    return [*(_METRICS[name](**options) for name, options in given.items()), FeatureStatistics()]
+    return [*(PROTOCOLS[name](**options) for name, options in given.items()), FeatureStatistics()]
 
 
 def check_apart(pair: FeaturePair) -> None:
@@ -117,15 +117,20 @@ def main(argv: list[str] | None = None) -> int:
     else:
         check_apart(pair)
         against = f"against {len(pair.gallery)} of {args.train}"
+    for metric in chosen:
+        metric.dataset_meta = {"classes": pair.provenance.get("test", {}).get("classes")}
     metrics = compute_metrics(chosen, queries, pair.gallery)
-    shown = telling(metrics, len(queries.labels.unique()))
+    details = {name: value for metric in chosen for name, value in metric.details.items()}
+    listed, texts = listed_metrics(chosen, metrics)
+    shown = telling(listed, len(queries.labels.unique()))
     outcomes = outcomes_of(chosen, queries)
     intervals = {} if outcomes is None else outcomes.intervals()
     print(format_table(shown, f"{len(queries)} videos of {args.test}, {against}", intervals))
+    print(*texts, sep="\n", end="\n" if texts else "")
     for note in pair.notes:
         print(f"  note: {note}")
     if args.json is not None:
-        content = {"metrics": metrics, "protocol": provenance, "failures": pair.failures}
+        content = {"metrics": metrics, **details, "protocol": provenance, "failures": pair.failures}
         if outcomes is not None:
             content["intervals"] = intervals
             save_outcomes(outcomes_path(args.json), outcomes)

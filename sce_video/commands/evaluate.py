@@ -2,6 +2,7 @@
 
     sce-video evaluate RUN --gallery TRAIN_VIDEOS --test TEST_VIDEOS [--random]
     sce-video evaluate RUN --test VIDEOS --group-pattern 'person(\\d+)'   # leave one person out
+    sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
 
 A class per first-level sub-folder, or the labels of a table (v.lance). RUN is the folder of a
 training (its newest checkpoint) or a checkpoint in it. Prints a table and writes the results with
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from sce_video.apis import launch
 from sce_video.apis.encoders import is_model
@@ -21,6 +23,7 @@ from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.runner import RANDOM
 from sce_video.engine.work_dir import config_of_run, folder_of_run
+from sce_video.evaluation import PROTOCOLS
 from sce_video.utils.command import command
 from sce_video.utils.storage import is_url, join, path_or_url
 
@@ -47,6 +50,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         metavar="REGEX",
         help="instead: the test videos themselves, without those whose paths have the same group",
     )
+    parser.add_argument(
+        "--protocols",
+        nargs="+",
+        choices=sorted(PROTOCOLS),
+        help="instead of those of the run's recipe; time: the sense of time, from shuffled, "
+        "reversed and still clips",
+    )
+    parser.add_argument(
+        "--pairs", choices=["ssv2"], help="with time: accuracy within pairs of opposite classes"
+    )
+    parser.add_argument(
+        "--factors",
+        metavar="FORM",
+        help="with time: accuracy of the parts of the class names, '{appearance}_{motion}'",
+    )
     parser.add_argument("--random", action="store_true", help="the same with random weights")
     parser.add_argument(
         "--out",
@@ -54,7 +72,21 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="JSON file or URL (default: RUN/results.json; of a model "
         "work_dirs/MODEL/results.json)",
     )
-    return parser.parse_args(argv)
+    args = parser.parse_args(argv)
+    for name in ("pairs", "factors"):
+        if getattr(args, name) is not None and "time" not in (args.protocols or ()):
+            parser.error(f"--{name} belongs to the protocol time, which is not in --protocols")
+    return args
+
+
+def evaluator(args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Configs of the metrics of the chosen protocols, with their options."""
+    given = {name: getattr(args, name) for name in ("pairs", "factors")}
+    of_time = {name: value for name, value in given.items() if value is not None}
+    return [
+        {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+        for name in args.protocols
+    ]
 
 
 def options(args: argparse.Namespace) -> list[str]:
@@ -80,13 +112,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     folder = Path("work_dirs", Path(run).name) if is_model(args.run) else folder_of_run(run)
     name = "results_random.json" if args.random else "results.json"
     checkpoint = RANDOM if args.random else newest_checkpoint(run)
-    launch.test(
-        launch.testing_config(
-            config_of_run(run),
-            checkpoint,
-            work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
-            out=args.out or join(folder, name),
-            cfg_options=options(args),
-        )
+    cfg = launch.testing_config(
+        config_of_run(run),
+        checkpoint,
+        work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
+        out=args.out or join(folder, name),
+        cfg_options=options(args),
     )
+    if args.protocols is not None:
+        cfg.test_evaluator = evaluator(args)
+    launch.test(cfg)
     return 0

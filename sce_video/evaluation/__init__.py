@@ -12,6 +12,7 @@ from sce_video.evaluation.functional.retrieval import retrieval_recall
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
     KNN,
+    PROTOCOLS,
     AVAMeanAP,
     FeatureStatistics,
     FewShot,
@@ -19,6 +20,7 @@ from sce_video.evaluation.metrics import (
     MeanClassAccuracy,
     Retrieval,
     RowMetric,
+    SenseOfTime,
     TopKAccuracy,
     compute_metrics,
     for_each_group,
@@ -31,6 +33,7 @@ from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
 
 __all__ = [
     "KNN",
+    "PROTOCOLS",
     "AVAMeanAP",
     "FeatureExtractionLoop",
     "FeatureStatistics",
@@ -43,6 +46,7 @@ __all__ = [
     "Retrieval",
     "RowMetric",
     "Rows",
+    "SenseOfTime",
     "TopKAccuracy",
     "central_view",
     "collect_rows",

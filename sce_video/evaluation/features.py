@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets.video_list import MAX_LABEL
 from sce_video.evaluation.collecting import collect_rows
+from sce_video.evaluation.functional.frame_order import ALTERATIONS
 from sce_video.evaluation.functional.neighbours import count_not_finite
 from sce_video.evaluation.npz_files import (
     RowStream,
@@ -52,7 +53,8 @@ def extract_features(
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:
     """Write ``features, labels, indices, paths`` and, as JSON text, ``protocol`` to a .npz file.
 
-    The file is written atomically and read without pickle.
+    Features of altered clips are ``features_shuffled`` and so on. The file is written atomically
+    and read without pickle.
 
     Args:
         path: The file.
@@ -87,6 +89,10 @@ def write_features(
         path,
         {
             "features": RowStream((len(samples), size), np.dtype(np.float32), values),
+            **{
+                f"features_{name}": altered.cpu().numpy().astype(np.float32, copy=False)
+                for name, altered in samples.altered.items()
+            },
             "labels": samples.labels.cpu().numpy().astype(np.int64),
             "indices": samples.indices.cpu().numpy().astype(np.int64),
             "paths": text_stream(samples.paths),
@@ -122,19 +128,26 @@ def load_features(path: str | Path) -> tuple[Rows, dict]:
     if not isinstance(num_views, int):
         raise ValueError(f"{path}: 'num_views' in its protocol must be a number, got {num_views!r}")
     failures = read_failures(path, provenance)
-    features = Rows(matrix, labels, indices, paths, failures, num_views, str(path))
+    altered = {
+        name: torch.from_numpy(as_matrix(path, arrays[f"features_{name}"], f"features_{name}"))
+        for name in ALTERATIONS
+        if f"features_{name}" in arrays
+    }
+    features = Rows(matrix, labels, indices, paths, failures, num_views, str(path), altered=altered)
     _check_loaded(features)
     return features, provenance
 
 
 def _check_loaded(features: Rows) -> None:
-    wrong, first = count_not_finite(features.values)
-    if wrong:
-        raise ValueError(
-            f"{features.source}: {wrong} of {len(features)} rows of 'features' hold NaN or "
-            f"infinity, the first is row {first}, {features.paths[first]}: "
-            "the network that made them has diverged"
-        )
+    for name, values in {"": features.values, **features.altered}.items():
+        wrong, first = count_not_finite(values)
+        if wrong:
+            array = f"features_{name}".rstrip("_")
+            raise ValueError(
+                f"{features.source}: {wrong} of {len(features)} rows of '{array}' hold NaN or "
+                f"infinity, the first is row {first}, {features.paths[first]}: "
+                "the network that made them has diverged"
+            )
     outside = (features.labels < -1) | (features.labels > MAX_LABEL)
     rows = torch.nonzero(outside).flatten().tolist()
     if rows:

@@ -11,6 +11,11 @@ from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
 from sce_video.datasets.labels import check_labels, check_same_classes
+from sce_video.evaluation.altered_clips import (
+    needed_alterations,
+    split_alterations,
+    with_alterations,
+)
 from sce_video.evaluation.collecting import collect_rows
 from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
 from sce_video.evaluation.features import save_features
@@ -19,6 +24,7 @@ from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
     compute_metrics,
+    listed_metrics,
     metric_settings,
     needs_gallery,
     place_metrics,
@@ -112,6 +118,9 @@ class MultiViewTestLoop(BaseLoop):
         super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
         self._check_labels()
         self.metrics = self._build_metrics(evaluator)
+        self.alterations = needed_alterations(self.metrics)
+        if self.alterations:
+            self.function = with_alterations(self.function, self.alterations)
         self.gallery_dataloader: DataLoader | None = None
         if needs_gallery(self.metrics):
             self._check_gallery(gallery_dataloader, group_pattern)
@@ -220,7 +229,8 @@ class MultiViewTestLoop(BaseLoop):
 
     def _collect(self, dataloader: DataLoader) -> Rows:
         log: Callable[[str], None] = self.runner.logger.info
-        return collect_rows(self.runner.model, dataloader, self.function, log=log)
+        rows = collect_rows(self.runner.model, dataloader, self.function, log=log)
+        return split_alterations(rows, self.alterations) if self.alterations else rows
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:
         provenance = self._describe(rows, gallery)
@@ -255,8 +265,8 @@ class MultiViewTestLoop(BaseLoop):
                 "failures": [list(failure) for part in parts for failure in part.failures],
             }
             write_json(path, content)
-        texts = [metric.text for metric in self.metrics if getattr(metric, "text", "")]
-        table = format_metrics(metrics, provenance, intervals)
+        listed, texts = listed_metrics(self.metrics, metrics)
+        table = format_metrics(listed, provenance, intervals)
         self.runner.logger.info("\n" + "\n".join([table, *texts]))
         return metrics
 

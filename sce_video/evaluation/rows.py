@@ -26,6 +26,9 @@ class Rows:
         counts: (N,) int64, number of rows of ``values`` of each sample; None where each has one.
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
+        altered: Values of altered clips of the same samples, see
+            :mod:`~sce_video.evaluation.functional.frame_order`: alteration to a matrix of the shape
+            of ``values``.
 
     Raises:
         ValueError: ``values`` is no matrix, or lengths differ.
@@ -42,6 +45,7 @@ class Rows:
     counts: Tensor | None = None
     groups: Tensor | None = None
     columns: dict[str, list[Any]] = field(default_factory=dict)
+    altered: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.values.ndim != 2:
@@ -62,6 +66,12 @@ class Rows:
                 f"{self.name} of shape {tuple(self.values.shape)} do not match values of the "
                 f"central view of shape {tuple(self.central.shape)}"
             )
+        for name, values in self.altered.items():
+            if values.shape != self.values.shape:
+                raise ValueError(
+                    f"{self.name}: values of {name} clips of shape {tuple(values.shape)} are not "
+                    f"of the same samples as those of shape {tuple(self.values.shape)}"
+                )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -105,6 +115,7 @@ class Rows:
             central=None if self.central is None else self.central[selected],
             groups=None if self.groups is None else self.groups[selected],
             columns={name: [column[i] for i in chosen] for name, column in self.columns.items()},
+            altered={name: values[selected] for name, values in self.altered.items()},
         )
 
 

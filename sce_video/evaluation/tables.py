@@ -42,7 +42,7 @@ def telling(metrics: dict[str, float], num_classes: Any) -> dict[str, float]:
 
 def format_table(metrics: dict[str, float], title: str, intervals: Intervals | None = None) -> str:
     """A title and a line per metric: fractions from 0 to 1 in percent, other values as they are."""
-    width = max(map(len, metrics))
+    width = max(map(len, metrics), default=0)
     lines = [
         f"  {name:<{width}} {_cell(name, value, 8)}{_interval(name, intervals)}".rstrip()
         for name, value in metrics.items()
@@ -100,3 +100,27 @@ def _title(provenance: dict[str, Any]) -> str:
         f"{name}{chosen}: {provenance['videos']} videos{against}, {provenance['failures']} could "
         f"not be decoded, {provenance['views']} views of each"
     )
+
+
+def format_columns(
+    metrics: dict[str, float], columns: Sequence[str], measures: dict[str, str], title: str
+) -> str:
+    """A line per measure and a column per suffix of its metric names; absent ones are a dash.
+
+    Args:
+        metrics: Values by name, ``<measure>_<column>`` and, for a second line,
+            ``<measure>_<column>_from_<first column>``.
+        columns: Suffixes.
+        measures: Prefix of the metric names to the title of its line.
+        title: Of the table.
+    """
+    second = "  against " + columns[0]
+    width = max(map(len, [second, *measures.values()]))
+    lines = [title, f"  {'':<{width}}" + "".join(f"{name:>12}" for name in columns)]
+    for measure, shown in measures.items():
+        for suffix, label in (("", shown), (f"_from_{columns[0]}", second)):
+            names = [f"{measure}_{column}{suffix}" for column in columns]
+            if any(name in metrics for name in names):
+                cells = (_cell(name, metrics.get(name), 10) for name in names)
+                lines.append((f"  {label:<{width}}" + "".join(cells)).rstrip())
+    return "\n".join(lines)

@@ -66,8 +66,18 @@ def test_only_the_objective_differs_on_images(path: Path, sce: Path):
     assert cfg == reference
 
 
+def test_the_network_of_frames_differs_in_its_backbone_only():
+    names = ("sce_frames_toy_actions", "sce_toy_actions")
+    cfg, reference = (load_config(CONFIGS / f"quickstart/{n}.py").to_dict() for n in names)
+    backbone = cfg["model"].pop("backbone")
+    other = reference["model"].pop("backbone")
+    assert backbone["type"] == "ResNet2d"
+    assert backbone["base_channels"] == other["base_channels"] and backbone["depth"] == 18
+    assert cfg == reference
+
+
 def test_every_quickstart_is_paired():
-    paired = {path.name for pair in PAIRS for path in pair}
+    paired = {path.name for pair in PAIRS for path in pair} | {"sce_frames_toy_actions.py"}
     assert {path.name for path in (CONFIGS / "quickstart").glob("*.py")} <= paired
 
 

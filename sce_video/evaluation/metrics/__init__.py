@@ -8,9 +8,20 @@ from sce_video.evaluation.metrics.few_shot import FewShot
 from sce_video.evaluation.metrics.knn import KNN
 from sce_video.evaluation.metrics.linear_probe import LinearProbe
 from sce_video.evaluation.metrics.retrieval import Retrieval
+from sce_video.evaluation.metrics.sense_of_time import SenseOfTime
+
+#: Protocols of frozen features by their names on the command line.
+PROTOCOLS: dict[str, type[RowMetric]] = {
+    "few_shot": FewShot,
+    "knn": KNN,
+    "linear": LinearProbe,
+    "retrieval": Retrieval,
+    "time": SenseOfTime,
+}
 
 __all__ = [
     "KNN",
+    "PROTOCOLS",
     "AVAMeanAP",
     "FeatureStatistics",
     "FewShot",
@@ -18,6 +29,7 @@ __all__ = [
     "MeanClassAccuracy",
     "Retrieval",
     "RowMetric",
+    "SenseOfTime",
     "TopKAccuracy",
     "compute_metrics",
     "for_each_group",

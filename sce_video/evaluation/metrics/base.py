@@ -42,6 +42,8 @@ class RowMetric(BaseMetric):
         kinds: Kinds of rows that it accepts: "recognition" (class scores), "representation"
             (features), "detection" (scores of boxes); empty for any.
         needs_gallery: Whether queries are compared with a gallery or with other groups.
+        alterations: Altered clips whose values it needs too (``rows.altered``), of
+            :data:`~sce_video.evaluation.functional.frame_order.ALTERATIONS`.
         device: Device for large tensors in :meth:`compute`; loops set that of the model.
         folder: Folder of files that the metric writes; loops set the work dir.
         details: Set by :meth:`compute`: added to results.json.
@@ -51,6 +53,8 @@ class RowMetric(BaseMetric):
             (N,), 0 or 1 for an accuracy. Test loops report a confidence interval of these metrics
             and keep the outcomes for paired tests; a metric without outcomes has neither.
         class_means: Names of those that are the mean of class means.
+        in_text: Set by :meth:`compute`: names of its metrics that the text shows; they are not
+            listed once more.
     """
 
     default_prefix = ""  # mmengine warns of None
@@ -58,6 +62,7 @@ class RowMetric(BaseMetric):
     needs_gallery = False
     kinds: tuple[str, ...] = ()
     class_means: frozenset[str] = frozenset()
+    alterations: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         super().__init__(collect_device="cpu")
@@ -67,6 +72,7 @@ class RowMetric(BaseMetric):
         self.provenance: dict[str, Any] = {}
         self.text = ""
         self.outcomes: dict[str, Tensor] = {}
+        self.in_text: frozenset[str] = frozenset()
 
     def means_of(self, outcomes: dict[str, Tensor]) -> dict[str, float]:
         """Keep the outcomes (N,) of each metric and return their means."""
@@ -190,6 +196,15 @@ def place_metrics(metrics: Sequence[BaseMetric], model: nn.Module, folder: str |
 def needs_gallery(metrics: Sequence[BaseMetric]) -> bool:
     """Whether one of the metrics compares with a gallery or with other groups."""
     return any(getattr(metric, "needs_gallery", False) for metric in metrics)
+
+
+def listed_metrics(
+    metrics: Sequence[BaseMetric], numbers: dict[str, float]
+) -> tuple[dict[str, float], list[str]]:
+    """The numbers that are listed in the log, and the texts that show the others or add to them."""
+    texts = [metric.text for metric in metrics if getattr(metric, "text", "")]
+    shown = {name for metric in metrics for name in getattr(metric, "in_text", ())}
+    return {name: value for name, value in numbers.items() if name not in shown}, texts
 
 
 def metric_settings(metrics: Sequence[BaseMetric]) -> dict[str, dict[str, Any]]:

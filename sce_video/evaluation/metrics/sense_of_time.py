@@ -1,0 +1,278 @@
+"""Sense of time: what is left of a representation when the frames change their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.evaluation.class_names import class_factors, class_pairs
+from sce_video.evaluation.functional.accuracy import top_k_hits
+from sce_video.evaluation.functional.frame_order import ALTERATIONS, check_alterations
+from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.functional.linear_probe import fit_linear_probe
+from sce_video.evaluation.functional.opposites import pair_accuracy
+from sce_video.evaluation.functional.retrieval import retrieval_hits
+from sce_video.evaluation.metrics.base import RowMetric, for_each_group
+from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.tables import format_columns
+from sce_video.registry import METRICS
+
+MEASURES = ("knn", "linear", "retrieval")
+_PLAIN = "unaltered"
+_COSINES = ("time_cosine", "time_centred_cosine")
+_TITLES = {
+    "time_knn": "kNN",
+    "time_linear": "linear probe",
+    "time_retrieval": "retrieval R@1",
+    "time_pairs": "pairs of opposites",
+    "time_cosine": "cosine with unaltered",
+    "time_centred_cosine": "the same, centred",
+}
+
+
+@METRICS.register_module()
+class SenseOfTime(RowMetric):
+    """``time_MEASURE_CLIPS``: accuracy on unaltered, shuffled, reversed and still clips, 0 to 1.
+
+    Measures are ``knn``, ``linear`` (probe) and ``retrieval`` (R@1, centred). With CLIPS
+    ``shuffled`` gallery and queries are both shuffled; with ``shuffled_from_unaltered`` the gallery
+    is not, so that neighbours and probe are those of unaltered clips. ``time_cosine_shuffled`` is
+    the mean cosine of a sample and its altered version, ``time_centred_cosine_shuffled`` that after
+    the mean of the unaltered queries has been subtracted from both.
+
+    Args:
+        alterations: Which altered clips; see
+            :func:`~sce_video.evaluation.functional.frame_order.frame_order`.
+        measures: Which of the three; without ``linear``, which takes nearly all of the time, there
+            are no pairs and factors.
+        pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
+            probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
+            results.json. See :func:`~sce_video.evaluation.functional.opposites.pair_accuracy`.
+        factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
+            and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
+        k: Neighbours of kNN.
+        temperature: Of their weights.
+
+    Raises:
+        ValueError: unknown alterations or measures, pairs or factors without ``linear``, ``k < 1``
+            or ``temperature <= 0``.
+    """
+
+    key = "sense_of_time"
+    needs_gallery = True
+    kinds = ("representation",)
+
+    def __init__(
+        self,
+        alterations: Sequence[str] = ALTERATIONS,
+        measures: Sequence[str] = MEASURES,
+        pairs: str | Sequence[Sequence[str]] | None = None,
+        factors: str | None = None,
+        k: int = 20,
+        temperature: float = 0.07,
+    ) -> None:
+        super().__init__()
+        self.alterations = tuple(alterations)
+        check_alterations(self.alterations)
+        if k < 1 or temperature <= 0:
+            raise ValueError(
+                f"k must be at least 1 and temperature positive, got {k}, {temperature}"
+            )
+        self.measures = tuple(measures)
+        if not measures or not set(measures) <= set(MEASURES):
+            raise ValueError(f"measures must be some of {', '.join(MEASURES)}, got {self.measures}")
+        if "linear" not in measures and (pairs is not None or factors is not None):
+            raise ValueError("pairs and factors are those of the linear probe: add it to measures")
+        self.pairs, self.factors, self.k, self.temperature = pairs, factors, k, temperature
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            "alterations": self.alterations,
+            "measures": self.measures,
+            "pairs": self.pairs,
+            "factors": self.factors,
+            "k": self.k,
+            "temperature": self.temperature,
+        }
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class.
+
+        Raises:
+            ValueError: rows without altered values, one class only, names of classes that are not
+                known, pairs or factors that they do not have, or see ``check_comparable``.
+        """
+        self._check(rows)
+        if gallery is not None:
+            self._check(gallery)
+        factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
+        pairs = [] if self.pairs is None else self._pairs(rows)
+        scores = {"knn": self._knn, "linear": self._linear, "retrieval": self._retrieval}
+        found = {name: for_each_group(rows, gallery, scores[name]) for name in self.measures}
+        metrics: dict[str, float] = {}
+        for name, one in found.items():
+            metrics |= self._accuracies(name, one, rows.labels)
+        metrics |= self._similarities(rows)
+        for factor, (_, of_label) in factors.items():
+            metrics |= self._factor_accuracies(factor, of_label, rows, gallery)
+        if pairs:
+            metrics |= self._pair_accuracies(pairs, rows.labels, found["linear"])
+        self.in_text, self.text = frozenset(metrics), self._table(metrics)
+        return metrics
+
+    def _table(self, metrics: dict[str, float]) -> str:
+        suffix = f"_{_PLAIN}"
+        own = (n for n in metrics if n.endswith(suffix) and not n.endswith(f"_from{suffix}"))
+        measures = [*(name.removesuffix(suffix) for name in own), *_COSINES]
+        titles = {name: _TITLES.get(name, name.removeprefix("time_")) for name in measures}
+        return format_columns(metrics, [_PLAIN, *self.alterations], titles, "sense of time:")
+
+    def _check(self, rows: Rows) -> None:
+        missing = [name for name in self.alterations if name not in rows.altered]
+        if missing:
+            raise ValueError(
+                f"{rows.name} hold no features of {' and '.join(missing)} clips: they are computed "
+                "by the test loop (sce-video evaluate --protocols time, or dump of "
+                "MultiViewTestLoop for a file of them)"
+            )
+        if len(rows.labels.unique()) < 2:
+            raise ValueError(
+                f"{rows.name} have one class only ({rows.labels.unique().tolist()}), so every "
+                "accuracy would be 1: two classes or more are needed"
+            )
+
+    # -- scores: (n, combinations of tested and trained clips, classes) --------------------
+
+    def _names(self) -> list[str]:
+        """Suffixes of the combinations: first all tested on their own gallery."""
+        own = [_PLAIN, *self.alterations]
+        return [*own, *(f"{name}_from_{_PLAIN}" for name in self.alterations)]
+
+    def _combinations(self, queries: Rows, training: Rows) -> Iterator[tuple[Tensor, Tensor]]:
+        """Features to test and features to train on, in the order of :meth:`_names`."""
+        yield queries.values, training.values
+        for name in self.alterations:
+            yield queries.altered[name], training.altered[name]
+        for name in self.alterations:
+            yield queries.altered[name], training.values
+
+    def _knn(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        scores = [
+            knn_scores(
+                tested.to(self.device),
+                trained.to(self.device),
+                training.labels.to(self.device),
+                num_classes=num_classes,
+                k=self.k,
+                temperature=self.temperature,
+            ).cpu()
+            for tested, trained in self._combinations(queries, training)
+        ]
+        return torch.stack(scores, dim=1)
+
+    def _linear(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        scores: list[Tensor] = []
+        plain = None
+        for tested, trained in self._combinations(queries, training):
+            if trained is not training.values or plain is None:
+                probe = fit_linear_probe(trained, training.labels)
+            else:
+                probe = plain
+            plain = plain or probe
+            scores.append(probe.scores(tested, num_classes))
+        return torch.stack(scores, dim=1)
+
+    def _retrieval(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
+        hits = [
+            retrieval_hits(
+                tested.to(self.device),
+                trained.to(self.device),
+                queries.labels.to(self.device),
+                training.labels.to(self.device),
+                ks=(1,),
+            ).cpu()
+            for tested, trained in self._combinations(queries, training)
+        ]
+        return torch.cat(hits, dim=1)
+
+    # -- numbers ---------------------------------------------------------------------------
+
+    def _accuracies(self, measure: str, scores: Tensor, labels: Tensor) -> dict[str, float]:
+        """Top-1 accuracy of scores (n, combinations, classes), or the mean of hits."""
+        hits = scores
+        if scores.ndim == 3:
+            hits = torch.stack([top_k_hits(one, labels, 1) for one in scores.unbind(1)], dim=1)
+        means = hits.double().mean(dim=0).tolist()
+        return {f"time_{measure}_{n}": mean for n, mean in zip(self._names(), means, strict=True)}
+
+    def _similarities(self, rows: Rows) -> dict[str, float]:
+        metrics = {}
+        for prefix, mean in (("", 0.0), ("centred_", rows.values.double().mean(dim=0))):
+            plain = rows.values.double() - mean
+            for name in self.alterations:
+                cosines = F.cosine_similarity(plain, rows.altered[name].double() - mean, dim=1)
+                metrics[f"time_{prefix}cosine_{name}"] = float(cosines.mean())
+        return metrics
+
+    def _classes(self) -> list[str]:
+        classes = list((self.dataset_meta or {}).get("classes") or ())
+        if not classes:
+            raise ValueError(
+                "pairs and factors need the names of the classes, which the data set does not "
+                "give: use a folder with a sub-folder for each class, or class_file of the data set"
+            )
+        return classes
+
+    def _pairs(self, rows: Rows) -> list[tuple[int, int]]:
+        """The pairs of both of whose classes there are samples."""
+        assert self.pairs is not None
+        present = set(rows.labels.tolist())
+        pairs = [p for p in class_pairs(self._classes(), self.pairs) if present.issuperset(p)]
+        if not pairs:
+            raise ValueError(
+                f"{rows.name} lack the pairs of opposite classes: of no pair are there samples of "
+                "both classes"
+            )
+        return pairs
+
+    def _factor_accuracies(
+        self, factor: str, of_label: Tensor, rows: Rows, gallery: Rows | None
+    ) -> dict[str, float]:
+        queries = _relabelled(rows, of_label)
+        training = None if gallery is None else _relabelled(gallery, of_label)
+        return self._accuracies(
+            factor, for_each_group(queries, training, self._linear), queries.labels
+        )
+
+    def _pair_accuracies(
+        self, pairs: list[tuple[int, int]], labels: Tensor, scores: Tensor
+    ) -> dict[str, float]:
+        classes = self._classes()
+        table = torch.stack([pair_accuracy(one, labels, pairs) for one in scores.unbind(1)])
+        self.details = {
+            "pairs_of_opposites": [
+                {
+                    "classes": [classes[a], classes[b]],
+                    "samples": [int((labels == label).sum()) for label in (a, b)],
+                    **dict(zip(self._names(), column, strict=True)),
+                }
+                for (a, b), column in zip(pairs, table.T.tolist(), strict=True)
+            ]
+        }
+        means = zip(self._names(), table.mean(dim=1).tolist(), strict=True)
+        return {f"time_pairs_{name}": mean for name, mean in means}
+
+
+def _relabelled(rows: Rows, of_label: Tensor) -> Rows:
+    if int(rows.labels.max()) >= len(of_label):
+        raise ValueError(
+            f"{rows.name} have label {int(rows.labels.max())}, the data set names "
+            f"{len(of_label)} classes"
+        )
+    return replace(rows, labels=of_label[rows.labels])

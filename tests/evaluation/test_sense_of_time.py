@@ -1,0 +1,320 @@
+"""Sense of time: altered batches, the metric against the plain metrics, the test loop, files."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers import evaluation_fakes
+from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
+from mmengine.config import Config
+
+from sce_video.commands import evaluate
+from sce_video.data_tools.toy_actions import CLASSES, render_toy_action
+from sce_video.datasets.collate import collate_views
+from sce_video.datasets.transforms import cut_views
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation import (
+    KNN,
+    LinearProbe,
+    Retrieval,
+    Rows,
+    SenseOfTime,
+    load_features,
+    save_features,
+)
+from sce_video.evaluation.altered_clips import alter_batch, split_alterations, with_alterations
+from sce_video.evaluation.functional.frame_order import ALTERATIONS, frame_order
+from sce_video.evaluation.row_functions import mean_representation
+from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
+
+
+def clips(samples, views, frames, seed=0):
+    """Samples of ``PackClips`` with random frames."""
+    generator = torch.Generator().manual_seed(seed)
+    return [
+        {
+            "inputs": [
+                torch.randint(0, 256, (frames, 2, 2, 3), generator=generator).to(torch.uint8)
+                for _ in range(views)
+            ],
+            **{"label": i % 3, "index": i, "seed": 1000 + i, "failures": []},
+        }
+        for i in range(samples)
+    ]
+
+
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_frames_of_altered_clips(alteration):
+    samples = clips(5, views=2, frames=6)
+    altered = alter_batch(collate_views(samples), alteration)
+    halves = [alter_batch(collate_views(part), alteration) for part in (samples[:2], samples[2:])]
+    for i, sample in enumerate(samples):
+        for number, view in enumerate(sample["inputs"]):
+            order = frame_order(alteration, 6, sample["seed"], number)
+            expected = np.stack([view.numpy()[t] for t in order])
+            half, row = halves[i >= 2], i if i < 2 else i - 2
+            assert np.array_equal(altered["inputs"][number][i], expected)
+            assert np.array_equal(half["inputs"][number][row], expected)
+    assert altered["label"].tolist() == [0, 1, 2, 0, 1]
+
+
+@pytest.mark.parametrize("alteration", ALTERATIONS)
+def test_shared_frames_are_not_copied(alteration):
+    frames = torch.randint(0, 256, (9, 4, 6, 3), dtype=torch.uint8)
+    positions = torch.tensor([[0, 2, 4, 6], [2, 4, 6, 8]])
+    video = {"frames": frames, "positions": positions, "offsets": torch.tensor([[0, 0], [0, 2]])}
+    sample = {**video, "crop_size": 4, "label": 0, "index": 0, "seed": 7}
+    (altered,) = alter_batch(collate_views([sample]), alteration)["videos"]
+    assert altered["frames"].data_ptr() == frames.data_ptr()
+    plain, changed = cut_views({**video, "crop_size": 4}), cut_views(altered)
+    for number in range(4):  # clip 0 crop 0, clip 0 crop 1, clip 1 crop 0, ...
+        order = frame_order(alteration, 4, 7, number // 2)
+        assert torch.equal(changed[number], plain[number][torch.from_numpy(order)])
+
+
+def test_a_network_of_frames_does_not_see_their_order():
+    """The features of a 2-D network are equal, those of a 3-D one are not, on the toy actions."""
+
+    class Encoder(TinyEncoder):
+        def __init__(self, backbone):
+            super().__init__()
+            self.network = backbone.double().eval()
+
+        def forward(self, inputs, data_samples=None, mode="tensor"):
+            return [self.network.pool(self.network(view.double())) for view in inputs]
+
+    samples = []
+    for i, name in enumerate(CLASSES):
+        frames = render_toy_action(*name.split("_"), np.random.default_rng(i), size=32)[::15]
+        inputs = [torch.from_numpy(frames)]
+        samples.append({"inputs": inputs, "label": i, "index": i, "seed": i, "failures": []})
+    batch = collate_views(samples)
+    function = with_alterations(mean_representation(), ALTERATIONS)
+    torch.manual_seed(0)
+    distances = []
+    for backbone in (
+        ResNet2d(depth=18, base_channels=4),
+        ResNet3dSlowPath(depth=18, base_channels=4, zero_init_residual=False),
+    ):
+        with torch.no_grad():
+            values = function(Encoder(backbone), batch).values.chunk(4, dim=1)
+        norm = values[0].norm(dim=1)
+        distances.append([float(((v - values[0]).norm(dim=1) / norm).min()) for v in values[1:]])
+    (flat_shuffled, flat_reversed, flat_still), deep = distances
+    assert max(flat_shuffled, flat_reversed) < 1e-5 < 1e-3 < flat_still
+    assert min(deep) > 1e-3
+
+
+def features(count, seed, classes=12, **changes):
+    """Rows of C = 7: appearance in dims that no alteration changes, motion in those that do."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % classes
+    appearance, motion = np.eye(3)[labels // 4], np.eye(4)[labels % 4]
+
+    def rows(with_motion):
+        parts = [3 * appearance, 3 * motion if with_motion else np.full((count, 4), 0.75)]
+        signal = np.concatenate(parts, axis=1)
+        return torch.from_numpy(signal + 0.4 * rng.normal(size=signal.shape)).float()
+
+    given = dict(
+        values=rows(True),
+        labels=torch.from_numpy(labels),
+        indices=torch.arange(count),
+        paths=[f"{seed}/person{i // classes}/{i}.mp4" for i in range(count)],
+        altered={"shuffled": rows(False), "reversed": rows(True), "still": rows(False)},
+    )
+    return Rows(**{**given, **changes})
+
+
+def metric(**options):
+    built = SenseOfTime(**options)
+    built.dataset_meta = {"classes": CLASSES}
+    return built
+
+
+def test_appearance_and_motion_share():
+    queries, gallery = features(240, 1), features(240, 2)
+    given = {"alterations": ["still"], "factors": "{appearance}_{motion}"}
+    found = metric(**given).compute(queries, gallery)
+    for name in ("unaltered", "still", "still_from_unaltered"):
+        assert found[f"time_appearance_{name}"] > 0.95
+        motion = found[f"time_motion_{name}"]
+        if name == "unaltered":
+            assert motion > 0.95
+        else:
+            assert abs(motion - 0.25) < 0.15, name  # chance
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+def test_every_combination_is_that_of_the_plain_metrics(grouped):
+    queries, gallery = features(24, 1, classes=3), features(30, 2, classes=3)
+    if grouped:
+        groups = torch.arange(24) // 12
+        names = ("still",)
+        found = SenseOfTime(names, k=5).compute(replace(queries, groups=groups))
+    else:
+        names = ALTERATIONS
+        found = SenseOfTime(names, k=5).compute(queries, gallery)
+    for name in ("unaltered", *names):
+        tested = queries.altered.get(name, queries.values)
+        if grouped:
+            given = replace(queries, values=tested, groups=groups), None
+        else:
+            trained = gallery.altered.get(name, gallery.values)
+            given = replace(queries, values=tested), replace(gallery, values=trained)
+        assert found[f"time_knn_{name}"] == KNN(k=5).compute(*given)["knn_top1"]
+        assert found[f"time_linear_{name}"] == LinearProbe().compute(*given)["linear_top1"]
+        assert found[f"time_retrieval_{name}"] == Retrieval().compute(*given)["retrieval_r1"]
+        if not grouped and name != "unaltered":
+            given, full = (given[0], gallery), f"{name}_from_unaltered"
+            assert found[f"time_knn_{full}"] == KNN(k=5).compute(*given)["knn_top1"]
+            assert found[f"time_linear_{full}"] == LinearProbe().compute(*given)["linear_top1"]
+            assert found[f"time_retrieval_{full}"] == Retrieval().compute(*given)["retrieval_r1"]
+    x, y = queries.values.double().numpy(), queries.altered["still"].double().numpy()
+    for prefix, mean in (("", 0), ("centred_", x.mean(0))):
+        a, b = x - mean, y - mean
+        cosine = (a * b).sum(1) / np.linalg.norm(a, axis=1) / np.linalg.norm(b, axis=1)
+        assert found[f"time_{prefix}cosine_still"] == pytest.approx(cosine.mean())
+
+
+def test_pairs_are_reported_apart():
+    pairs = [("stripes_bounce", "stripes_circle"), ("rings_shake", "rings_pulse"), ("up", "down")]
+    built = metric(pairs=pairs, alterations=["shuffled"])
+    queries = features(240, 1)
+    found = built.compute(queries, features(240, 2))
+    assert found["time_pairs_unaltered"] > 0.95
+    assert abs(found["time_pairs_shuffled"] - 0.5) < 0.2
+    table = built.details["pairs_of_opposites"]
+    assert [entry["classes"] for entry in table] == [list(pair) for pair in pairs[:2]]
+    assert table[0]["samples"] == [20, 20]
+    mean = np.mean([entry["shuffled_from_unaltered"] for entry in table])
+    assert found["time_pairs_shuffled_from_unaltered"] == pytest.approx(mean)
+    assert "pairs of opposites" in built.text and set(found) == built.in_text
+
+
+def test_rows_that_cannot_be_used():
+    queries, gallery = features(24, 1), features(48, 2)
+    with pytest.raises(ValueError, match="hold no features of shuffled and still clips"):
+        kept = {"reversed": queries.altered["reversed"]}
+        SenseOfTime().compute(replace(queries, altered=kept), gallery)
+    with pytest.raises(ValueError, match=r"have one class only \(\[3\]\)"):
+        SenseOfTime().compute(replace(queries, labels=torch.full((24,), 3)), gallery)
+    with pytest.raises(ValueError, match="need the names of the classes"):
+        SenseOfTime(pairs="ssv2").compute(queries, gallery)
+    with pytest.raises(ValueError, match="labels lack the pairs"):
+        metric(pairs="ssv2").compute(queries, gallery)
+    with pytest.raises(ValueError, match="of no pair are there samples of both"):
+        metric(pairs=[CLASSES[:2]]).compute(queries.subset(queries.labels != 1), gallery)
+    with pytest.raises(ValueError, match=r"still clips of shape \(23, 7\) are not of the same"):
+        replace(queries, altered={"still": torch.zeros(23, 7)})
+    with pytest.raises(ValueError, match="k must be at least 1"):
+        SenseOfTime(k=0)
+    with pytest.raises(ValueError, match="measures must be some of"):
+        SenseOfTime(measures=["svm"])
+    with pytest.raises(ValueError, match="those of the linear probe"):
+        SenseOfTime(measures=["knn"], pairs="ssv2")
+
+
+def test_only_the_chosen_measures():
+    queries, gallery = features(24, 1, classes=3), features(30, 2, classes=3)
+    given = {"measures": ["retrieval"], "alterations": ["still"]}
+    found = SenseOfTime(**given).compute(queries, gallery)
+    full = SenseOfTime(alterations=["still"]).compute(queries, gallery)
+    names = ("retrieval_unaltered", "retrieval_still", "retrieval_still_from_unaltered")
+    names = (*names, "cosine_still", "centred_cosine_still")
+    assert found == {f"time_{name}": full[f"time_{name}"] for name in names}
+
+
+class _Counted(ColourVideos):
+    """Counts how often a sample is made."""
+
+    made = 0
+
+    def __getitem__(self, index):
+        type(self).made += 1
+        return super().__getitem__(index)
+
+
+def test_the_loop_makes_every_sample_once(tmp_path, repo, capsys):
+    evaluation_fakes.DATASETS.register_module(name="Counted", module=_Counted, force=True)
+    _Counted.made = 0
+
+    def data(count, kind):
+        dataset = {"type": kind, "count": count}
+        return {
+            "batch_size": 5,
+            "dataset": dataset,
+            "collate_fn": {"type": "sce_video.collate_colours"},
+        }
+
+    cfg = {
+        "model": {"type": "TinyEncoder"},
+        "test_dataloader": data(12, "Counted"),
+        "test_cfg": {
+            "type": "MultiViewTestLoop",
+            "gallery_dataloader": data(21, "ColourVideos"),
+            "dump": "f.npz",
+        },
+        "test_evaluator": [{"type": "KNN"}, {"type": "SenseOfTime", "k": 3}],
+        "default_scope": "sce_video",
+        "work_dir": str(tmp_path),
+        "log_level": "WARNING",
+        "experiment_name": "sense_of_time",
+    }
+    run = VideoRunner.from_cfg(Config(cfg))
+    metrics = run.test()
+    assert _Counted.made == 12
+    for name in ("shuffled", "reversed"):  # the mean colour does not see the order
+        assert metrics[f"time_cosine_{name}"] == pytest.approx(1, abs=1e-6)
+        assert metrics[f"time_knn_{name}"] == metrics["time_knn_unaltered"] == 1.0
+    assert metrics["time_cosine_still"] < 1 - 1e-6
+    settings = json.loads((tmp_path / "results.json").read_text())["protocol"]["protocols"]
+    assert settings["sense_of_time"]["alterations"] == list(ALTERATIONS)
+
+    spec = importlib.util.spec_from_file_location("probe_of_time", repo / "tools" / "probe.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    bank = load_features(tmp_path / "f_bank.npz")[0]
+    save_features(tmp_path / "g.npz", replace(bank, paths=[f"train/{p}" for p in bank.paths]))
+    given = ["--test", str(tmp_path / "f.npz"), "--protocols", "time", "--json"]
+    out = tmp_path / "p.json"
+    assert tool.main([*given, str(out), "--train", str(tmp_path / "g.npz")]) == 0
+    again = json.loads(out.read_text())["metrics"]
+    for name in ("time_linear_still", "time_retrieval_shuffled_from_unaltered"):
+        assert again[name] == metrics[name]
+    assert "sense of time:" in capsys.readouterr().out
+    assert tool.main([*given, str(out), "--train", str(tmp_path / "f.npz")]) != 0
+
+
+def test_rows_are_the_same_for_any_batch():
+    torch.manual_seed(0)
+    model, names = TinyEncoder().eval(), ("shuffled", "still")
+    function = with_alterations(mean_representation(), names)
+    rows = []
+    for size in (4, 12):
+        with torch.no_grad():
+            parts = [function(model, batch).values for batch in loader(ColourVideos(12), size)]
+        values = torch.cat(parts)
+        whole = Rows(values, torch.zeros(12).long(), torch.arange(12), [str(i) for i in range(12)])
+        rows.append(split_alterations(whole, names))
+    for first, second in zip(*(r.altered.values() for r in rows), strict=True):
+        torch.testing.assert_close(first, second)
+    with torch.no_grad():
+        plain = mean_representation()(model, next(iter(loader(ColourVideos(12), 12)))).values
+    torch.testing.assert_close(rows[1].values, plain)
+
+
+def test_protocols_of_the_command():
+    given = ["run", "--test", "t", "--gallery", "g", "--protocols", "knn", "time"]
+    args = evaluate.parse_args([*given, "--factors", "{a}_{b}", "--pairs", "ssv2"])
+    assert evaluate.evaluator(args) == [
+        {"type": "KNN"},
+        {"type": "SenseOfTime", "pairs": "ssv2", "factors": "{a}_{b}"},
+    ]
+    with pytest.raises(SystemExit):
+        evaluate.parse_args([*given[:-1], "--pairs", "ssv2"])
