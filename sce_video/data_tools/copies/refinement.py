@@ -18,8 +18,8 @@ from sce_video.datasets.clip_sampling import shown_at
 
 Part = tuple[float, float, float, float]
 #: Similarity from which an alignment is refined, first in time, then in place; and how many of one
-#: pair are.
-REFINED, MOST_STARTS = 0.5, 6
+#: pair are, in time and in place.
+REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
 #: Side of a compared part, pixels, and compared frames.
 _FINE, _ANCHORS = 16, 16
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
@@ -33,7 +33,7 @@ def refined(outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment]) -
     Args:
         outer: The video in which the other lies.
         inner: The other.
-        starts: Of the first comparison. The one that is best in time is refined in place.
+        starts: Of the first comparison. Those that are best in time are refined in place.
 
     Returns:
         With the mean correlation of up to 16 frames at 16 x 16 pixels: similar videos correlate at
@@ -60,18 +60,20 @@ def refined(outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment]) -
         best = max(found)
         return best[0], best[2]
 
-    best, offset, part = max((*displaced(s.offset, s.part), s.part) for s in starts)
-    if best < REFINED:
-        return Alignment(best, offset, part)
-    for step in _STEPS:
-        for _ in range(_MOST_MOVES):
-            value, moved = max((similarity(offset, p), p) for p in _moved(part, step))
-            if value <= best:
-                break
-            best, part = value, moved
-        if step in _STEPS[::2]:
-            best, offset = displaced(offset, part)
-    return Alignment(best, offset, part)
+    def climbed(best: float, offset: float, part: Part) -> tuple[float, float, Part]:
+        for step in _STEPS:
+            for _ in range(_MOST_MOVES):
+                value, moved = max((similarity(offset, p), p) for p in _moved(part, step))
+                if value <= best:
+                    break
+                best, part = value, moved
+            if step in _STEPS[::2]:
+                best, offset = displaced(offset, part)
+        return best, offset, part
+
+    found = sorted(((*displaced(s.offset, s.part), s.part) for s in starts), reverse=True)
+    best = [climbed(*f) for f in found[:_MOST_CLIMBED] if f[0] >= REFINED]
+    return Alignment(*max(best or found))
 
 
 def _moved(part: Part, step: float) -> list[Part]:
