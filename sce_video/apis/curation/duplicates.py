@@ -94,7 +94,7 @@ def duplicates_by_frames(
         pairs: Candidates by features; those by frames are added.
         most: Candidates by frames of a video.
         threshold: Smallest mean correlation of the frames of a copy.
-        folder: For a temporary file: 64 KB for every 4 seconds of video.
+        folder: For a temporary file: 32 KB per second of video, at most.
         workers: Processes.
         on_video: Called with ``reading frames`` or ``comparing``, the total and whether it failed.
     """

@@ -12,6 +12,7 @@ from sce_video.data_tools.copies.matching import (
     index_vectors,
     query_vectors,
 )
+from sce_video.data_tools.copies.refinement import refined
 from sce_video.data_tools.copies.thumbnails import Thumbnails, read_thumbnail, read_thumbnails
 
 __all__ = [
@@ -26,4 +27,5 @@ __all__ = [
     "read_all",
     "read_thumbnail",
     "read_thumbnails",
+    "refined",
 ]

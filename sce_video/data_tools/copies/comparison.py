@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from sce_video.data_tools.copies.matching import Alignment, CopyMatcher
+from sce_video.data_tools.copies.refinement import MOST_STARTS, REFINED, refined
 from sce_video.data_tools.copies.thumbnails import SIDE, Thumbnails, read_thumbnails
 from sce_video.jobs.process_pool import process_items
 
@@ -49,17 +50,18 @@ class ThumbnailFile:
     def __contains__(self, number: int) -> bool:
         return number in self._places
 
-    def __getitem__(self, number: int) -> np.ndarray:
-        """The frames (T, 32, 32) of a video."""
-        offset, length = self._places[number]
-        data = os.pread(self._file.fileno(), length, offset)
-        return np.frombuffer(data, np.uint8).reshape(-1, SIDE, SIDE)
+    def __getitem__(self, number: int) -> Thumbnails:
+        offset, count = self._places[number]
+        data = os.pread(self._file.fileno(), count * (8 + SIDE * SIDE), offset)
+        times = np.frombuffer(data, np.float64, count)
+        frames = np.frombuffer(data, np.uint8, offset=8 * count).reshape(-1, SIDE, SIDE)
+        return Thumbnails(frames, times, *self.sizes[number])
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
         """Keep the frames of a video."""
-        data = thumbnails.frames.tobytes()
+        data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self._places[number] = self._end, len(data)
+        self._places[number] = self._end, len(thumbnails.frames)
         self._end += len(data)
         self.sizes[number] = thumbnails.duration, thumbnails.height, thumbnails.width
 
@@ -136,7 +138,7 @@ def compare_pairs(
             on_video(len(partners), False)
 
 
-_Item = tuple[int, tuple[np.ndarray, list[np.ndarray]]]
+_Item = tuple[int, tuple[Thumbnails, list[Thumbnails]]]
 
 
 def _aligned(items: Iterator[_Item], workers: int) -> Iterator[tuple[int, list[Alignment]]]:
@@ -152,8 +154,13 @@ def _aligned(items: Iterator[_Item], workers: int) -> Iterator[tuple[int, list[A
         yield outer, outcome.value
 
 
-def align_all(item: tuple[np.ndarray, list[np.ndarray]]) -> list[Alignment]:
+def align_all(item: tuple[Thumbnails, list[Thumbnails]]) -> list[Alignment]:
     """Where each of some videos lies best in one."""
     outer, inners = item
-    matcher = CopyMatcher(outer)
-    return [matcher.align(inner) for inner in inners]
+    matcher = CopyMatcher(outer.sampled())
+    found = []
+    for inner in inners:
+        starts = matcher.alignments(inner.sampled(), MOST_STARTS)
+        promising = [start for start in starts if start.similarity >= REFINED]
+        found.append(refined(outer, inner, promising) if promising else starts[0])
+    return found

@@ -25,10 +25,8 @@ SCALES, STEP = (1.0, 0.9, 0.8, 0.7, 0.6), 0.05
 ANCHORS, _LEAST_INSIDE = 8, 0.65
 #: Frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
-#: Similarity from which an alignment is refined, its side in pixels, and moves at each step.
-_REFINED, _FINE, _MOST_MOVES = 0.5, 16, 6
 #: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
-_FLAT = 3.0
+FLAT = 3.0
 
 
 @dataclass(frozen=True)
@@ -103,14 +101,14 @@ def _whole(frames: np.ndarray) -> np.ndarray:
 
 def _norms(vectors: np.ndarray) -> np.ndarray:
     """L2 norms over the last axis; at least those of a part that is flat."""
-    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), _FLAT * _PART)
+    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), FLAT * _PART)
 
 
 def index_vectors(frames: np.ndarray) -> np.ndarray:
     """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
 
     Args:
-        frames: (T, 32, 32) uint8, of :class:`Thumbnails`.
+        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
     """
     every = round(RATE / _INDEXED_RATE)
     chosen = frames[min(every // 2, len(frames) - 1) :: every]
@@ -142,16 +140,27 @@ class CopyMatcher:
     """Compares videos with one video, whose parts are cut once.
 
     Args:
-        frames: (T, 32, 32) uint8, of :class:`Thumbnails`.
+        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
     """
 
     def __init__(self, frames: np.ndarray) -> None:
-        self._frames, self._count = frames, len(frames)
+        self._count = len(frames)
         parts, self._factors = _cut(frames)
         self._vectors = parts.reshape(-1, _PART * _PART)
 
     def align(self, frames: np.ndarray) -> Alignment:
         """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
+        return self.alignments(frames, 1)[0]
+
+    def alignments(self, frames: np.ndarray, most: int) -> list[Alignment]:
+        """The best alignments of a video, those at peaks over displacements, most similar first.
+
+        Motion that repeats has several, and between two samples another one may look better.
+
+        Args:
+            frames: (T', 32, 32) uint8.
+            most: Alignments; fewer if there are fewer peaks.
+        """
         shorter = min(self._count, len(frames))
         step = max(1, shorter // ANCHORS)
         anchors = np.arange(min(step // 2, len(frames) - 1), len(frames), step)
@@ -168,80 +177,11 @@ class CopyMatcher:
             good = (anchor + shifts >= 0) & (anchor + shifts < self._count)
             total[good] += row[(anchor + shifts)[good]]
         means = total / counts[:, None].astype(np.float32)
-        at, number = np.unravel_index(int(means.argmax()), means.shape)
-        part, shift = _parts()[int(number)], int(shifts[at])
-        similarity = float(means.max())
-        if similarity >= _REFINED:
-            similarity, shift, part = self._refined(frames, anchors, shift, part)
-        return Alignment(similarity, shift / RATE, part)
-
-    def _refined(
-        self, frames: np.ndarray, anchors: np.ndarray, shift: int, part: Part
-    ) -> tuple[float, int, Part]:
-        """Similarity at 16 x 16 pixels, and the alignment near the given one where it is largest.
-
-        Similar videos correlate at 8 x 8 pixels nearly as much as copies between two steps of the
-        grid do; in detail, and without the steps, they differ.
-        """
-
-        def similarity(shift: int, part: Part) -> float:
-            own = anchors[(anchors + shift >= 0) & (anchors + shift < self._count)]
-            left, top, wide, high = part
-            if len(own) == 0 or min(left, top) < 0 or left + wide > 1 or top + high > 1:
-                return -1.0
-            rows, columns = (_averaging(*axis, _FINE) for axis in ((top, high), (left, wide)))
-            outer = _unit(rows @ self._frames[own + shift].astype(np.float32) @ columns.T)
-            inner = _unit(whole @ frames[own].astype(np.float32) @ whole.T)
-            return float((outer * inner).sum(axis=1).mean())
-
-        whole = _averaging(0.0, 1.0, _FINE)
-        best = max((similarity(shift + d, part), shift + d, part) for d in (-1, 0, 1))
-        for step in (0.03, 0.015, 0.0075):
-            for _ in range(_MOST_MOVES):
-                found = max((similarity(best[1], p), best[1], p) for p in _moved(best[2], step))
-                if found <= best:
-                    break
-                best = found
-        return best
-
-
-Part = tuple[float, float, float, float]
-
-
-def _moved(part: Part, step: float) -> list[Part]:
-    """The parts beside a part, and those a little larger and smaller."""
-    left, top, wide, high = part
-    grown = [
-        (left - d * wide * x, top - d * high * y, wide * (1 + d), high * (1 + d))
-        for d in (-step, step)
-        for x in (0.0, 0.5, 1.0)
-        for y in (0.0, 0.5, 1.0)
-    ]
-    clipped = [
-        (max(0.0, x), max(0.0, y), min(w, 1 - max(0.0, x)), min(h, 1 - max(0.0, y)))
-        for x, y, w, h in grown
-    ]
-    return [
-        (left - step, top, wide, high),
-        (left + step, top, wide, high),
-        (left, top - step, wide, high),
-        (left, top + step, wide, high),
-        *clipped,
-    ]
-
-
-def _averaging(start: float, length: float, count: int) -> np.ndarray:
-    """Matrix (count, 32) that averages the pixels of an interval of the frame to ``count``."""
-    edges = (start + length * np.linspace(0, 1, count + 1)) * SIDE
-    pixels = np.arange(SIDE)
-    low, high = edges[:-1, None], edges[1:, None]
-    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
-    return (overlap / overlap.sum(axis=1, keepdims=True)).astype(np.float32)
-
-
-def _unit(images: np.ndarray) -> np.ndarray:
-    """Images (n, m, m) as unit vectors (n, m * m); flat ones stay shorter."""
-    vectors = images.reshape(len(images), -1)
-    vectors = vectors - vectors.mean(axis=1, keepdims=True)
-    norms = np.sqrt((vectors**2).sum(axis=1, keepdims=True))
-    return vectors / np.maximum(norms, _FLAT * images.shape[1])
+        best = means.max(axis=1)
+        padded = np.pad(best, 1, constant_values=-np.inf)
+        peaks = np.flatnonzero((best >= padded[:-2]) & (best >= padded[2:]))
+        order = peaks[np.argsort(-best[peaks], kind="stable")][:most]
+        return [
+            Alignment(float(best[at]), int(shifts[at]) / RATE, _parts()[int(means[at].argmax())])
+            for at in order.tolist()
+        ]

@@ -1,7 +1,8 @@
-"""Small grey frames of a video at a constant rate, by which two videos are compared."""
+"""Small grey frames of a video, by which two videos are compared."""
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -15,8 +16,9 @@ from sce_video.jobs.process_pool import process_items
 
 #: Side of a thumbnail, pixels; the frame is squeezed to a square.
 SIDE = 32
-#: Frames per second, and the longest stretch that is read, from the beginning of the video.
-RATE, MAX_SECONDS = 16.0, 60.0
+#: Frames per second of the first comparison and, at most, of those that are kept; and the longest
+#: stretch that is read, from the beginning of the video.
+RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
 _READ_AT_ONCE = 8  # frames in their full size, which may be large
 _SECONDS = 60.0  # for a file
 
@@ -26,16 +28,30 @@ class Thumbnails:
     """Frames of a video, small.
 
     Attributes:
-        frames: (T, 32, 32) uint8 luma, ``RATE`` per second from its beginning.
+        frames: (T, 32, 32) uint8 luma, from its beginning: all of them, or every n-th where there
+            are more than ``MAX_RATE`` per second.
+        times: (T,) float64, when each begins, seconds.
         duration: Of the whole video, seconds.
         height: Of its frames, pixels.
         width: Likewise.
     """
 
     frames: np.ndarray
+    times: np.ndarray
     duration: float
     height: int
     width: int
+
+    @property
+    def end(self) -> float:
+        """End of the last of the frames, seconds."""
+        return min(self.duration, MAX_SECONDS)
+
+    def sampled(self) -> np.ndarray:
+        """Frames (T', 32, 32), ``RATE`` per second."""
+        count = max(1, int(self.end * RATE))
+        # In the middle of each interval: a frame's time stamp is subject to rounding.
+        return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
 
 
 def read_thumbnail(file: str) -> Thumbnails:
@@ -52,10 +68,10 @@ def read_thumbnail(file: str) -> Thumbnails:
     deadline = time.monotonic() + _SECONDS
     for _ in range(2):
         with open_video(file, correction=correction, deadline=deadline) as reader:
-            count = max(1, int(min(reader.duration, MAX_SECONDS) * RATE))
-            # In the middle of each interval: a frame's time stamp is subject to rounding.
-            shown = shown_at(reader.timestamps, (np.arange(count) + 0.5) / RATE)
-            indices, inverse = np.unique(shown, return_inverse=True)
+            times = np.asarray(reader.timestamps, dtype=np.float64)
+            times = times[: max(1, np.searchsorted(times, MAX_SECONDS))]
+            most = max(1.0, min(reader.duration, MAX_SECONDS) * MAX_RATE)
+            indices = np.arange(0, len(times), math.ceil(len(times) / most))
             parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
             small, size = [], (0, 0)
             try:
@@ -67,7 +83,7 @@ def read_thumbnail(file: str) -> Thumbnails:
             except FrameCountError as error:  # fewer frames than the header states
                 correction = error.correction
                 continue
-            return Thumbnails(np.stack(small)[inverse], reader.duration, *size)
+            return Thumbnails(np.stack(small), times[indices], reader.duration, *size)
     raise VideoDecodeError(file, "its frames cannot be counted")
 
 

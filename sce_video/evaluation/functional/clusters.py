@@ -47,7 +47,7 @@ def k_means(x: Tensor, k: int, *, seed: int = 0, steps: int = 20) -> Tensor:
     if not 1 <= k <= len(x):
         raise ValueError(f"the number of clusters must be 1 to {len(x)} (the videos), got {k}")
     draw = torch.Generator().manual_seed(seed)
-    sample = x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]]
+    sample = x[torch.randperm(len(x), generator=draw)[: _ROWS_PER_CENTRE * k]].float()
     centres = _first_centres(sample, k, draw) if k <= _CAREFUL else sample[:k].clone()
     before = None
     for _ in range(steps):
@@ -76,7 +76,7 @@ def _first_centres(sample: Tensor, k: int, draw: torch.Generator) -> Tensor:
 
 def assign(x: Tensor, centres: Tensor) -> tuple[Tensor, Tensor]:
     """The nearest centre of every row, (N,) int64, and its cosine, (N,)."""
-    found = [(part @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
+    found = [(part.float() @ centres.T).max(dim=1) for part in x.split(ROW_BLOCK)]
     return torch.cat([f.indices for f in found]), torch.cat([f.values for f in found])
 
 
@@ -122,7 +122,7 @@ def nearest_in_cells(
     """The k most similar rows of a gallery that have another owner, among those of near cells.
 
     Args:
-        queries: (N, D) unit vectors.
+        queries: (N, D) unit vectors, float32 or float16 (half the memory; computed in float32).
         gallery: (M, D) likewise.
         k: Neighbours.
         query_owners: (N,) integers; rows of the query's own owner are left out.
@@ -142,9 +142,9 @@ def nearest_in_cells(
         others = torch.cat([members[i] for i in near[number].tolist()])
         if len(own) == 0 or len(others) == 0:
             continue
-        columns = gallery[others].T
+        columns = gallery[others].float().T
         for some in own.split(_QUERIES):
-            similar = queries[some] @ columns
+            similar = queries[some].float() @ columns
             same = query_owners[some, None] == gallery_owners[others]
             top = similar.masked_fill_(same, -torch.inf).topk(min(k, len(others)))
             best[some, : top.values.shape[1]] = top.values
