@@ -15,9 +15,6 @@ import numpy as np
 FEWEST_ROWS = 100
 #: At most this many features, at equal steps, are taken for the covariance.
 _MOST_ROWS = 8192
-#: Of the mean variance, added to the variance in every direction: differences below are rounding
-#: and compression.
-_RIDGE = 0.1
 _TINY = 1e-12
 
 
@@ -52,8 +49,9 @@ class Whitening:
 def fit_whitening(features: Rows) -> Whitening:
     """The whitening of the rows of (N, D) features.
 
-    With their covariance C and R = C + 0.1 tr(C)/D I it is the inverse of the Cholesky factor of R;
-    cosines are those of any other square root of the inverse of R.
+    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
+    cosines are those of any other square root of the inverse of R. The mean variance is added in
+    every direction, since small differences are those of compression and of where a window begins.
 
     Raises:
         ValueError: A feature holds NaN or infinity.
@@ -66,5 +64,5 @@ def fit_whitening(features: Rows) -> Whitening:
     covariance = rows.T @ rows / len(rows)
     if not np.isfinite(covariance).all():
         raise ValueError("a feature holds NaN or infinity: build the index from scratch")
-    covariance[np.diag_indices(size)] += _RIDGE * max(np.trace(covariance) / size, _TINY)
+    covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
     return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)

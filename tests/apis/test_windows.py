@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from sce_video.apis.index import build_index, read_index
 from sce_video.apis.moments import Query, parse_query
 from sce_video.apis.search import query_feature, query_index, rows_of_query
 from sce_video.apis.stream import embed_stream
-from sce_video.apis.window_features import WindowPacker, pack_windows
+from sce_video.apis.window_features import WindowPacker, pack_windows, windows_of_reader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
@@ -95,6 +96,26 @@ def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
     packed = pack_windows(model, reader, spans, OPTIONS)
     assert sum(sample is not None for sample in packed) == len(spans) == len(held) == 119
     assert max(held) <= 2 * FPS + STREAMED_FRAMES
+
+
+def test_no_array_of_a_window_is_kept(model):
+    """Each would pin a page between the large blocks of the network."""
+
+    class Network:
+        settings, checkpoint, row_size = model.settings, "", 3
+        rows = []
+
+        def row(self, sample, max_views):
+            assert not any(row() is not None for row in self.rows[:-1])
+            row = np.full(3, len(self.rows), dtype=np.float32)
+            self.rows.append(weakref.ref(row))
+            return row
+
+    reader = ArrayReader(np.zeros((100, 32, 32, 3), dtype=np.uint8), FPS)
+    spans = window_spans(reader.duration, Windows(1.0, 0.5))
+    found = windows_of_reader(Network(), reader, spans, OPTIONS)
+    assert found.features[:, 1].tolist() == list(range(len(spans)))
+    np.testing.assert_array_equal(found.spans, spans)
 
 
 def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, long_video):
