@@ -11,12 +11,14 @@ second of it. ``--checkpoint`` is a network pretrained on toy actions
 The rate is that of ``sce-video index`` with windows of 5 s every 5 s, against the index of the same
 seconds as files of 5 s, each in a process of its own, in turn; as seconds of video per second of
 the processor, which another program on the machine changes little, and per second. Memory is the
-largest resident size of the process.
+largest resident size of the process. No scene is in the file twice: each has random numbers of its
+own.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import subprocess
 import sys
@@ -38,7 +40,15 @@ from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5
-_SEED = 10**6  # far from those of make_toy_actions.py
+# A process begins with the memory of the one that starts it, and ``ru_maxrss`` never falls. So a
+# small process starts the command, and says what it took.
+_LAUNCHER = """
+import json, resource, subprocess, sys
+status = subprocess.call(sys.argv[1:], stdout=subprocess.DEVNULL)
+usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(json.dumps([usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024]))
+sys.exit(status)
+"""
 
 
 class Encoder:
@@ -63,16 +73,16 @@ class Encoder:
         self._container.close()
 
 
-def action(number: int, frames: int) -> np.ndarray:
+def action(seed: int, number: int, frames: int) -> np.ndarray:
     """(frames, 64, 64, 3) of a random toy action."""
-    rng = np.random.default_rng((_SEED, number))
+    rng = np.random.default_rng((seed, number))
     what, how = WHATS[int(rng.integers(len(WHATS)))], HOWS[int(rng.integers(len(HOWS)))]
     return render_toy_action(what, how, rng, size=SIZE, num_frames=frames, fps=FPS)
 
 
-def scenes(total: int, clips: int) -> Iterator[tuple[int, bool, np.ndarray]]:
+def scenes(total: int, clips: int, seed: int) -> Iterator[tuple[int, bool, np.ndarray]]:
     """First frame, whether it is planted, and frames, of the scenes of the long file."""
-    rng = np.random.default_rng(_SEED)
+    rng = np.random.default_rng(seed)
     room = total - clips * SECONDS * FPS
     places = np.sort(rng.choice(room, clips, replace=False)).tolist()
     at = number = 0
@@ -86,16 +96,16 @@ def scenes(total: int, clips: int) -> Iterator[tuple[int, bool, np.ndarray]]:
             length = min(length, (places[0] if places else room) - free)
             free += length
         number += 1
-        yield at, planted, action(number, length)
+        yield at, planted, action(seed, number, length)
         at += length
 
 
-def make_files(folder: Path, hours: float, clips: int) -> list[float]:
+def make_files(folder: Path, hours: float, clips: int, seed: int) -> list[float]:
     """Write long/long.mp4, short/*.mp4 and queries/*.mp4; returns starts of the planted clips."""
     long, starts = Encoder(folder / "long" / "long.mp4", 18), []
     rest = np.empty((0, SIZE, SIZE, 3), dtype=np.uint8)
     count = 0
-    for first, planted, frames in scenes(round(hours * 3600 * FPS), clips):
+    for first, planted, frames in scenes(round(hours * 3600 * FPS), clips, seed):
         long.write(frames)
         if planted:
             query = Encoder(folder / "queries" / f"{len(starts):04}.mp4", 26)
@@ -112,46 +122,80 @@ def make_files(folder: Path, hours: float, clips: int) -> list[float]:
     return starts
 
 
-def index(videos: Path, out: Path, checkpoint: str, clips: int, windows: Sequence[str]) -> Any:
-    """Run ``sce-video index`` in a process; its seconds, processor seconds and memory."""
-    command = [sys.executable, "-m", "sce_video", "index", str(videos), "--out", str(out)]
-    command += ["--checkpoint", checkpoint, "--workers", "0", "--device", "cpu", "--rebuild"]
+def measured(command: Sequence[str]) -> dict[str, float]:
+    """Run a command in a process; its seconds, processor seconds and memory.
+
+    Raises:
+        SystemExit: It failed.
+    """
     begin = time.monotonic()
-    process = subprocess.Popen(
-        [*command, "--clips", str(clips), *windows],
-        stdout=subprocess.DEVNULL,
+    done = subprocess.run(
+        [sys.executable, "-c", _LAUNCHER, *command],
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    _, status, usage = os.wait4(process.pid, 0)
-    if status:
-        raise SystemExit(f"sce-video index ended with status {status}: {' '.join(command)}")
+    if done.returncode:
+        raise SystemExit(f"ended with status {done.returncode}: {' '.join(command)}")
+    seconds, memory = json.loads(done.stdout)
     return {
         "seconds": time.monotonic() - begin,
-        "processor_seconds": usage.ru_utime + usage.ru_stime,
-        "memory_mb": usage.ru_maxrss / 1024,
+        "processor_seconds": seconds,
+        "memory_mb": memory,
     }
+
+
+def index(
+    videos: Path, out: Path, checkpoint: str, clips: int, windows: Sequence[str]
+) -> dict[str, float]:
+    """What ``sce-video index`` takes, see :func:`measured`."""
+    command = [sys.executable, "-m", "sce_video", "index", str(videos), "--out", str(out)]
+    command += ["--checkpoint", checkpoint, "--workers", "0", "--device", "cpu", "--rebuild"]
+    return measured([*command, "--clips", str(clips), *windows])
 
 
 def find(folder: Path, out: Path, model: Any, starts: Sequence[float]) -> dict[str, Any]:
     """How many planted clips are found, and how far from their starts."""
     held = read_index(out)
+    features = [
+        query_feature(held, Query(str(folder / "queries" / f"{i:04}.mp4")), lambda: model)
+        for i in range(len(starts))
+    ]
     found = {}
-    for centred in (False, True):
+    for kind in ("plain", "centred", "whitened"):
         errors = []
-        for number, start in enumerate(starts):
-            query = Query(str(folder / "queries" / f"{number:04}.mp4"))
-            feature = query_feature(held, query, lambda: model)
-            (best,) = query_index(held, feature, 1, centred=centred)
+        for feature, start in zip(features, starts, strict=True):
+            (best,) = query_index(
+                held, feature, 1, centred=kind == "centred", whitened=kind == "whitened"
+            )
             assert best.start is not None
             errors.append(abs(best.start - start))
         within = int(np.sum(np.array(errors) <= 1.0))
-        found["centred" if centred else "plain"] = {
+        found[kind] = {
             "found_within_1_s": within,
             "of": len(starts),
             "median_error_s": float(np.median(errors)),
         }
     return {"windows": len(held), **found}
+
+
+def rates(folder: Path, checkpoint: str, seconds: float, views: int, rounds: int) -> dict[str, Any]:
+    """Seconds of video per second of the index of windows, against that of short files."""
+    runs: dict[str, list[dict[str, float]]] = {"long": [], "short": []}
+    for _ in range(rounds):
+        for kind in runs:
+            windows = ["--windows", f"{SECONDS}s"] if kind == "long" else []
+            out = folder / f"{kind}_index"
+            runs[kind].append(index(folder / kind, out, checkpoint, views, windows))
+    result: dict[str, Any] = {}
+    for measure in ("seconds", "processor_seconds"):
+        best = {kind: min(run[measure] for run in runs[kind]) for kind in runs}
+        result[measure] = {
+            **{f"{kind}_rate": seconds / value for kind, value in best.items()},
+            "ratio": best["short"] / best["long"],
+        }
+    result["memory_mb"] = {k: max(run["memory_mb"] for run in runs[k]) for k in runs}
+    return result
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -160,34 +204,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--hours", type=float, default=2.0)
     parser.add_argument("--clips", type=int, default=100, help="planted")
     parser.add_argument("--views", type=int, default=4, help="clips of a window")
-    parser.add_argument("--rounds", type=int, default=2, help="of the rate")
+    parser.add_argument("--rounds", type=int, default=2, help="of the rate, 0 for none")
+    parser.add_argument("--seed", type=int, default=10**6, help="of the videos")
     parser.add_argument("--json")
     args = parser.parse_args(argv)
     checkpoint = str(newest_checkpoint(args.checkpoint))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        starts = make_files(folder, args.hours, args.clips)
-        seconds = args.hours * 3600
-        runs: dict[str, list[Any]] = {"long": [], "short": []}
-        for _ in range(args.rounds):
-            for kind in runs:
-                windows = ["--windows", f"{SECONDS}s"] if kind == "long" else []
-                out = folder / f"{kind}_index"
-                runs[kind].append(index(folder / kind, out, checkpoint, args.views, windows))
+        starts = make_files(folder, args.hours, args.clips, args.seed)
         result: dict[str, Any] = {
             "hours": args.hours,
             "views": args.views,
+            "seed": args.seed,
             "bytes": (folder / "long" / "long.mp4").stat().st_size,
         }
-        for measure in ("seconds", "processor_seconds"):
-            best = {kind: min(run[measure] for run in runs[kind]) for kind in runs}
-            result[measure] = {
-                **{f"{kind}_rate": seconds / value for kind, value in best.items()},
-                "ratio": best["short"] / best["long"],
-            }
-        result["memory_mb"] = {k: max(run["memory_mb"] for run in runs[k]) for k in runs}
+        if args.rounds:
+            result |= rates(folder, checkpoint, args.hours * 3600, args.views, args.rounds)
         model = load_model(checkpoint, device="cpu")
-        for stride in ("1s", "2.5s"):
+        for stride in ("2.5s", "1s", "0.5s"):
             out = folder / f"index_{stride}"
             cost = index(
                 folder / "long", out, checkpoint, args.views,

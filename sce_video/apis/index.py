@@ -39,6 +39,7 @@ from sce_video.apis.index_store import choose_store, find_store, remove_stores
 from sce_video.apis.index_table import TableFeatures, TableRecords
 from sce_video.apis.model import VideoModel
 from sce_video.apis.video_states import real_path, video_states
+from sce_video.apis.whitening import FEWEST_ROWS, Whitening, fit_whitening
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.job_processes import time_limit
 from sce_video.jobs import RecordStore, Workers
@@ -80,6 +81,16 @@ class VideoIndex:
     def paths(self) -> list[str]:
         """N paths relative to ``root``; the whole list, see :meth:`path` for one."""
         return self.stored.paths.tolist()
+
+    @property
+    def whitens(self) -> bool:
+        """Whether searches whiten features by default: those of windows, if they are enough."""
+        return self.windows is not None and len(self) >= FEWEST_ROWS
+
+    @cached_property
+    def whitening(self) -> Whitening:
+        """See :func:`~sce_video.apis.whitening.fit_whitening`; computed from at most 8192 rows."""
+        return fit_whitening(self.stored.features)
 
     @property
     def root(self) -> str:

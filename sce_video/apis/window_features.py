@@ -131,27 +131,28 @@ def windows_of_reader(
     network: VideoNetwork, reader: VideoReader, spans: np.ndarray, options: EmbedOptions
 ) -> WindowFeatures:
     """Features of windows with these spans; errors as of :func:`embed_windows`."""
-    rows, missing = [], []
-    packed = pack_windows(network, reader, spans, options)
-    for (start, end), sample in zip(spans.tolist(), packed, strict=True):
-        if sample is None:
-            missing.append(start)
-            continue
-        feature = embed_sample(network, sample, options, f"{reader.path} at {start:g} s")
-        rows.append(WindowFeature(feature, start, end))
-    if not rows:
+    # One array from the beginning: a small block of memory for each window, between the large ones
+    # of the network, would keep malloc from using these again.
+    features = np.empty((len(spans), network.row_size), dtype=np.float32)
+    kept = np.zeros(len(spans), dtype=bool)
+    for i, sample in enumerate(pack_windows(network, reader, spans, options)):
+        if sample is not None:
+            name = f"{reader.path} at {spans[i, 0]:g} s"
+            features[i] = embed_sample(network, sample, options, name)
+            kept[i] = True
+    if not kept.any():
         raise VideoDecodeError(reader.path, "no frame can be decoded")
     reasons = []
-    if missing:
+    if not kept.all():
         reasons.append(
-            f"{len(missing)} of {len(spans)} windows cannot be decoded, the first begins at "
-            f"{missing[0]:.2f} s: the file is damaged"
+            f"{(~kept).sum()} of {len(spans)} windows cannot be decoded, the first begins at "
+            f"{spans[~kept][0, 0]:.2f} s: the file is damaged"
         )
     stated = reader.stated_duration
     if stated is not None and reader.duration < stated - _CUT_OFF:
         reasons.append(f"it ends at {reader.duration:.2f} s of {stated:.2f} s: it was cut off")
-    reason = "; ".join(reasons)
-    return gather_windows(rows, network.row_size, reason)
+    starts, ends = spans[kept].T
+    return WindowFeatures(features[kept], starts.copy(), ends.copy(), "; ".join(reasons))
 
 
 def pack_windows(

@@ -87,8 +87,14 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--config", help="config file, for a network registered by its custom_imports"
     )
-    parser.add_argument(
+    kind = parser.add_mutually_exclusive_group()
+    kind.add_argument(
         "--centred", action="store_true", help="subtract the mean feature of the index first"
+    )
+    kind.add_argument(
+        "--plain",
+        action="store_true",
+        help="rank by the features as they are, also among windows, which are whitened otherwise",
     )
     parser.add_argument(
         "--exact",
@@ -187,17 +193,23 @@ def run_query(args: argparse.Namespace) -> None:
         leave_out=[] if args.include_self else own,
         centred=args.centred,
         exact=args.exact,
+        whitened=_whitens(args, index),
     )
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
     if not args.exact and searches_approximately(index, args.centred):
         print("note: found by a vector index, which may miss some; --exact compares all videos")
-    note = remark(matches, args.centred)
+    note = remark(matches, args.centred or _whitens(args, index))
     if note is not None:
         print(note)
     if args.json is not None:
         write_json(Path(args.json), describe_query(args, query, index, matches))
     if query is not None:
         _write_galleries(args, query, index, matches)
+
+
+def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
+    """Whether features are whitened; those of a text are distributed otherwise than of videos."""
+    return index.whitens and args.text is None and not args.plain and not args.centred
 
 
 def run_serve(args: argparse.Namespace) -> None:
@@ -251,6 +263,7 @@ def describe_query(
         "clips": index.settings["num_clips"],
         "crops": index.settings["num_crops"],
         "centred": args.centred,
+        "whitened": _whitens(args, index),
         "approximate": not args.exact and searches_approximately(index, args.centred),
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),
@@ -302,7 +315,8 @@ def _write_galleries(
     note = (
         f"{len(index)} {'videos' if index.windows is None else index.windows} in {index.root}; "
         f"cosine similarity, views each: {views}"
-        f"{', centred' if args.centred else ''}; {os.path.basename(index.checkpoint['path'])}"
+        f"{', centred' if args.centred else ''}{', whitened' if _whitens(args, index) else ''}; "
+        f"{os.path.basename(index.checkpoint['path'])}"
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"

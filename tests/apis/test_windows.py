@@ -3,6 +3,7 @@
 import os
 import shutil
 import threading
+import weakref
 
 import numpy as np
 import pytest
@@ -10,13 +11,16 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 from helpers.videos import remux
 
 from sce_video.apis import EmbedOptions, embed
+from sce_video.apis.arrays import ArrayReader
 from sce_video.apis.index import build_index, read_index
 from sce_video.apis.moments import Query, parse_query
 from sce_video.apis.search import query_feature, query_index, rows_of_query
 from sce_video.apis.stream import embed_stream
+from sce_video.apis.window_features import WindowPacker, pack_windows, windows_of_reader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.readers.base import STREAMED_FRAMES
+from sce_video.datasets.windows import Windows, window_spans
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
 
@@ -77,6 +81,41 @@ def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypat
     (reader,) = opened
     assert reader.frames_decoded <= 160 and reader.frames_converted <= 160
     assert len(seeks) <= 1  # to the beginning
+
+
+def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
+    """Of 3000 frames those of a window and of the part that is being read are held."""
+    held, pack = [], WindowPacker.pack
+    monkeypatch.setattr(
+        WindowPacker,
+        "pack",
+        lambda self, frames, *rest: (held.append(len(frames)), pack(self, frames, *rest))[1],
+    )
+    reader = ArrayReader(np.zeros((3000, 32, 32, 3), dtype=np.uint8), FPS)
+    spans = window_spans(reader.duration, WINDOWS)
+    packed = pack_windows(model, reader, spans, OPTIONS)
+    assert sum(sample is not None for sample in packed) == len(spans) == len(held) == 119
+    assert max(held) <= 2 * FPS + STREAMED_FRAMES
+
+
+def test_no_array_of_a_window_is_kept(model):
+    """Each would pin a page between the large blocks of the network."""
+
+    class Network:
+        settings, checkpoint, row_size = model.settings, "", 3
+        rows = []
+
+        def row(self, sample, max_views):
+            assert not any(row() is not None for row in self.rows[:-1])
+            row = np.full(3, len(self.rows), dtype=np.float32)
+            self.rows.append(weakref.ref(row))
+            return row
+
+    reader = ArrayReader(np.zeros((100, 32, 32, 3), dtype=np.uint8), FPS)
+    spans = window_spans(reader.duration, Windows(1.0, 0.5))
+    found = windows_of_reader(Network(), reader, spans, OPTIONS)
+    assert found.features[:, 1].tolist() == list(range(len(spans)))
+    np.testing.assert_array_equal(found.spans, spans)
 
 
 def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, long_video):

@@ -91,6 +91,7 @@ def test_a_query_that_is_not_indexed(tool, made, capsys, tmp_path):
         [r["distance"] for r in written["results"]], 1 - cosines[best], atol=1e-5
     )
     assert (written["clips"], written["videos"], written["centred"]) == (2, 4, False)
+    assert written["whitened"] is False  # whole videos
     page = (tmp_path / "g.html").read_text()
     assert page.count("<img") == 16
     assert page.index(names[best[0]]) < page.index(names[best[1]])
