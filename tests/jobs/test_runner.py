@@ -55,12 +55,12 @@ def test_every_failure_is_named_and_tried_again(tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
     job, path = Squares(tmp_path / "log"), tmp_path / "s"
     words = {"1": "crash", "3": "hang", "4": "error", "6": "bad"}
-    counts, records = run(job, items(8, words), path, timeout=0.7)
+    counts, records = run(job, items(8, words), path, timeout=2.0)
     assert counts == (4, 4, 0)
     failed = {key: entry.kind for key, entry in records.items() if not entry.done}
     assert failed == {"1": "crash", "3": "timeout", "4": "error", "6": "bad"}
     assert "SIGSEGV" in records["1"].reason and "KeyError" in records["4"].reason
-    assert records["6"].reason == "cannot be read" and records["3"].time_limit == 0.7
+    assert records["6"].reason == "cannot be read" and records["3"].time_limit == 2.0
     calls(job.log)
     counts, records = run(job, items(8), path)
     assert counts == (4, 0, 4) and calls(job.log) == ["1", "3", "4", "6"]
@@ -223,7 +223,7 @@ if __name__ == "__main__":
 """
     (tmp_path / "driver.py").write_text(script)
     driver = subprocess.Popen([sys.executable, str(tmp_path / "driver.py")])
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240
     while count_records(tmp_path / "s", "squares") < 20:
         assert driver.poll() is None and time.monotonic() < limit
         time.sleep(0.05)
