@@ -305,11 +305,11 @@ def test_shared_formats_give_exactly_the_two_unreadable(shared_videos):
 
 
 def test_a_hanging_file_is_abandoned_once(good):
-    hang = HangOn("a/1.mp4", 9.0)
+    hang = HangOn("a/1.mp4", 60.0)
     dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=1.5)
     start = time.monotonic()
     sample = dataset[SampleRequest(1, 5)]
-    assert time.monotonic() - start < 8  # the hang alone lasts longer
+    assert time.monotonic() - start < 50  # the hang alone lasts longer
     assert sample["failures"] == [(dataset.path(1), "timed out after 1.5 s")]
     assert sample["index"] != 1
     assert equal(dataset[SampleRequest(1, 5)], sample)
@@ -317,7 +317,7 @@ def test_a_hanging_file_is_abandoned_once(good):
 
 
 def test_the_samples_before_and_after_a_hanging_file_are_unchanged(good):
-    hang = HangOn("a/1.mp4", 9.0)
+    hang = HangOn("a/1.mp4", 60.0)
     dataset = VideoDataset(str(good), pipeline=[hang, *PIPELINE], timeout=1.5, on_error="skip")
     alone = VideoDataset(str(good), pipeline=PIPELINE)
     requests = [SampleRequest(index, 5) for index in (0, 2, 1, 3)]
@@ -361,21 +361,19 @@ def test_a_slow_decoder_raises_at_its_deadline(good, monkeypatch):
         time.sleep(0.25)
         return results
 
-    monkeypatch.setattr(video_dataset_module, "_GRACE", 10.0)
+    monkeypatch.setattr(video_dataset_module, "_GRACE", 60.0)
     dataset = VideoDataset(str(good), pipeline=[slow, *PIPELINE], timeout=0.2, on_error="raise")
     start = time.monotonic()
     with pytest.raises(VideoDecodeError, match=r"timed out after 0\.2 s"):
         dataset[0]
-    assert time.monotonic() - start < 8  # far from the caller's own limit of 10
+    assert time.monotonic() - start < 50  # the caller's own limit is 60
 
 
 def test_a_fifo_is_refused_at_once(good, tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     os.symlink(good / "a", tmp_path / "a")
     dataset = VideoDataset(str(tmp_path), pipeline=PIPELINE)
-    start = time.monotonic()
-    sample = dataset[SampleRequest(3, 1)]
-    assert time.monotonic() - start < 20  # opening it would wait for a writer
+    sample = dataset[SampleRequest(3, 1)]  # a pipe that is opened times out instead
     assert "not a regular file" in sample["failures"][0][1]
 
 

@@ -94,17 +94,23 @@ def state(folder):
     return load_checkpoint_file(folder / "epoch_4.pth")
 
 
+def assert_sums_close(found: torch.Tensor, expected: torch.Tensor, name: str) -> None:
+    """Sums of float32 in another order: the error is that of the largest values, not of each."""
+    atol = 1e-6 + 1e-4 * expected.abs().max().item()
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=atol, msg=name)
+
+
 @pytest.mark.parametrize("name", ["two", "one_two", "two_one"])
 def test_weights_and_optimiser_equal_those_of_one_process(runs, name):
     root, _, _ = runs
     expected, found = state(root / "one"), state(root / name)
     for key, value in expected["state_dict"].items():
-        torch.testing.assert_close(found["state_dict"][key], value, rtol=1e-4, atol=1e-6, msg=key)
+        assert_sums_close(found["state_dict"][key], value, key)
     moments = expected["optimizer"]["state"]
     assert moments and set(moments) == set(found["optimizer"]["state"])
     for index, entry in moments.items():
         other = found["optimizer"]["state"][index]["momentum_buffer"]
-        torch.testing.assert_close(other, entry["momentum_buffer"], rtol=1e-4, atol=1e-6)
+        assert_sums_close(other, entry["momentum_buffer"], str(index))
 
 
 def test_schedule_and_samples_of_every_step_are_those_of_one_process(runs):

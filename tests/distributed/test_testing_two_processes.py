@@ -65,7 +65,9 @@ def test_a_classifier_is_tested_alike(videos, checkpoint, tmp_path):
     assert one["protocol"]["videos"] == two["protocol"]["videos"] == 5
     a, b = (load_scores(tmp_path / n / "scores.npz")[0] for n in "12")
     assert a.paths == b.paths and a.indices.tolist() == b.indices.tolist() == [0, 1, 2, 3, 4]
-    assert torch.equal(a.scores, b.scores) and torch.equal(a.central, b.central)
+    # On some processors the kernels for other partners in a batch round differently.
+    torch.testing.assert_close(b.scores, a.scores, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(b.central, a.central, rtol=1e-4, atol=1e-5)
 
 
 def test_features_are_extracted_alike(videos, checkpoint, tmp_path):
@@ -74,7 +76,8 @@ def test_features_are_extracted_alike(videos, checkpoint, tmp_path):
         run(processes, "extract_features.py", FINETUNE, checkpoint,
             "--out", tmp_path / f"{processes}.npz", "--cfg-options", *options)  # fmt: skip
     a, b = (load_features(tmp_path / f"{n}.npz")[0] for n in (1, 2))
-    assert a.paths == b.paths and len(a) == 5 and torch.equal(a.features, b.features)
+    assert a.paths == b.paths and len(a) == 5
+    torch.testing.assert_close(b.features, a.features, rtol=1e-4, atol=1e-5)
     assert not list(tmp_path.glob("*.parts"))
 
 

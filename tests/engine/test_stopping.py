@@ -156,15 +156,19 @@ def test_other_threads_and_ignored_signals_are_not_changed():
 
 
 def test_a_forked_process_can_still_be_terminated():
+    reader, writer = os.pipe()
     with StopSignals() as signals:
         child = os.fork()
         if child == 0:
             os.kill(os.getpid(), signal.SIGINT)  # ignored by the child
+            os.write(writer, b"x")
             time.sleep(60)
             os._exit(0)
-        time.sleep(0.2)
+        assert os.read(reader, 1) == b"x"
         os.kill(child, signal.SIGTERM)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+    os.close(reader)
+    os.close(writer)
     assert signals.received == 0
 
 
@@ -196,11 +200,10 @@ def test_workers_are_ended_by_their_parent_only(tmp_path):
     assert loader.worker_init_fn is own
     assert (tmp_path / "worker0").exists() and (tmp_path / "worker1").exists()
     processes = loader._iterator._workers
-    started = time.monotonic()
     for process in processes:
         process.terminate()
-        process.join(20)
-    assert time.monotonic() - started < 20 and [p.exitcode for p in processes] == [0, 0]
+        process.join(60)
+    assert [p.exitcode for p in processes] == [0, 0]
 
 
 def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]:
@@ -222,7 +225,7 @@ def start(repo, videos, work_dir, *python: str) -> tuple[subprocess.Popen, Path]
     out = work_dir / "out.txt"
     with out.open("w") as file:
         run = subprocess.Popen(command, stdout=file, stderr=file, env=env, start_new_session=True)
-    limit = time.monotonic() + 120
+    limit = time.monotonic() + 240
     while "Epoch(train)" not in out.read_text():
         assert run.poll() is None and time.monotonic() < limit, out.read_text()[-3000:]
         time.sleep(0.05)
@@ -235,7 +238,7 @@ def test_the_command_ends_with_the_status_of_the_signal(repo, videos, tmp_path, 
     """Sent to all processes of the training, as terminals and schedulers do."""
     run, out = start(repo, videos, tmp_path)
     os.killpg(run.pid, number)
-    status = run.wait(60)
+    status = run.wait(240)
     text = out.read_text()
     assert status == 128 + number, text[-3000:]
     assert text.count(f"stopped by {number.name}: checkpoint") == 1
@@ -256,7 +259,7 @@ def test_all_processes_of_a_command_end_with_that_status(repo, videos, tmp_path)
     children = [int(line.split()[0]) for line in listed if "tools/train.py" in line]
     assert len(children) == 2
     os.kill(children[1], signal.SIGTERM)
-    assert run.wait(60) != 0
+    assert run.wait(240) != 0
     text = out.read_text()
     assert re.findall(r"exitcode +: (\S+)", text) == ["143", "143"], text[-3000:]
     assert text.count("stopped by SIGTERM: checkpoint") == 1

@@ -50,7 +50,7 @@ def test_wandb_offline_writes_to_the_work_folder(videos, tmp_path, monkeypatch):
     tracked(videos, tmp_path, "wandb")
     (file,) = (tmp_path / "wandb").glob("offline-run-*/*.wandb")
     # Records of protocol buffers, not compressed; wandb's own process writes them.
-    end = time.monotonic() + 60
+    end = time.monotonic() + 240
     while file.read_bytes().count(b"positive_similarity") < 3 and time.monotonic() < end:
         time.sleep(0.2)
     content = file.read_bytes()

@@ -68,14 +68,14 @@ def test_a_hanging_item_is_killed():
     results = run([1, "hang", 2, 3], timeout=1.5)
     assert results["hang"].fault == "timeout" and "1.5 s" in results["hang"].detail
     assert [results[str(i)].value for i in (1, 2, 3)] == [1, 4, 9]
-    assert time.monotonic() - start < 30  # it sleeps for 60
+    assert time.monotonic() - start < 50  # it sleeps for 60
 
 
 def test_an_item_that_ignores_sigterm_is_killed(monkeypatch):
     monkeypatch.setattr(pebble.CONSTS, "term_timeout", 0.1)
     start = time.monotonic()
     (outcome,) = run([0], timeout=0.3, function=fakes.block_signals_and_hang).values()
-    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+    assert outcome.fault == "timeout" and time.monotonic() - start < 50
 
 
 def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
@@ -88,7 +88,7 @@ def test_the_alarm_of_a_worker_is_a_timeout(monkeypatch):
     )
     start = time.monotonic()
     (outcome,) = run([0], timeout=0.4, function=fakes.block_signals_and_hang).values()
-    assert outcome.fault == "timeout" and time.monotonic() - start < 30
+    assert outcome.fault == "timeout" and time.monotonic() - start < 50
 
 
 @pytest.mark.slow
@@ -149,7 +149,7 @@ def test_an_idle_worker_that_is_killed_costs_no_item():
     def items():
         for number in range(6):
             if number == 3:
-                time.sleep(0.5)  # the worker completes what it has, and waits
+                time.sleep(1.0)  # the worker completes what it has, and waits
                 for process in worker_processes():
                     os.kill(process.pid, signal.SIGKILL)
                     killed.append(process.pid)

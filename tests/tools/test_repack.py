@@ -586,7 +586,7 @@ def run_until(command, folder, count):
         # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240
     while len(outputs(folder)) < count:
         assert process.poll() is None and time.monotonic() < limit
         time.sleep(0.01)
@@ -621,7 +621,7 @@ def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
     recorded = count_records(path, "repack")
     process = run_until(command, out, len(done) + 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
     assert f"{30 - recorded} of 30 files to do" in err
     assert hidden(out) == []

@@ -149,7 +149,7 @@ def run_until(command, store, records):
         # Shells start background jobs, and so perhaps pytest, with interrupts ignored.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
-    limit = time.monotonic() + 60
+    limit = time.monotonic() + 240
     while count_records(store, "verify") < records:
         assert process.poll() is None and time.monotonic() < limit
         time.sleep(0.01)
@@ -173,7 +173,7 @@ def test_killed_and_interrupted_runs_are_resumed(repo, verify, tmp_path, capsys)
     assert 5 <= done < 60
     process = run_until(command, store, done + 3)
     os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to the workers too
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=240)
     assert process.returncode == 130 and "resumes from here" in err and "Traceback" not in err
     assert f"{60 - done} files to decode, {done} known" in err
     done = count_records(store, "verify")

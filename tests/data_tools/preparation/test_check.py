@@ -32,14 +32,14 @@ def test_crashes_and_hangs_affect_one_file_only(workers, tmp_path, monkeypatch):
     touch(tmp_path, names)
     start = time.monotonic()
     found = check(
-        tmp_path, [*names, "gone"], preparation_fakes.fail_by_name, workers=workers, limit=1.5
+        tmp_path, [*names, "gone"], preparation_fakes.fail_by_name, workers=workers, limit=2.0
     )
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 50  # the hanging check sleeps for 60
     assert list(found) == [*names, "gone"]  # in the order of the files
     assert {name: reason for name, reason in found.items() if reason is not None} == {
         "bad": "bad",
         "crash1": "the decoder crashed: the process was killed by SIGKILL",
-        "hang": "not done after 1.5 s",
+        "hang": "not done after 2 s",
         "crash2": "the decoder crashed: the process was killed by SIGKILL",
         "exit": "the decoder crashed: the process exited with status 3",
         "error": "KeyError: 'error'",

@@ -18,21 +18,21 @@ from sce_video.datasets.loading.time_limit import (
 
 def test_calls_share_a_thread_until_one_exceeds_its_limit():
     caller = TimeLimitedCaller()
-    names = [caller.call(lambda: threading.current_thread(), 5) for _ in range(2)]
+    names = [caller.call(lambda: threading.current_thread(), 60) for _ in range(2)]
     assert names[0] is names[1] and names[0].daemon
     with pytest.raises(ZeroDivisionError):
         caller.call(lambda: 1 / 0, 5)
     gate = threading.Event()
     with pytest.raises(LimitExceededError, match=r"no answer after 0\.1 s"):
         caller.call(gate.wait, 0.1)
-    assert caller.call(lambda: 7, 5) == 7
+    assert caller.call(lambda: 7, 60) == 7
     gate.set()
-    names[0].join(5)
+    names[0].join(60)
     assert not names[0].is_alive(), "a call that returns late ends its thread"
-    fresh = caller.call(threading.current_thread, 5)
+    fresh = caller.call(threading.current_thread, 60)
     assert fresh is not names[0]
     caller.close()
-    fresh.join(5)
+    fresh.join(60)
     assert not fresh.is_alive()
 
 
@@ -42,22 +42,22 @@ def test_each_step_of_a_call_restarts_the_limit():
     def steps():
         for _ in range(6):  # longer than the limit of the call
             caller.restart(5)
-            time.sleep(0.1)
+            time.sleep(0.15)
         return caller.is_running()
 
-    assert caller.call(steps, 0.3) is True
+    assert caller.call(steps, 0.6) is True
     assert not caller.is_running()
 
     def hang():
         caller.restart(math.inf)
-        time.sleep(0.4)  # without a limit
+        time.sleep(0.8)  # without a limit
         caller.restart(0.2)
         gate.wait(30)
 
     start = time.monotonic()
     with pytest.raises(LimitExceededError):
-        caller.call(hang, 0.3)
-    assert 0.55 < time.monotonic() - start < 20
+        caller.call(hang, 0.6)
+    assert 0.95 < time.monotonic() - start < 25
     gate.set()
 
 
@@ -77,7 +77,7 @@ def test_an_abandoned_thread_ends_at_its_next_step():
         caller.call(work, 0.1)
     assert caller.call(lambda: caller.restart(60), 5) is None  # of the new thread
     gate.set()
-    threads[0].join(5)
+    threads[0].join(60)
     assert steps == ["abandoned"] and not threads[0].is_alive()
     with pytest.raises(AbandonedError):
         caller.restart(1)  # of no thread of the caller
@@ -107,7 +107,7 @@ def test_an_interrupted_call_is_abandoned():
         with pytest.raises(KeyboardInterrupt):
             caller.call(work, 5)
     gate.set()
-    thread.join(5)
+    thread.join(60)
     assert steps == ["ended"] and not thread.is_alive()
 
 
@@ -122,5 +122,5 @@ def test_callers_inside_of_each_other_have_their_own_threads():
 
 def test_a_copy_starts_its_own_thread():
     caller = TimeLimitedCaller()
-    first = caller.call(threading.current_thread, 5)
+    first = caller.call(threading.current_thread, 60)
     assert pickle.loads(pickle.dumps(caller)).call(threading.current_thread, 5) is not first

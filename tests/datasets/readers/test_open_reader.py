@@ -62,7 +62,7 @@ def test_files_that_are_no_video(tmp_path):
             with pytest.raises(VideoDecodeError, match=f"{name}.mp4.*{word}") as error:
                 open_reader(str(tmp_path / f"{name}.mp4"), backend)
             assert error.value.permanent
-            assert time.monotonic() - start < 5
+            assert time.monotonic() - start < 60  # a pipe would be waited for without end
 
 
 def test_a_file_with_audio_only(tmp_path):
