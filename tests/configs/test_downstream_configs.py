@@ -46,7 +46,7 @@ PROBES = {
     "attentive_probe/r3d50_8xb32-16x224-20e_ssv2.py": (174, 20, 20, 256),
     "attentive_probe/r3d50_8xb16-16x224-100e_diving48.py": (48, 3, 100, 128),
 }
-FOLDERS = {FOLDER, "attentive_probe/r3d18_folder.py"}
+FOLDERS = {FOLDER, "attentive_probe/attentive_r3d18_folder.py"}
 NETWORKS = [("18", "8", "224"), ("18", "16", "112"), ("50", "8", "224"), ("50", "16", "224")]
 
 

@@ -117,7 +117,7 @@ def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
 def test_attentive_probes_of_patch_tokens(hf_model, hf_videos, repo, tmp_path):
     """Trained, one selected and tested; the encoder stays as it was."""
     imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run", pool="mean")
-    recipe = repo / "configs/downstream/attentive_probe/r3d18_folder.py"
+    recipe = repo / "configs/downstream/attentive_probe/attentive_r3d18_folder.py"
     path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
     parts = ("train_dataloader", "val_dataloader", "test_dataloader")
     parts += ("test_cfg.selection_dataloader",)

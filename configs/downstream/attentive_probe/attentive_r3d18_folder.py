@@ -4,11 +4,11 @@
 # Data:     three folders with the same sub-folders, one for each class: to train, to select one of
 #           the probes, to test; or lists of "path label" (...dataset.ann_file=LIST). The classes
 #           are counted in the training data; their names are kept in the checkpoint.
-# Run:      python tools/train.py configs/downstream/attentive_probe/r3d18_folder.py \
+# Run:      python tools/train.py configs/downstream/attentive_probe/attentive_r3d18_folder.py \
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \
 #               val_dataloader.dataset.data_root=/path/to/select
-# Test:     python tools/test.py configs/downstream/attentive_probe/r3d18_folder.py CHECKPOINT \
+# Test:     python tools/test.py configs/downstream/attentive_probe/attentive_r3d18_folder.py CHECKPOINT \
 #               --cfg-options test_dataloader.dataset.data_root=/path/to/test \
 #               test_cfg.selection_dataloader.dataset.data_root=/path/to/select
 # Hardware: 1 GPU of 8 GB; a CPU for a few hundred videos.
