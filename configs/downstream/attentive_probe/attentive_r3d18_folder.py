@@ -8,8 +8,8 @@
 #               --pretrained work_dirs/sce_r3d18_folder/epoch_100.pth --cfg-options \
 #               train_dataloader.dataset.data_root=/path/to/train \
 #               val_dataloader.dataset.data_root=/path/to/select
-# Test:     python tools/test.py configs/downstream/attentive_probe/attentive_r3d18_folder.py CHECKPOINT \
-#               --cfg-options test_dataloader.dataset.data_root=/path/to/test \
+# Test:     python tools/test.py configs/downstream/attentive_probe/attentive_r3d18_folder.py \
+#               CHECKPOINT --cfg-options test_dataloader.dataset.data_root=/path/to/test \
 #               test_cfg.selection_dataloader.dataset.data_root=/path/to/select
 # Hardware: 1 GPU of 8 GB; a CPU for a few hundred videos.
 # Expected: depends on the videos.
