@@ -2,78 +2,18 @@
 
 from __future__ import annotations
 
-import errno
-import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils.data import get_worker_info
 
-from sce_video.datasets.errors import message_from_worker
-from sce_video.utils.errors import UserError
+from sce_video.datasets.loading.batch_memory import empty_batch, part_of
+from sce_video.datasets.loading.shared_memory import SharedMemoryError
+
+__all__ = ["SharedBatchBuffer", "SharedMemoryError", "empty_batch", "shapes_of", "stack_slots"]
 
 Shapes = tuple[tuple[int, ...], ...]
-
-
-class SharedMemoryError(UserError, RuntimeError):
-    """The system has no shared memory left for a batch."""
-
-    def __init__(self, message: str) -> None:
-        super().__init__(message_from_worker(message, type(self)))
-
-
-def empty_batch(shape: Sequence[int], dtype: torch.dtype = torch.uint8) -> Tensor:
-    """An uninitialised tensor for a batch; in a loader worker it lies in shared memory.
-
-    Raises:
-        SharedMemoryError: Too little shared memory, as in a container with its default of 64 MiB.
-    """
-    if get_worker_info() is None:
-        return torch.empty(tuple(shape), dtype=dtype)
-    return shared_tensor(shape, dtype, "a batch")
-
-
-def shared_tensor(shape: Sequence[int], dtype: torch.dtype, what: str) -> Tensor:
-    """An uninitialised tensor in shared memory.
-
-    Args:
-        shape: Of the tensor.
-        dtype: Of the tensor.
-        what: It is for, in the message: "a batch".
-
-    Raises:
-        SharedMemoryError: Too little shared memory, or a limit of file sizes (``ulimit -f``).
-    """
-    first = torch.empty(0, dtype=dtype)
-    size = math.prod(shape) * first.itemsize
-    try:
-        storage = first.untyped_storage()._new_shared(size)
-    except RuntimeError as error:  # torch reserves the pages here, so this is where it fails
-        reason = str(error).partition("\n")[0]
-        if os.strerror(errno.EFBIG) in reason:
-            advice = "raise the limit of file sizes (ulimit -f), which applies to shared memory"
-        else:
-            advice = (
-                "provide more (docker run --shm-size=16g, or --ipc=host), or lower batch_size, "
-                "num_workers or prefetch_factor"
-            )
-        raise SharedMemoryError(
-            f"no shared memory for {what} of {size / 2**20:.1f} MiB ({reason}; "
-            f"{_shared_memory()}): {advice}"
-        ) from error
-    return first.set_(storage).view(tuple(shape))
-
-
-def _shared_memory() -> str:
-    try:
-        state = os.statvfs("/dev/shm")
-    except OSError:
-        return "the size of /dev/shm is unknown"
-    free, total = (blocks * state.f_frsize // 2**20 for blocks in (state.f_bavail, state.f_blocks))
-    return f"/dev/shm has {total} MiB, {free} of them free"
 
 
 class SharedBatchBuffer:
@@ -131,6 +71,6 @@ def stack_slots(tensors: Sequence[Tensor]) -> Tensor:
         getattr(tensor, "batch", None) is batch and getattr(tensor, "slot", None) == first + number
         for number, tensor in enumerate(tensors)
     ):
-        return batch[first : first + len(tensors)]
+        return part_of(batch, first, len(tensors))
     shape = (len(tensors), *tensors[0].shape)
     return torch.stack(tuple(tensors), out=empty_batch(shape, tensors[0].dtype))

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, get_worker_info
 
-from sce_video.datasets.loading.shared_batch import shared_tensor
+from sce_video.datasets.loading.shared_memory import shared_tensor
 from sce_video.utils.errors import UserError
 
 _ROWS, _WIDTH = 256, 4096  # workers of a loader, bytes of a path (PATH_MAX)
