@@ -145,6 +145,17 @@ class LanceVideoDataset(VideoDataset):
         row = int(self._rows[index])
         return self._source.open(row, path, ahead.get(row), options)
 
+    def _run_once(
+        self, index: int, seed: int, given: dict[str, Any], correction: np.ndarray | None
+    ) -> dict[str, Any]:
+        ahead = self._ahead.get(int(self._rows[index]))
+        drawn = None if ahead is None else ahead.drawn.pop((index, seed), None)
+        if drawn is None:
+            return super()._run_once(index, seed, given, correction)
+        drawn["reader"].deadline = given["deadline"]
+        assert self._sampling is not None
+        return run_pipeline(self.pipeline[self._sampling + 1 :], {**drawn, **given})
+
     # -- reading ahead -----------------------------------------------------------------------
 
     def _read_ahead(self, requests: Sequence[SampleRequest]) -> Rows:
@@ -172,8 +183,8 @@ class LanceVideoDataset(VideoDataset):
     def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
         """Positions of the packets that the clips of some samples show, by row.
 
-        The clips are those of the samples, since they are a function of the seed. Called in threads
-        beside the one that makes samples.
+        The samples then go on from their clips (:meth:`_run_once`). Called in threads beside the
+        one that makes samples.
         """
         needed: dict[int, list[np.ndarray]] = {}
         for request in requests:
@@ -184,14 +195,17 @@ class LanceVideoDataset(VideoDataset):
             inputs = {
                 **super()._inputs(*request),
                 "path": self.path(request.index),
+                "correction": None,
                 "open": partial(self._open, request.index, found),
             }
             try:
-                clips = run_pipeline(self.pipeline[: self._sampling + 1], inputs).get("clips")
+                drawn = run_pipeline(self.pipeline[: self._sampling + 1], inputs)
             except VideoDecodeError:
                 continue  # raised again when the sample is made
+            clips = drawn.get("clips")
             if not clips:
                 continue
+            found[row].drawn[request.index, request.seed] = drawn
             frames = [clip.frames for clip in clips]
             frames += [clip.partners for clip in clips if clip.partners is not None]
             needed.setdefault(row, []).append(index.packets_for(np.unique(np.concatenate(frames))))

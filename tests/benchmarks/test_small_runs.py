@@ -1,4 +1,4 @@
-"""Small runs of benchmarks/keyframe_distance.py, worker_memory.py and video_list.py."""
+"""Small runs of benchmarks/keyframe_distance.py, batch_memory.py, worker_memory.py and video_list.py."""
 
 from __future__ import annotations
 
@@ -51,6 +51,17 @@ def test_keyframe_distance(repo, videos, tmp_path):
     assert "means over 2 files" in done.stdout
     with av.open(str(tmp_path / "a.png")) as image:
         assert next(image.decode(video=0)).width == 900
+
+
+def test_batch_memory(repo, videos, tmp_path):
+    done = run(repo, "batch_memory", "--videos", videos, "--batches", 6, "--rounds", 1,
+               "--json", tmp_path / "b.json")  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    result = json.loads((tmp_path / "b.json").read_text())
+    # A sample is 588 pages; with two batches under way some batches of six are new as well.
+    assert result["new"]["page_faults"] > result["used again"]["page_faults"] + 100
+    ratio = result["new"]["wall_ms"] / result["used again"]["wall_ms"]
+    assert result["ratio"]["wall_ms"] == pytest.approx(ratio)
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import av
 import numpy as np
@@ -66,7 +67,9 @@ class AvFrames(DecodedFrames):
             frame, width=width, height=height, format="rgb24", threads=self._num_threads
         )
         self._count()
-        array = rgb.to_ndarray()
+        plane: Any = rgb.planes[0]  # shown as it lies there, where to_ndarray copies padded rows
+        strides = (plane.line_size, 3, 1)
+        array: np.ndarray = np.ndarray((height, width, 3), np.uint8, plane, strides=strides)
         return np.ascontiguousarray(np.rot90(array, k=turns)) if turns else array
 
 

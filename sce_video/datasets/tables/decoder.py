@@ -34,7 +34,7 @@ class DecoderPool:
     def decode(
         self,
         parameters: CodecParameters,
-        packets: Iterable[tuple[int, bytes]],
+        packets: Iterable[tuple[int, bytes | memoryview]],
         wanted: set[int],
         num_threads: int,
         limits: DecodeLimits,

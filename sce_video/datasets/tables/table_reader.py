@@ -32,6 +32,9 @@ class TableReader(VideoReader):
 
     Raises:
         VideoDecodeError: Its frames are too large.
+
+    Attributes:
+        deadline: As given; a reader that was opened ahead of its sample gets that of the sample.
     """
 
     def __init__(
@@ -39,7 +42,7 @@ class TableReader(VideoReader):
         path: str,
         *,
         index: FrameIndex,
-        fetch: Callable[[np.ndarray], Sequence[bytes]],
+        fetch: Callable[[np.ndarray], Sequence[bytes | memoryview]],
         num_threads: int = 1,
         correction: np.ndarray | None = None,
         deadline: float | None = None,
@@ -49,7 +52,7 @@ class TableReader(VideoReader):
         self._index = index
         self._fetch = fetch
         self._num_threads = num_threads
-        self._deadline = deadline
+        self.deadline = deadline
         self._limits = limits or DecodeLimits()
         self._limits.check_frame(path, index.parameters.height, index.parameters.width)
         self.timestamps = index.timestamps
@@ -70,7 +73,7 @@ class TableReader(VideoReader):
         stamps = self._index.pts[positions].tolist()
 
         def watched() -> zip:
-            check_deadline(self.path, self._deadline)
+            check_deadline(self.path, self.deadline)
             return zip(stamps, packets, strict=True)
 
         try:

@@ -9,6 +9,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,13 +36,16 @@ class RowData:
     Attributes:
         index: Its frames; None until they were read.
         failure: Why it cannot be read; empty if it can.
-        packets: Bytes by position.
+        packets: Bytes by position, parts of what was read at once.
+        drawn: What the first steps of the pipeline have made of a sample, up to its clips, by index
+            and seed.
         reading: A read of its packets that is under way in another thread.
     """
 
     index: FrameIndex | None = None
     failure: str = ""
-    packets: dict[int, bytes] = field(default_factory=dict)
+    packets: dict[int, memoryview] = field(default_factory=dict)
+    drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
     reading: Future[None] | None = None
 
 
@@ -146,16 +150,14 @@ class TableRows:
         Raises:
             TableError, VideoDecodeError: See :meth:`read_indexes`.
         """
-        spans = [
-            (row, first, last)
-            for row, positions in wanted.items()
-            for first, last in _runs([p for p in positions.tolist() if p not in data[row].packets])
-        ]
-        requests = []
-        for row, first, last in spans:
+        spans, requests = [], []
+        for row, positions in wanted.items():
+            missing = [p for p in positions.tolist() if p not in data[row].packets]
             offsets = _index_of(data[row]).offsets
-            begin, end = int(offsets[first]), int(offsets[last + 1])
-            requests.append((row, begin, end - begin))
+            for first, last in _runs(missing):
+                bounds = offsets[first : last + 2].tolist()
+                spans.append((row, first, bounds))
+                requests.append((row, bounds[0], bounds[-1] - bounds[0]))
         if not requests:
             return
         self.bytes_asked += sum(size for *_, size in requests)
@@ -164,15 +166,12 @@ class TableRows:
             lambda: self.opened.call("read_ranges", STREAM, requests),
         )
         for number, _, content in read:
-            row, first, last = spans[number]
             if content is None:
                 continue  # reported as missing by packets_of
-            offsets = _index_of(data[row]).offsets
-            begin = int(offsets[first])
-            view = memoryview(content)
-            for position in range(first, last + 1):
-                part = view[int(offsets[position]) - begin : int(offsets[position + 1]) - begin]
-                data[row].packets[position] = bytes(part)
+            row, first, bounds = spans[number]
+            view, packets = memoryview(content), data[row].packets
+            for position, (begin, end) in enumerate(pairwise(bounds), first):
+                packets[position] = view[begin - bounds[0] : end - bounds[0]]
 
     def start_reading(self, wanted: Mapping[int, np.ndarray], data: Mapping[int, RowData]) -> None:
         """As :meth:`read_packets`, but object storage is read while the first rows are decoded.
@@ -217,7 +216,9 @@ class TableRows:
         fetch = partial(self.packets_of, row, path, data)
         return TableReader(path, index=data.index, fetch=fetch, **options)
 
-    def packets_of(self, row: int, path: str, data: RowData, positions: np.ndarray) -> list[bytes]:
+    def packets_of(
+        self, row: int, path: str, data: RowData, positions: np.ndarray
+    ) -> list[bytes | memoryview]:
         """The bytes of some packets of a row, checked; reads those that were not read before.
 
         Raises:
@@ -234,10 +235,12 @@ class TableRows:
                 self.read_packets({row: positions}, {row: data})
             except VideoDecodeError as error:
                 raise VideoDecodeError(path, error.reason, error.permanent) from error
-        packets = []
-        for position in positions.tolist():
+        packets: list[bytes | memoryview] = []
+        for position, check in zip(
+            positions.tolist(), index.checks[positions].tolist(), strict=True
+        ):
             packet = data.packets.get(position)
-            if packet is None or zlib.crc32(packet) != index.checks[position]:
+            if packet is None or zlib.crc32(packet) != check:
                 raise VideoDecodeError(
                     path, f"{self.describe(row)}: the bytes of packet {position} are damaged"
                 )
