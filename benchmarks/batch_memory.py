@@ -46,7 +46,7 @@ def measure(dataset: VideoDataset, batches: int, memory: type[batch_memory.Batch
 
     loader = DataLoader(
         dataset, BATCH, sampler=requests, num_workers=1,
-        collate_fn=collate_views, worker_init_fn=prepare,
+        collate_fn=collate_views, worker_init_fn=prepare, multiprocessing_context="fork",
     )  # fmt: skip
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     start = time.perf_counter()

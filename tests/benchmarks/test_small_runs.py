@@ -1,4 +1,4 @@
-"""Small runs of benchmarks/keyframe_distance.py, batch_memory.py, worker_memory.py and video_list.py."""
+"""Small runs of keyframe_distance.py, batch_memory.py, worker_memory.py and video_list.py."""
 
 from __future__ import annotations
 
