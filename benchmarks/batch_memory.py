@@ -25,24 +25,26 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import SampleRequest, VideoDataset, collate_views
 from sce_video.datasets.loading import batch_memory
 from sce_video.utils.atomic_file import write_json
+from sce_video.utils.reused_memory import ReusedMemory
 
 
-class NewMemory(batch_memory.BatchMemory):
+class NewMemory(ReusedMemory):
     """Forgets every block, so that each batch gets a new one."""
 
-    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Any:
+        """See :class:`ReusedMemory`."""
         self._blocks = []
         return super().empty(shape, dtype)
 
 
-def measure(dataset: VideoDataset, batches: int, memory: type[batch_memory.BatchMemory]) -> Any:
+def measure(dataset: VideoDataset, batches: int, memory: type[ReusedMemory]) -> Any:
     """Milliseconds of wall and processor time and page faults of one sample."""
     count = BATCH * batches
     requests = [SampleRequest(number % len(dataset), number) for number in range(count)]
 
     def prepare(worker: int) -> None:
         torch.set_num_threads(1)
-        batch_memory._memory = memory()
+        batch_memory._memory = memory(batch_memory._new_block)
 
     loader = DataLoader(
         dataset, BATCH, sampler=requests, num_workers=1,
@@ -74,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     os.environ["OMP_NUM_THREADS"] = "1"
     dataset = VideoDataset(args.videos, pipeline=pipeline("av"))
-    kinds = {"new": NewMemory, "used again": batch_memory.BatchMemory}
+    kinds = {"new": NewMemory, "used again": ReusedMemory}
     runs: dict[str, list[Any]] = {kind: [] for kind in kinds}
     for _ in range(args.rounds):
         for kind, memory in kinds.items():

@@ -39,6 +39,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     ),
     "sce_video.models.data_preprocessors": (
         "sce_video.registry",
+        "sce_video.utils",
         "sce_video.models.augmentation",
     ),
     "sce_video.models.algorithms": (

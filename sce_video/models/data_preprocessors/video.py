@@ -17,6 +17,7 @@ from sce_video.models.augmentation import (
     draw_parameters,
 )
 from sce_video.registry import MODELS
+from sce_video.utils import reused_memory
 
 
 @MODELS.register_module()
@@ -138,8 +139,7 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
     def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
         """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
         clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
-        layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
-        out = torch.empty(clip.shape, device=clip.device, memory_format=layout)
+        out = self._empty(clip)
         chunk_size = self.chunk_size or _default_chunk_size(clip)
         # Without augmentation frames are independent: blocks of them stay in the caches of a CPU.
         whole = parameters is not None or clip.device.type != "cpu"
@@ -153,6 +153,16 @@ class VideoDataPreprocessor(BaseDataPreprocessor):
                     x = augment(x, parameters.rows(rows))
                 torch.sub(x, self.mean, out=out[part]).div_(self.std)
         return out
+
+    def _empty(self, clip: Tensor) -> Tensor:
+        """Uninitialised float32 of the shape of a view (N, 3, T, H, W), in the network's layout."""
+        if clip.device.type != "cpu":
+            layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
+            return torch.empty(clip.shape, device=clip.device, memory_format=layout)
+        n, c, t, h, w = clip.shape
+        if self.channels_last:
+            return reused_memory.empty((n, t, h, w, c), torch.float32).permute(0, 4, 1, 2, 3)
+        return reused_memory.empty((n, c, t, h, w), torch.float32)
 
 
 def _default_chunk_size(clip: Tensor) -> int:
