@@ -74,9 +74,18 @@ def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     weights = network_weights(network)
     config = network_config(network)
     with new_folder(folder) as unfinished:
-        write_weights(weights, unfinished / WEIGHTS)
-        write_json(unfinished / CONFIG, config)
+        _write(weights, config, unfinished)
     return folder
+
+
+def write_network(network: Network, folder: Path) -> None:
+    """Write the two files of :func:`save_pretrained` to a folder that is there; raises as it."""
+    _write(network_weights(network), network_config(network), folder)
+
+
+def _write(weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+    write_weights(weights, folder / WEIGHTS)
+    write_json(folder / CONFIG, config)
 
 
 def network_weights(network: Network) -> dict[str, Tensor]:

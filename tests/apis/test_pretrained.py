@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import shutil
 import sys
 from pathlib import Path
 
@@ -124,3 +126,63 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch, capsys):
         from_pretrained("nobody/nothing")
     assert evaluate.main([str(cut), "--test", "x", "--gallery", "x"]) == 2
     assert "not a readable safetensors file" in capsys.readouterr().err
+
+
+def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeypatch):
+    """The mixin's own code, with a folder in place of the hub's server."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    from sce_video.apis import hub
+
+    server = tmp_path / "server"
+
+    def create_repo(api, repo_id, private, exist_ok):
+        assert private is True and exist_ok
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(api, *, repo_id, repo_type, folder_path, commit_message, **others):
+        assert (repo_id, commit_message) == ("user/tiny", "first")
+        shutil.copytree(folder_path, server / repo_id)
+        return "done"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    network = hub.HubNetwork(load_network(checkpoint, device="cpu"))
+    pushed = network.push_to_hub("user/tiny", private=True, commit_message="first")
+    assert pushed == "done"
+    stored = server / "user" / "tiny"
+    assert sorted(p.name for p in stored.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+    for name in ("config.json", "model.safetensors"):
+        assert (stored / name).read_bytes() == (encoder / name).read_bytes()
+    card = (stored / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: sce_video\n") and "- checkpoint: tiny.pth" in card
+
+    def snapshot(name, **options):
+        assert name == "user/tiny" and options["revision"] == "main"
+        return str(stored)
+
+    def download(**options):
+        return str(stored / options["filename"])
+
+    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
+    for back in (
+        hub.HubNetwork.from_pretrained("user/tiny", revision="main", device="cpu"),
+        hub.HubNetwork.from_pretrained(stored, device="cpu"),
+        from_pretrained(stored, device="cpu"),
+    ):
+        found = getattr(back, "network", back)
+        weights = network.network.encoder.state_dict()
+        assert all(torch.equal(weights[n], v) for n, v in found.encoder.state_dict().items())
+    with pytest.raises(TypeError, match="colour"):
+        hub.HubNetwork.from_pretrained(stored, colour="red")
+
+
+def test_without_huggingface_hub_the_module_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "sce_video.apis.hub", raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
+        importlib.import_module("sce_video.apis.hub")
