@@ -93,13 +93,12 @@ class HubNetwork(
             )
         return cls(load_network(pretrained_folder(folder), device=device))
 
-    def generate_model_card(self, *args: Any, **kwargs: Any) -> ModelCard:
+    def generate_model_card(self) -> ModelCard:  # type: ignore[override]
         """The page of the repository: input, size of the features, provenance."""
         return ModelCard.from_template(
             card_data=self._hub_mixin_info.model_card_data,
             template_str=self._hub_mixin_info.model_card_template,
             facts=_facts(network_config(self.network)),
-            **kwargs,
         )
 
 
