@@ -93,7 +93,7 @@ class HubNetwork(
             )
         return cls(load_network(pretrained_folder(folder), device=device))
 
-    def generate_model_card(self) -> ModelCard:  # type: ignore[override]
+    def generate_model_card(self) -> ModelCard:
         """The page of the repository: input, size of the features, provenance."""
         return ModelCard.from_template(
             card_data=self._hub_mixin_info.model_card_data,
