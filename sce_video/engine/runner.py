@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import mmengine
 import torch
+from mmengine.config import Config, ConfigDict
 from mmengine.device import get_device
 from mmengine.dist import all_gather_object, get_rank, is_distributed, master_only
 from mmengine.logging import MMLogger
@@ -32,6 +32,7 @@ from sce_video.engine.checkpoint import (
     unpack_message_hub,
 )
 from sce_video.engine.compile import compile_backbones, fold_backbones
+from sce_video.engine.formatted_config import FormattedOnce
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
 from sce_video.engine.screen_log import keep_details_off_the_screen
 from sce_video.engine.small_conv import guard_small_convolutions
@@ -71,9 +72,10 @@ class VideoRunner(Runner):
     resumed_from: str | None = None
     """The checkpoint that the training continues, None if it starts from scratch."""
 
-    @cached_property
-    def _cfg_text(self) -> str:
-        return self.cfg.pretty_text  # formatting takes most of a second: once per run
+    @classmethod
+    def from_cfg(cls, cfg: dict | Config | ConfigDict) -> Runner:
+        """As mmengine's; the config is formatted once, not for each log."""
+        return super().from_cfg(FormattedOnce.of(cfg) if isinstance(cfg, Config) else cfg)
 
     @staticmethod
     def build_dataloader(
@@ -137,10 +139,10 @@ class VideoRunner(Runner):
         mmengine calls this for every runner; a test would replace the training's config there.
         """
         if not self._has_loaded:
-            write_text(Path(self.log_dir, "config.py"), self._cfg_text)
+            write_text(Path(self.log_dir, "config.py"), self.cfg.pretty_text)
             return
         name = Path(self.cfg.filename or f"{self.timestamp}.py").name
-        write_text(Path(self.work_dir) / name, self._cfg_text)
+        write_text(Path(self.work_dir) / name, self.cfg.pretty_text)
 
     def setup_env(self, env_cfg: dict) -> None:
         """Set up the environment; on CPUs the process group is gloo, where mmengine needs a GPU."""
@@ -205,7 +207,7 @@ class VideoRunner(Runner):
         meta.setdefault("iter", self.iter if by_epoch else self.iter + 1)
         layout = layout_of(self)
         meta.update(
-            cfg=self._cfg_text,
+            cfg=self.cfg.pretty_text,
             seed=self.seed,
             experiment_name=self.experiment_name,
             time=time.strftime("%Y%m%d_%H%M%S", time.localtime()),

@@ -24,6 +24,8 @@ from types import ModuleType
 from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
+from sce_video.apis import run_page
+
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: The last ones are what a training imports at its first lookup, step and picture.
 _MODULES = [
@@ -67,6 +69,9 @@ def run_tool(
     tool: str | Path, *arguments: object, cwd: Path = REPO, env: dict[str, str] | None = None
 ) -> subprocess.CompletedProcess:
     """Run ``python tools/TOOL ARGUMENTS`` and wait for it, 300 s at most.
+
+    A training writes no page of its run, which takes longer than the trainings of the tests; the
+    tests of pages do not come here.
 
     Args:
         tool: Path below ``tools`` with ``.py``, or an absolute path.
@@ -134,4 +139,5 @@ def _main(words: list[str], cwd: str, env: dict[str, str], out: Path, err: Path)
     os.chdir(cwd)
     os.environ.update(env)
     sys.argv, sys.path[0] = words, os.path.dirname(words[0])
+    run_page._write_or_warn = lambda *_: None
     runpy.run_path(words[0], run_name="__main__")
