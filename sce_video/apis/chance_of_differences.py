@@ -110,7 +110,7 @@ def _logged_means(group: Group) -> list[SeedMean]:
             continue
         for name in wanted:
             values = [row.get(name) for row in rows]
-            numbers = [v for v in values if type(v) in (int, float) and isfinite(v)]
+            numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
             if len(numbers) == len(rows):
                 means.append(_seed_mean(group, file, name, numbers))
     return means

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,7 +57,7 @@ def found_seeds(out: str | Path) -> list[int]:
     return sorted(int(match[1]) for match in found if match)
 
 
-def check_run_seeds(seeds: Sequence[int], settings: Any = ()) -> None:
+def check_run_seeds(seeds: Sequence[int], settings: Collection[str] = ()) -> None:
     """Raise ValueError for repeated or impossible seeds, or ``seed`` among the settings."""
     check_seeds(seeds, "--seeds")
     wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
@@ -173,7 +173,7 @@ def pretrain_seeds(
     hours: float | None = None,
     precision: str | None = None,
     overwrite: bool = False,
-    **settings: Any,
+    settings: Mapping[str, Any] | None = None,
 ) -> SeedRuns:
     """:func:`~sce_video.pretrain` with several seeds, to ``out/seed0``, ``out/seed1``, ...
 
@@ -187,12 +187,12 @@ def pretrain_seeds(
         hours: Budget of each run.
         precision: One of ``PRECISIONS``.
         overwrite: Remove earlier trainings of these seeds.
-        settings: As for :func:`~sce_video.pretrain`, but no ``seed``.
+        settings: Those that the recipe declares, by name, as ``{"frames": 16}``; no ``seed``.
 
     Raises:
         ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
     """
-    check_run_seeds(seeds, settings)
+    check_run_seeds(seeds, settings or ())
     if not overwrite:
         check_unused_seeds(out, seeds)
     planned = planned_pretraining(

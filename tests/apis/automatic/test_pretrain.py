@@ -178,6 +178,8 @@ def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
     shown = []
     runs = seeds.train_seeds(tmp_path, [0, 1], say=shown.append)
     assert runs.status == 143 and shown == ["seed0 (1 of 2)"] and not runs.chance.seeds
+    with pytest.raises(ValueError, match="give seed or seeds, not both"):
+        sce_video.pretrain_seeds(tmp_path, tmp_path, [0, 1], settings={"seed": 3})
     with pytest.raises(ValueError, match="no training of a seed in"):
         seeds.resumed_seeds(tmp_path, [0])
 
