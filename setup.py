@@ -78,6 +78,8 @@ setup(
         "lance": ["pylance>=14", "pyarrow>=14"],
         # Encoders of others: V-JEPA 2, VideoMAE, DINO, X-CLIP.
         "hf": ["transformers>=5", "huggingface_hub>=1"],
+        # The package of public leaderboards, as of docs/protocols.md.
+        "mteb": ["mteb>=2.26"],
         # Export of a network, and running it without torch.
         "onnx": ["onnx>=1.18", "onnxruntime>=1.20", "onnxscript>=0.5"],
         "tracking": ["mlflow-skinny", "wandb"],

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
+from math import isfinite
 from pathlib import Path
 from statistics import fmean, stdev
 
@@ -15,10 +16,14 @@ from sce_video.apis.config_differences import flattened
 from sce_video.evaluation.functional.intervals import bootstrap_intervals
 from sce_video.evaluation.functional.paired import holm, paired_differences, paired_p_value
 from sce_video.evaluation.outcomes import Outcomes, load_outcomes, outcomes_path
+from sce_video.utils.run_files import EVALUATIONS, METRICS
 from sce_video.visualization.run_page.differences import Chance, Difference, SeedMean
 from sce_video.visualization.run_page.record import RunRecord
 
 _SEED = "randomness.seed"
+#: Of a logged step: the loss and the collapse metrics.
+_LOGGED = ("loss", "h_rank", "h_std")
+_NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
 
 
 @dataclass(frozen=True)
@@ -31,6 +36,8 @@ class Group:
 
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
     """Means over seeds, and a paired test of each two groups for each metric of each file.
+
+    Means are those of the files with results, the last online evaluation and the last logged step.
 
     The outcome of a video in a group is its mean over the seeds. What is missing or does not
     match is a note.
@@ -83,8 +90,29 @@ def _seed_means(groups: Sequence[Group], files: Sequence[str]) -> list[SeedMean]
             for name in found[0]:
                 if all(name in metrics for metrics in found):
                     values = [metrics[name] for metrics in found]
-                    mean, spread = fmean(values), stdev(values)
-                    means.append(SeedMean(group.name, file, name, mean, spread, len(values)))
+                    means.append(_seed_mean(group, file, name, values))
+        means += _logged_means(group)
+    return means
+
+
+def _seed_mean(group: Group, file: str, name: str, values: Sequence[float]) -> SeedMean:
+    return SeedMean(group.name, file, name, fmean(values), stdev(values), len(values))
+
+
+def _logged_means(group: Group) -> list[SeedMean]:
+    """Of the last online evaluation and the last logged step, where all are of one iteration."""
+    evaluations = [(record.evaluations or [{}])[-1] for record in group.records]
+    steps = [record.last for record in group.records]
+    names = [name for name in evaluations[0] if name not in _NOT_METRICS]
+    means = []
+    for file, rows, wanted in ((EVALUATIONS, evaluations, names), (METRICS, steps, _LOGGED)):
+        if len({row.get("iter") for row in rows}) > 1:
+            continue
+        for name in wanted:
+            values = [row.get(name) for row in rows]
+            numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
+            if len(numbers) == len(rows):
+                means.append(_seed_mean(group, file, name, numbers))
     return means
 
 

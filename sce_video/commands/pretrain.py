@@ -5,6 +5,12 @@
 Looks at the videos and the machine, prints the chosen settings with a reason each, writes them to
 RUN/config.py, and trains. Ctrl-C or SIGTERM completes the current step and writes a checkpoint;
 --resume continues from it. `python tools/train.py RUN/config.py` is the same training.
+
+    sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
+
+Plans once and trains each seed in RUN/seed0, RUN/seed1, ..., one after another, then prints means
+and standard deviations over the seeds and writes RUN/compare.html. --out RUN --resume keeps
+finished seeds and resumes the others; with --seeds it also adds new ones.
 """
 
 from __future__ import annotations
@@ -16,9 +22,20 @@ from typing import Any
 
 from sce_video.apis.automatic.pretrain import (
     PRECISIONS,
+    PlannedPretraining,
     methods,
     planned_pretraining,
     write_config,
+)
+from sce_video.apis.automatic.seeds import (
+    COMPARISON,
+    check_run_seeds,
+    check_unused_seeds,
+    found_seeds,
+    planned_configs,
+    resumed_seeds,
+    seed_folder,
+    train_seeds,
 )
 from sce_video.apis.launch import end_training, training_config
 from sce_video.apis.run_page import train_with_page
@@ -31,6 +48,7 @@ from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
 from sce_video.utils.printable import printable
+from sce_video.utils.storage import join
 
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
@@ -43,7 +61,10 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     parser.add_argument("videos", nargs="?", help="folder, sub-folders too; or a table (v.lance)")
     parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
-    parser.add_argument("--hours", type=float, help="budget, instead of --epochs")
+    parser.add_argument("--hours", type=float, help="budget of each run, instead of --epochs")
+    parser.add_argument(
+        "--seeds", nargs="+", type=int, metavar="N", help="a run for each, in RUN/seedN"
+    )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
     add_track_option(parser)
     add_mirror_option(parser)
@@ -70,39 +91,88 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
+    if args.seeds is not None:
+        check_run_seeds(args.seeds, settings)
     config = args.out / CONFIG
-    if not args.plan and config.is_file() and is_restart(args.out):
-        # Planned again, the recipe could differ: speeds are measured.
-        cfg = training_config(
-            config, work_dir=args.out, resume="auto", track=args.track, mirror=args.mirror
-        )
-    elif args.resume:
+    seeds_found = args.resume and not config.is_file() and found_seeds(args.out)
+    if args.seeds is not None or seeds_found:
+        return _train_seeds(args, settings)
+    restarted = not args.plan and config.is_file() and is_restart(args.out)
+    # After a restart it is not planned again, as speeds are measured: the recipe could differ.
+    if not restarted and args.resume:
         if args.mirror is not None:
             restore_run(args.mirror, args.out)
         if not config.is_file():
             raise ValueError(f"no training in {args.out} to resume: there is no {config}")
-        if args.videos is not None or settings or args.hours is not None:
-            raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
-        cfg = training_config(
-            config, work_dir=args.out, resume="auto", track=args.track, mirror=args.mirror
-        )
-    else:
-        if args.videos is None:
-            raise ValueError("give the folder of videos or a table, or --resume")
-        planned = planned_pretraining(
-            args.videos,
-            args.out,
-            method=args.method,
-            hours=args.hours,
-            precision=args.precision,
-            settings=settings,
-        )
-        print("\n".join(map(printable, planned.lines())), flush=True)
+        _check_alone(args, settings)
+    elif not restarted:
+        planned = _planned(args, settings)
         config = write_config(planned)
         print(f"written to {config}", flush=True)
         if args.plan:
             return 0
-        cfg = training_config(config, work_dir=args.out, track=args.track, mirror=args.mirror)
+    resume = "auto" if restarted or args.resume else None
+    cfg = training_config(
+        config, work_dir=args.out, resume=resume, track=args.track, mirror=args.mirror
+    )
     status = end_training(train_with_page(cfg, args.overwrite))
     leave_process_group(status)
     return status
+
+
+def _check_alone(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    if args.videos is not None or settings or args.hours is not None:
+        raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+
+
+def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretraining:
+    """The plan, which is printed."""
+    if args.videos is None:
+        raise ValueError("give the folder of videos or a table, or --resume")
+    planned = planned_pretraining(
+        args.videos,
+        args.out,
+        method=args.method,
+        hours=args.hours,
+        precision=args.precision,
+        settings=settings,
+    )
+    print("\n".join(map(printable, planned.lines())), flush=True)
+    return planned
+
+
+def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
+    """Train and pool the seeds; the exit status."""
+    seeds = args.seeds
+    restarted = not args.plan and any(is_restart(seed_folder(args.out, s)) for s in seeds or ())
+    if args.resume and not restarted:
+        _check_alone(args, settings)
+        for seed in seeds or ():
+            if args.mirror is not None:
+                folder = seed_folder(args.out, seed)
+                restore_run(join(args.mirror, folder.name), folder)
+    if args.resume or restarted:
+        seeds = resumed_seeds(args.out, seeds)
+    else:
+        if not args.overwrite:
+            check_unused_seeds(args.out, seeds)
+        planned = _planned(args, settings)
+        planned_configs(planned, args.out, seeds)
+        print(f"{len(seeds)} runs, about {len(seeds) * planned.hours:.1f} hours in all", flush=True)
+        if args.plan:
+            return 0
+    runs = train_seeds(
+        args.out,
+        seeds,
+        resume=args.resume or restarted,
+        overwrite=args.overwrite,
+        track=args.track,
+        mirror=args.mirror,
+        say=lambda line: print(line, flush=True),
+    )
+    for line in runs.chance.lines():
+        print(printable(line))
+    if len(seeds) > 1 and runs.status == 0:
+        print(f"written: {args.out / COMPARISON}")
+    leave_process_group(runs.status)
+    return runs.status

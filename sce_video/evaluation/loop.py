@@ -245,13 +245,14 @@ class MultiViewTestLoop(BaseLoop):
         if rows.num_views == 1:  # one-view metrics would repeat the others
             rows = replace(rows, central=None)
         metrics = compute_metrics(self.metrics, rows, gallery)
+        outcomes = outcomes_of(self.metrics, rows)
+        intervals = {} if outcomes is None else outcomes.intervals()
         details: dict[str, Any] = {}
         for metric in self.metrics:
             if isinstance(metric, RowMetric):
                 details |= metric.details
                 provenance |= metric.provenance
-        outcomes = outcomes_of(self.metrics, rows)
-        intervals = {} if outcomes is None else outcomes.intervals()
+                intervals |= metric.intervals
         if self.out is not None:
             path = join(self.runner.work_dir, self.out)
             if outcomes is not None:

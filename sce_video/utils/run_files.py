@@ -14,6 +14,8 @@ from sce_video.utils.atomic_file import append_text, write_text
 METRICS = "metrics.jsonl"
 #: Alarms that a training has raised.
 ALARMS = "alarms.jsonl"
+#: Rows of the online evaluation.
+EVALUATIONS = "online_evaluation.jsonl"
 #: When the training was started, with what, and how each start ended.
 HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
@@ -21,7 +23,7 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 
 #: Files by which the folder of a training is known.
-_MARKS = (METRICS, HISTORY, "online_evaluation.jsonl", "*/vis_data/scalars.json")
+_MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
 
 

@@ -1,6 +1,7 @@
 """Paired tests of runs: groups of seeds, other videos, missing outcomes, page and terminal."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -106,3 +107,22 @@ def test_results_files_state_their_intervals(tmp_path):
     assert result.intervals == {"top1": (0.4, 0.6)}
     assert format_with_interval("top1", result) == "50.0 [40.0, 60.0]"
     assert format_with_interval("top5", result) == "100.0"
+
+
+def test_the_last_logged_rows_of_seeds_are_pooled(tmp_path):
+    def logged(seed, **rows):
+        return replace(run_of(tmp_path, f"s{seed}", hits_of(seed, 0.5), seed=seed), **rows)
+
+    def rows(iteration, value):
+        step = {"iter": iteration, "loss": value, "lr": 0.1, "h_rank": float("nan")}
+        online = {"iter": iteration, "epoch": 1, "seconds": 3.0, "knn_top1": value / 10}
+        return {"scalars": [{"iter": 1, "loss": 9.0}, step], "evaluations": [online]}
+
+    runs = [logged(seed, **rows(8, float(seed))) for seed in (1, 2, 4)]
+    found = {(m.file, m.metric): m for m in chance_of_differences(runs).seeds[1:]}
+    names = {("metrics.jsonl", "loss"), ("online_evaluation.jsonl", "knn_top1")}
+    assert set(found) == names
+    assert found["metrics.jsonl", "loss"].text == "2.333 ± 1.528 (3 seeds)"
+    assert found["online_evaluation.jsonl", "knn_top1"].text == "23.33 % ± 15.28 (3 seeds)"
+    running = [runs[0], logged(5, **rows(6, 1.0))]  # of other steps: not the same measurement
+    assert len(chance_of_differences(running).seeds) == 1

@@ -42,6 +42,7 @@ def test_the_trained_detector_recognises_both_actions(root, trained, tmp_path):
     protocol = results["protocol"]
     assert protocol["kind"] == "detection" and protocol["key_frames"] == 4
     assert (protocol["boxes"], protocol["failures"]) == (6, 0)
+    assert results["intervals"] == {"mAP": None}  # of one video
     assert protocol["benchmark"]["dataset"] == "ava" and len(protocol["checkpoint"]["sha256"]) == 64
 
 

@@ -40,6 +40,7 @@ from sce_video.datasets.readers.images import EncodedImage, open_jpeg
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.outcomes import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
 from sce_video.jobs import Record, RecordStore
@@ -175,19 +176,33 @@ def read_scores(path: Path) -> None:
     fuse_scores([scores, scores])
 
 
+def read_outcomes(path: Path) -> None:
+    found = load_outcomes(path)
+    with np.errstate(all="ignore"):
+        json.dumps(found.intervals())
+
+
+def outcomes() -> Outcomes:
+    paths, values = ["a.mp4", "ü.mp4", "a.mp4"], np.eye(3, 2, dtype=np.float32)
+    return Outcomes(paths, np.arange(3), ["top1", "mean"], values, np.array([False, True]))
+
+
 def array_targets(folder: Path) -> list[Target]:
     features = saved(folder, "f.npz", lambda path: save_features(path, rows(), {"a": [1]}))
     scores = saved(folder, "s.npz", lambda path: save_scores(path, rows()))
+    kept = saved(folder, "o.npz", lambda path: save_outcomes(path, outcomes()))
     packed = io.BytesIO()
     np.savez_compressed(packed, features=np.zeros((3, 4)), paths=np.array(["a", "b", "c"]))
     numbers = [b"1000000000000", b"<U1000000000", b"(3, 0)", b"|S0", b"'<c16'", b"-3", b"(" * 50]
     targets = [
         Target("feature file", [features, packed.getvalue()], read_features, "a.npz", cases=200),
         Target("score file", [scores], read_scores, "a.npz", cases=80),
+        Target("outcomes file", [kept], read_outcomes, "a.npz", cases=80),
     ]
     for archive, read, names in (
         (features, read_features, ("features", "labels", "paths", "protocol")),
         (scores, read_scores, ("scores", "paths")),
+        (kept, read_outcomes, ("outcomes", "paths", "names", "by_class")),
     ):
         for name in (f"{name}.npy" for name in names):
             sample, write = members(archive)[name], repack(archive, name)

@@ -36,6 +36,7 @@ from typing import NamedTuple
 import numpy as np
 
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
+from sce_video.evaluation.functional.ava_intervals import MeanPrecisionBootstrap
 from sce_video.utils.atomic_file import atomic_file
 
 Key = tuple[str, int]
@@ -59,6 +60,7 @@ class AvaResult:
         ignored: Number of ignored detection boxes: at excluded key frames, at key frames that the
             ground truth does not list, or without width or height.
         names: Name of the action by id.
+        interval: 95 % interval of the mean, see ``resamples`` of :func:`evaluate_ava`.
     """
 
     mAP: float  # noqa: N815 - the name in the literature
@@ -68,6 +70,7 @@ class AvaResult:
     detections: int
     ignored: int
     names: dict[int, str] = field(default_factory=dict)
+    interval: tuple[float, float] | None = None
 
     def table(self) -> str:
         """Text with a line per action, best first, without ground truth last; then the mean."""
@@ -111,6 +114,7 @@ def evaluate_ava(
     actions: Sequence[Action],
     iou: float = 0.5,
     excluded: Collection[Key] = (),
+    resamples: int = 0,
 ) -> AvaResult:
     """Average precision of every scored action, and their mean.
 
@@ -122,6 +126,8 @@ def evaluate_ava(
         actions: The actions; those with ``scored`` are evaluated.
         iou: IoU from which a detection matches a box.
         excluded: Key frames to ignore.
+        resamples: Draws of the videos for the bootstrap interval of the mean; 0 for no interval, as
+            there is none of a single video.
 
     Raises:
         ValueError: no scored action, shapes that do not match, a ground-truth box with inverted
@@ -137,6 +143,7 @@ def evaluate_ava(
     keys = sorted(key for key in ground_truth if key not in excluded)
     flat = _flatten(keys, ground_truth, detections, width)
     pairs = _overlapping(flat, iou)
+    bootstrap, true_videos = _bootstrap(keys, flat, resamples)
     per_class, num_boxes = {}, {}
     action_of = np.array([a for own in flat.labels for a in own], dtype=np.int64)
     box_of = np.repeat(np.arange(len(flat.labels)), [len(own) for own in flat.labels])
@@ -149,6 +156,8 @@ def evaluate_ava(
         count = len(labelled)  # a box with an action twice counts twice, as in the official code
         per_class[action.id] = average_precision(scores, hits, count)
         num_boxes[action.id] = count
+        if bootstrap is not None:
+            bootstrap.add(scores, hits, true_videos[labelled])
     values = [value for value in per_class.values() if not math.isnan(value)]
     return AvaResult(
         mAP=sum(values) / len(values) if values else math.nan,
@@ -158,7 +167,21 @@ def evaluate_ava(
         detections=len(flat.found),
         ignored=sum(len(boxes) for boxes, _ in detections.values()) - len(flat.found),
         names={action.id: action.name for action in scored},
+        interval=None if bootstrap is None else bootstrap.interval(),
     )
+
+
+def _bootstrap(
+    keys: Sequence[Key], flat: _Flat, resamples: int
+) -> tuple[MeanPrecisionBootstrap | None, np.ndarray]:
+    """The bootstrap over videos, None without draws or of one video; videos (G,) of the boxes."""
+    names, of_key = np.unique(np.array([video for video, _ in keys]), return_inverse=True)
+    of_found, of_true = (
+        np.repeat(of_key, np.diff(ends, prepend=0)) for ends in (flat.found_ends, flat.true_ends)
+    )
+    if resamples == 0 or len(names) < 2:
+        return None, of_true
+    return MeanPrecisionBootstrap(of_found, len(names), resamples), of_true
 
 
 def average_precision(scores: np.ndarray, hits: np.ndarray, count: int) -> float:

@@ -7,6 +7,7 @@ from typing import Any
 
 from sce_video.datasets import read_key_frames
 from sce_video.datasets.ava_actions import read_actions
+from sce_video.evaluation.functional.ava_intervals import RESAMPLES
 from sce_video.evaluation.functional.ava_map import evaluate_ava, write_result_csv
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
@@ -18,7 +19,8 @@ class AVAMeanAP(RowMetric):
     """``mAP`` (0 to 1) at IoU 0.5 over the scored actions that have ground truth.
 
     The rows are scores of person boxes; :class:`~sce_video.datasets.AVADataset` gives ``key`` and
-    ``boxes`` of every key frame. The average precision of each action is added to results.json.
+    ``boxes`` of every key frame. The average precision of each action is added to results.json,
+    and the 95 % bootstrap interval of the mean over videos.
 
     Args:
         ann_file: Key frames with ground truth, written by ``tools/data/ava.py``; None uses that of
@@ -65,7 +67,7 @@ class AVAMeanAP(RowMetric):
             )
             if len(scores)
         }
-        result = evaluate_ava(truth, found, self.actions)
+        result = evaluate_ava(truth, found, self.actions, resamples=RESAMPLES)
         if self.csv is not None:
             write_result_csv(self.folder / self.csv, found, self.actions)
         self.details = {"per_class": _per_class(result)}
@@ -75,6 +77,7 @@ class AVAMeanAP(RowMetric):
             "boxes": result.detections,
         }
         self.text = result.table()
+        self.intervals = {"mAP": result.interval and list(result.interval)}
         return {"mAP": 0.0 if math.isnan(result.mAP) else result.mAP}
 
     def _find_list(self) -> str:

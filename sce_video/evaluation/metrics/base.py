@@ -52,6 +52,8 @@ class RowMetric(BaseMetric):
         outcomes: Set by :meth:`compute`: for each metric that is a mean over samples, its values
             (N,), 0 or 1 for an accuracy. Test loops report a confidence interval of these metrics
             and keep the outcomes for paired tests; a metric without outcomes has neither.
+        intervals: Set by :meth:`compute`: 95 % intervals of metrics that are no means over samples,
+            None where there is none.
         class_means: Names of those that are the mean of class means.
         in_text: Set by :meth:`compute`: names of its metrics that the text shows; they are not
             listed once more.
@@ -72,6 +74,7 @@ class RowMetric(BaseMetric):
         self.provenance: dict[str, Any] = {}
         self.text = ""
         self.outcomes: dict[str, Tensor] = {}
+        self.intervals: dict[str, list[float] | None] = {}
         self.in_text: frozenset[str] = frozenset()
 
     def means_of(self, outcomes: dict[str, Tensor]) -> dict[str, float]:

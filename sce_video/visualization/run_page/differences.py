@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from sce_video.visualization.run_page.tables import metric_text
+from sce_video.visualization.run_page.tables import metric_text, number
 
 #: Adjusted p-values below it are called differences.
 ALPHA = 0.05
@@ -34,8 +34,9 @@ class SeedMean:
     def text(self) -> str:
         """``84.20 % ± 0.35 (3 seeds)``."""
         value = metric_text(self.metric, self.mean)
-        spread = 100 * self.deviation if value.endswith("%") else self.deviation
-        return f"{value} ± {spread:.2f} ({self.runs} seeds)"
+        percent = value.endswith("%")
+        spread = f"{100 * self.deviation:.2f}" if percent else number(self.deviation)
+        return f"{value} ± {spread} ({self.runs} seeds)"
 
 
 @dataclass(frozen=True)

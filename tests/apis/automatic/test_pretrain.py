@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +13,8 @@ import torch
 from helpers.training import make_videos
 
 import sce_video
-from sce_video.apis.automatic import methods, planned_pretraining
+from sce_video.apis.automatic import methods, planned_pretraining, seeds
+from sce_video.apis.config_differences import different_settings
 from sce_video.commands.main import main
 from sce_video.engine.config import load_config
 from sce_video.visualization.curves import read_scalars
@@ -120,6 +123,65 @@ def test_resuming_takes_everything_from_the_run(videos, tmp_path, capsys):
     assert main(["pretrain", str(videos), "--out", str(run), "--resume"]) == 2
     assert "give --out RUN alone" in capsys.readouterr().err
     assert main(["pretrain", "--out", str(run), "--resume"]) == 0  # has nothing left to do
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "runs"
+    start = ["pretrain", str(videos), "--out", str(out), "--epochs", "1", *words(**TINY)]
+    train, calls = seeds.train_with_page, []
+
+    def fails_at_the_second(cfg, overwrite=False):
+        calls.append(cfg.randomness.seed)
+        if calls == [0, 2]:
+            raise ValueError("the disk is full")
+        return train(cfg, overwrite)
+
+    monkeypatch.setattr(seeds, "train_with_page", fails_at_the_second)
+    assert main([*start, "--seeds", "0", "2"]) == 2
+    assert main([*start, "--seeds", "0", "2"]) == 2  # refused before the planning
+    assert "seed0 holds an earlier training" in capsys.readouterr().err
+    assert main(["pretrain", "--out", str(out), "--resume"]) == 0
+    assert main(["pretrain", "--out", str(out), "--resume", "--seeds", "0", "5"]) == 0
+    assert calls == [0, 2, 2, 5]  # the finished ones are kept
+    shown = capsys.readouterr().out
+    assert "seed0 (1 of 2) has finished and is kept" in shown
+    assert "seed0 + seed2, loss of metrics.jsonl" in shown and "seed0 + seed5, loss" in shown
+    configs = [load_config(out / f"seed{n}/config.py").to_dict() for n in (0, 2, 5)]
+    assert list(different_settings(configs)) == ["randomness.seed"]
+    losses = [read_scalars(out / f"seed{n}")[-1]["loss"] for n in (0, 5)]
+    mean, spread = np.mean(losses), np.std(losses, ddof=1)
+    assert spread > 0 and f"loss of metrics.jsonl: {mean:.4g} ± {spread:.4g} (2 seeds)" in shown
+    assert "seed0 + seed5" in (out / "compare.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "1", "1"], "one or more different numbers, got"),
+        (["--seeds", "0", "-3"], "whole number from 0 to 4294967295, got -3"),
+        (["--seeds", "0", "1", "--seed", "2"], "give seed or seeds, not both"),
+        (["--seeds", "0", "--resume"], "give --out RUN alone"),
+    ],
+)
+def test_seeds_that_are_refused(videos, tmp_path, capsys, options, message):
+    assert main(["pretrain", str(videos), "--out", str(tmp_path), *options]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
+    stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
+    monkeypatch.setattr(seeds, "training_config", lambda path, **options: options)
+    monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
+    monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
+    shown = []
+    runs = seeds.train_seeds(tmp_path, [0, 1], say=shown.append)
+    assert runs.status == 143 and shown == ["seed0 (1 of 2)"] and not runs.chance.seeds
+    with pytest.raises(ValueError, match="give seed or seeds, not both"):
+        sce_video.pretrain_seeds(tmp_path, tmp_path, [0, 1], settings={"seed": 3})
+    with pytest.raises(ValueError, match="no training of a seed in"):
+        seeds.resumed_seeds(tmp_path, [0])
 
 
 @pytest.mark.usefixtures("_without_page")

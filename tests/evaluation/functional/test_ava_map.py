@@ -353,6 +353,40 @@ def test_random_sets_agree_with_a_loop(seed, grid):
     assert result.mAP == pytest.approx(np.mean(values)) and len(set(values)) > 5
 
 
+def drawn(content, videos, draw):
+    """The key frames of a draw of videos; one drawn k times is k videos of other names."""
+    copies = {}
+    for number, video in enumerate(draw):
+        copies |= {(f"{number}", t): v for (name, t), v in content.items() if name == videos[video]}
+    return copies
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_resampled_means_agree_with_a_loop(seed):
+    ground_truth, detections, actions = random_set(seed)
+    ground_truth["d", 902] = truth()  # a video with one false positive, and without people
+    detections["d", 902] = found((at(0), dict.fromkeys(range(1, 13), 0.8)))
+    scored, videos = [a for a in actions if a.scored], ("-a", "b", "c_", "d")
+    draws = np.random.default_rng(0).integers(4, size=(25, 4))
+    means = []
+    for draw in draws:
+        parts = [drawn(content, videos, draw) for content in (ground_truth, detections)]
+        values = [loop_ap(*parts, action.id) for action in scored]
+        if not np.isnan(values).all():
+            means.append(np.nanmean(values))
+    result = evaluate_ava(ground_truth, detections, actions, resamples=25)
+    assert result.interval == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=1e-12)
+    assert result.interval[0] < result.interval[1]
+    assert evaluate_ava(ground_truth, detections, actions).interval is None
+
+
+def test_one_video_has_no_interval():
+    ground_truth = {("film", 902): truth((at(0), [1])), ("film", 903): truth((at(0), [1]))}
+    assert evaluate_ava(ground_truth, {}, ACTIONS, resamples=9).interval is None
+    nobody = {("a", 902): truth(), ("b", 902): truth()}
+    assert evaluate_ava(nobody, {}, ACTIONS, resamples=9).interval is None
+
+
 class _OneProcess:
     """Replaces the 32 processes that mmaction2's evaluation starts."""
 
