@@ -145,8 +145,9 @@ class CopyMatcher:
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
-        parts, self._factors = _cut(frames)
-        self._vectors = parts.reshape(-1, _PART * _PART)
+        parts, factors = _cut(frames)
+        parts *= factors[..., None]
+        self._vectors = parts.reshape(-1, _PART * _PART).T
 
     def align(self, frames: np.ndarray) -> Alignment:
         """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
@@ -164,18 +165,18 @@ class CopyMatcher:
         shorter = min(self._count, len(frames))
         step = max(1, shorter // ANCHORS)
         anchors = np.arange(min(step // 2, len(frames) - 1), len(frames), step)
-        similar = _whole(frames[anchors]) @ self._vectors.T
-        similar = similar.reshape(len(anchors), *self._factors.shape) * self._factors
+        similar = _whole(frames[anchors]) @ self._vectors
+        similar = similar.reshape(len(anchors), self._count, -1)
         shifts = np.arange(-anchors[-1], self._count - anchors[0])
-        where = anchors[:, None] + shifts  # (anchors, shifts)
-        counts = ((where >= 0) & (where < self._count)).sum(axis=0)
+        total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
+        counts = np.zeros(len(shifts), dtype=np.int64)
+        for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
+            total[begin : begin + self._count] += row
+            counts[begin : begin + self._count] += 1
         # At least one displacement remains: that of the most anchors.
         least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / step)))
-        shifts, counts = shifts[counts >= least], counts[counts >= least]
-        total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
-        for row, anchor in zip(similar, anchors, strict=True):
-            good = (anchor + shifts >= 0) & (anchor + shifts < self._count)
-            total[good] += row[(anchor + shifts)[good]]
+        good = counts >= least
+        shifts, counts, total = shifts[good], counts[good], total[good]
         means = total / counts[:, None].astype(np.float32)
         best = means.max(axis=1)
         padded = np.pad(best, 1, constant_values=-np.inf)
