@@ -22,6 +22,7 @@ Part = tuple[float, float, float, float]
 REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
 #: Side of a compared part, pixels, and compared frames.
 _FINE, _ANCHORS = 16, 16
+_EDGES = np.linspace(0, 1, _FINE + 1)
 #: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
 _SHIFTS = np.arange(-6, 7) / 64
 _STEPS, _MOST_MOVES = (0.03, 0.015, 0.0075, 0.004), 6
@@ -162,7 +163,7 @@ def _moved(part: Part, step: float) -> list[Part]:
 
 def _averaging(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Matrices (n, 16, 32) that average the pixels of intervals of the frame."""
-    edges = (starts[:, None] + lengths[:, None] * np.linspace(0, 1, _FINE + 1)) * SIDE
+    edges = (starts[:, None] + lengths[:, None] * _EDGES) * SIDE
     pixels = np.arange(SIDE)
     low, high = edges[:, :-1, None], edges[:, 1:, None]
     overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
