@@ -205,7 +205,10 @@ def measure(
     clock = _Clock()
     begin = time.perf_counter()
     found = curate(
-        read_videos(index), CurateOptions(workers=workers), folder=root.parent, on_video=clock.report
+        read_videos(index),
+        CurateOptions(workers=workers),
+        folder=root.parent,
+        on_video=clock.report,
     )
     seconds = time.perf_counter() - begin
     parts = clock.seconds()

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sce_video.data_tools.copies.matching import Alignment, CopyMatcher
 from sce_video.data_tools.copies.refinement import MOST_STARTS, REFINED, refined
@@ -181,6 +182,8 @@ def _promising(
     on_step: Callable[[str, int, bool], None] | None,
 ) -> list[tuple[int, int, np.ndarray]]:
     """Outer and inner video and alignments of each pair that is worth refinement."""
+    if len(pairs) == 0:
+        return []
     ends = np.concatenate([pairs, pairs[:, ::-1]])
     ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
     outers, begins = np.unique(ends[:, 0], return_index=True)
@@ -213,11 +216,21 @@ def _results(
             yield key, function(item)
         return
     for key, outcome in process_items(
-        function, items, workers=workers, timeout=_PAIR_SECONDS, preload=(__name__,)
+        function,
+        items,
+        workers=workers,
+        timeout=_PAIR_SECONDS,
+        preload=(__name__,),
+        start=_use_one_thread,
     ):
         if outcome.value is None:
             raise RuntimeError(f"the comparison of frames failed: {outcome.detail}")
         yield key, outcome.value
+
+
+def _use_one_thread() -> None:
+    # Several threads in each of as many processes as there are cores wait for each other.
+    threadpool_limits(1)
 
 
 def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.ndarray]:
@@ -245,7 +258,10 @@ def refine_all(
         refined(
             outer.read(),
             inner.read(),
-            [Alignment(row[0], row[1], (row[2], row[3], row[4], row[5])) for row in starts.tolist()],
+            [
+                Alignment(row[0], row[1], (row[2], row[3], row[4], row[5]))
+                for row in starts.tolist()
+            ],
             threshold,
         )
         for outer, inner, starts in pairs

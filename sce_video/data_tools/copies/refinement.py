@@ -74,7 +74,9 @@ class _Frames:
     def at_parts(self, offset: float, parts: Sequence[Part]) -> np.ndarray:
         """Similarity (P,) at each of some parts; -1 for those that exceed the frame."""
         left, top, wide, high = np.asarray(parts).T
-        inside = np.flatnonzero((np.minimum(left, top) >= 0) & (left + wide <= 1) & (top + high <= 1))
+        inside = np.flatnonzero(
+            (np.minimum(left, top) >= 0) & (left + wide <= 1) & (top + high <= 1)
+        )
         values = np.full(len(parts), -1.0)
         own, shown = self._compared(offset)
         if len(own) and len(inside):
