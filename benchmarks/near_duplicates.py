@@ -60,7 +60,7 @@ from sce_video.utils.command import command
 KINDS = ("encoded", "cropped", "trimmed", "all three")
 _TOY_FPS = 15
 _COPIES = 5  # one video in so many is a copy
-_LISTED = 50  # wrong pairs
+_LISTED = 200  # wrong pairs
 _TWICE = 8  # one copied original in so many has two copies
 
 

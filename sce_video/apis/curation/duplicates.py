@@ -94,8 +94,8 @@ def duplicates_by_frames(
         threshold: Smallest mean correlation of the frames of a copy.
         folder: For a temporary file: 32 KB per second of video, at most.
         workers: Processes.
-        on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and whether
-            it failed.
+        on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
+            whether it failed.
     """
 
     def read(total: int, failed: bool) -> None:

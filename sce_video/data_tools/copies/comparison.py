@@ -66,14 +66,14 @@ class StoredThumbnails:
 
 
 class ThumbnailFile:
-    """Thumbnails of many videos in a temporary file.
+    """Thumbnails of many videos in a temporary file, which processes read by its name.
 
     Args:
         folder: On the disk to be used.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
-        self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix=".frames-")
+        self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
         #: Of every video.
         self.places: dict[int, StoredThumbnails] = {}
