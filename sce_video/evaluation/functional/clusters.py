@@ -13,6 +13,7 @@ from sce_video.evaluation.functional.neighbours import ROW_BLOCK, nearest_neighb
 #: Rows from which cluster centres are computed, per cluster; and rows up to which all are compared.
 _ROWS_PER_CENTRE, EXACT_ROWS = 256, 30_000
 _ROWS_PER_CELL, _QUERIES = 1000, 1024
+_COSINES = 2**24  # that are computed at once between the queries of a cell and its neighbours
 #: Clusters up to which the first centres are drawn with care, one pass over the sample for each.
 _CAREFUL = 256
 _BYTE = 127.0
@@ -161,7 +162,8 @@ def nearest_in_cells(
         if len(own) == 0 or len(others) == 0:
             continue
         columns = _floats(gallery[others]).T
-        for some in own.split(_QUERIES):
+        # Cells of alike rows (flat frames) are large: memory must not grow with them.
+        for some in own.split(max(1, min(_QUERIES, _COSINES // len(others)))):
             similar = _floats(queries[some]) @ columns
             same = query_owners[some, None] == gallery_owners[others]
             top = similar.masked_fill_(same, -torch.inf).topk(min(k, len(others)))
