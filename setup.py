@@ -60,6 +60,7 @@ setup(
         "safetensors>=0.4",
         "setuptools<81",
         "tensorboard",
+        "threadpoolctl>=3.1",
         "torch>=2.6",
         "uvicorn>=0.29",
     ],

@@ -1,6 +1,7 @@
 r"""Near-duplicates planted among generated videos: which of them `sce-video curate` finds.
 
-    python benchmarks/near_duplicates.py FOLDER --checkpoint CKPT.pth [--videos 5000] [--json OUT]
+    python benchmarks/near_duplicates.py FOLDER --checkpoint CKPT.pth [--videos 5000] [--seed 0] \
+        [--json OUT]
     python benchmarks/near_duplicates.py FOLDER --features 1000000 [--size 512] [--json OUT]
 
 A fifth of the videos are edited copies of another: encoded again with another size and quality, a
@@ -35,6 +36,13 @@ from camera_patterns import render
 
 from sce_video.apis import EmbedOptions, load_model
 from sce_video.apis.curation import CurateOptions, curate
+from sce_video.apis.curation.curate import (
+    FEATURES,
+    THRESHOLDS,
+    find_outliers,
+    outlier_distances,
+)
+from sce_video.apis.curation.duplicates import candidate_pairs, duplicates_by_features
 from sce_video.apis.exporting.source import read_videos
 from sce_video.apis.index import build_index
 from sce_video.data_tools.toy_actions import CLASSES, encode_h264, render_toy_action
@@ -52,6 +60,7 @@ from sce_video.utils.command import command
 KINDS = ("encoded", "cropped", "trimmed", "all three")
 _TOY_FPS = 15
 _COPIES = 5  # one video in so many is a copy
+_LISTED = 200  # wrong pairs
 _TWICE = 8  # one copied original in so many has two copies
 
 
@@ -157,6 +166,35 @@ def true_pairs(videos: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
     return found
 
 
+class _Clock:
+    """Seconds of the parts of :func:`~sce_video.apis.curation.curate`, by its reports."""
+
+    def __init__(self) -> None:
+        self._begin = time.perf_counter()
+        self._first: dict[str, float] = {}
+        self._last: dict[str, float] = {}
+
+    def report(self, what: str, total: int, failed: bool) -> None:
+        """Called after each item."""
+        self._first.setdefault(what, time.perf_counter())
+        self._last[what] = time.perf_counter()
+
+    def seconds(self) -> dict[str, float]:
+        """By part; neighbours by features come before the frames are read, the rest at the end."""
+        marks = {
+            "reading frames": self._last["reading frames"],
+            "candidates by frames": self._first["comparing"],
+            "alignment": self._last["comparing"],
+            "refinement": self._last.get("refining", self._last["comparing"]),
+            "groups, outliers, clusters": time.perf_counter(),
+        }
+        parts = {"neighbours by features": self._first["reading frames"] - self._begin}
+        before = self._first["reading frames"]
+        for name, mark in marks.items():
+            parts[name], before = mark - before, mark
+        return {name: round(value, 1) for name, value in parts.items()}
+
+
 def measure(
     root: Path, videos: Sequence[dict[str, Any]], checkpoint: str, workers: int
 ) -> dict[str, Any]:
@@ -164,9 +202,16 @@ def measure(
     index = root.parent / "index"
     options = EmbedOptions(num_workers=workers)
     build_index(load_model(checkpoint, device="cpu"), root, index, options)
+    clock = _Clock()
     begin = time.perf_counter()
-    found = curate(read_videos(index), CurateOptions(workers=workers), folder=root.parent)
+    found = curate(
+        read_videos(index),
+        CurateOptions(workers=workers),
+        folder=root.parent,
+        on_video=clock.report,
+    )
     seconds = time.perf_counter() - begin
+    parts = clock.seconds()
     paths = found.videos.paths
     groups = [[g.kept, *(v.row for v in g.removed)] for g in found.duplicates.groups]
     pairs = {
@@ -189,9 +234,17 @@ def measure(
         "precision": right / max(1, len(pairs)),
         "kinds": kinds,
         "compared_pairs": found.duplicates.candidates,
+        "wrong_pairs": sorted(pairs - set(truth))[:_LISTED],
         "seconds": round(seconds, 1),
+        "seconds_by_part": parts,
+        "peak_bytes": _peak_bytes(resource.RUSAGE_SELF),
+        "peak_bytes_of_a_worker": _peak_bytes(resource.RUSAGE_CHILDREN),
         "threshold": found.options.threshold,
     }
+
+
+def _peak_bytes(who: int) -> int:
+    return resource.getrusage(who).ru_maxrss * 1024
 
 
 def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
@@ -219,9 +272,19 @@ def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
     x = unit_rows(tensor, feature_mean(tensor))
     timed("normalisation", begin)
     begin = time.perf_counter()
-    where = neighbour_graph(x, 20)[1]
+    similar, where = neighbour_graph(x, 20)
     timed("neighbours", begin)
     copies = (where[:1000, 0] == torch.arange(half, half + 1000)).float().mean()
+    begin = time.perf_counter()
+    pairs = len(candidate_pairs(similar, where))
+    timed("candidate pairs", begin)
+    begin = time.perf_counter()
+    found = duplicates_by_features([""] * count, similar, where, THRESHOLDS[FEATURES])
+    timed("near-duplicates by features alone", begin)
+    begin = time.perf_counter()
+    gone = {video.row for group in found.groups for video in group.removed}
+    outliers = find_outliers(outlier_distances(similar, where, gone), gone)[1]
+    timed("outliers", begin)
     begin = time.perf_counter()
     assign(x, k_means(x, 20))
     timed("clusters", begin)
@@ -232,8 +295,11 @@ def measure_features(count: int, size: int, seed: int = 0) -> dict[str, Any]:
         "rows": count,
         "size": size,
         "seconds": seconds,
+        "candidate_pairs": pairs,
         "near_copies_found": float(copies),
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "near_duplicates": len(gone),
+        "outliers": len(outliers),
+        "peak_bytes": _peak_bytes(resource.RUSAGE_SELF),
     }
 
 
@@ -243,6 +309,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("folder", type=Path, help="for the videos and the index")
     parser.add_argument("--checkpoint", help="of a pretrained network; none: features are measured")
     parser.add_argument("--videos", type=int, default=5000)
+    parser.add_argument("--seed", type=int, default=0, help="0 is the set of the threshold")
     parser.add_argument("--features", type=int, default=0, metavar="N", help="time for N features")
     parser.add_argument("--size", type=int, default=512, help="of a feature")
     parser.add_argument("--workers", type=int, default=2)
@@ -250,11 +317,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parser.parse_args(argv)
     results = json.loads(args.json.read_text()) if args.json and args.json.exists() else {}
     if args.checkpoint is not None:
-        videos = plan(args.videos)
-        generate(args.folder / "videos", videos, workers=args.workers)
-        results["copies"] = measure(args.folder / "videos", videos, args.checkpoint, args.workers)
+        videos = plan(args.videos, args.seed)
+        generate(args.folder / "videos", videos, args.seed, args.workers)
+        found = measure(args.folder / "videos", videos, args.checkpoint, args.workers)
+        results[f"copies, seed {args.seed}"] = found
     if args.features:
-        results["features"] = measure_features(args.features, args.size)
+        results[f"{args.features} features"] = measure_features(args.features, args.size)
     print(json.dumps(results, indent=1))
     if args.json:
         write_text(args.json, json.dumps(results, indent=1) + "\n")

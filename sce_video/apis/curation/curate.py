@@ -27,7 +27,7 @@ from sce_video.evaluation.functional.neighbours import check_features, feature_m
 
 FRAMES, FEATURES, NONE = "frames", "features", "none"
 #: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
-THRESHOLDS = {FRAMES: 0.93, FEATURES: 0.99}
+THRESHOLDS = {FRAMES: 0.96, FEATURES: 0.99}
 _OUTLIER_NEIGHBOURS = 10
 #: Standard deviations of a normal distribution, estimated by the median absolute deviation.
 _OUTLIER_DEVIATIONS = 5.0
@@ -146,8 +146,8 @@ def curate(
     similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
     found = _duplicates(videos, options, similar, where, os.fspath(folder), on_video)
     gone = {video.row for group in found.groups for video in group.removed}
-    distances = _distances(similar, where, gone)
-    limit, outliers = _outliers(distances, gone)
+    distances = outlier_distances(similar, where, gone)
+    limit, outliers = find_outliers(distances, gone)
     dropped = gone | set(outliers) if options.drop_outliers else gone
     keep = [row for row in range(len(videos)) if row not in dropped]
     clusters = min(options.clusters, len(videos))
@@ -192,7 +192,7 @@ def _duplicates(
         options.workers,
         on_video,
     )
-    if pairs and not found.candidates:
+    if len(pairs) and not found.candidates:
         row, reason = found.unread[0]
         raise ValueError(
             f"no two of the videos of {videos.source} can be read, the first is "
@@ -202,7 +202,7 @@ def _duplicates(
     return found
 
 
-def _distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
+def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
     """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left."""
     left = torch.ones(len(similar), dtype=torch.bool)
     left[list(gone)] = False
@@ -213,7 +213,7 @@ def _distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
     return total / usable.sum(dim=1).clamp_min(1)
 
 
-def _outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
+def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
     """The limit, and the rows above it that are not ``gone``, farthest first."""
     rows = [row for row in range(len(distances)) if row not in gone]
     own = distances[rows]

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.apis.curation.candidates import pairs_by_frames
+from sce_video.apis.curation.candidates import pairs_by_frames, unique_pairs
 from sce_video.data_tools.copies import Alignment, ThumbnailFile, compare_pairs, read_all
 
 
@@ -61,23 +61,21 @@ class Duplicates:
     unread: list[tuple[int, str]] = field(default_factory=list)
 
 
-def candidate_pairs(similar: Tensor, where: Tensor) -> list[tuple[int, int]]:
-    """Every two rows of which one is a neighbour of the other, (lower, higher), sorted.
+def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
+    """Every two rows (P, 2) of which one is a neighbour of the other, (lower, higher), ascending.
 
     Args:
         similar: (N, k) cosines of :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
             ; -inf marks an empty slot.
         where: (N, k) their rows.
     """
-    rows = torch.arange(len(where))[:, None].expand_as(where)
-    ends = torch.stack([torch.minimum(rows, where), torch.maximum(rows, where)], dim=-1)
-    pairs = torch.unique(ends[similar > -torch.inf], dim=0)
-    return [(a, b) for a, b in pairs.tolist()]
+    rows, slots = np.nonzero(similar.numpy() > -np.inf)
+    return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
 
 
 def duplicates_by_frames(
     files: Sequence[str],
-    pairs: Sequence[tuple[int, int]],
+    pairs: np.ndarray,
     most: int,
     threshold: float,
     folder: str,
@@ -91,41 +89,43 @@ def duplicates_by_frames(
 
     Args:
         files: All videos.
-        pairs: Candidates by features; those by frames are added.
+        pairs: (P, 2), candidates by features; those by frames are added.
         most: Candidates by frames of a video.
         threshold: Smallest mean correlation of the frames of a copy.
         folder: For a temporary file: 32 KB per second of video, at most.
         workers: Processes.
-        on_video: Called with ``reading frames`` or ``comparing``, the total and whether it failed.
+        on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
+            whether it failed.
     """
 
-    def report(what: str) -> Callable[[int, bool], None] | None:
-        if on_video is None:
-            return None
-        return lambda total, failed: on_video(what, total, failed)
+    def read(total: int, failed: bool) -> None:
+        if on_video is not None:
+            on_video("reading frames", total, failed)
 
     stored = ThumbnailFile(folder)
     try:
-        unread = read_all(stored, files, range(len(files)), workers, report("reading frames"))
-        readable = [pair for pair in pairs if pair[0] in stored and pair[1] in stored]
-        numbers = [number for number in range(len(files)) if number in stored]
-        if len(numbers) > 1:
-            readable = sorted({*readable, *pairs_by_frames(stored, numbers, most)})
+        unread = read_all(stored, files, range(len(files)), workers, read)
+        readable = np.zeros(len(files), dtype=bool)
+        readable[list(stored.places)] = True
+        compared = pairs[readable[pairs].all(axis=1)]
+        if readable.sum() > 1:
+            by_frames = pairs_by_frames(stored, np.flatnonzero(readable).tolist(), most)
+            compared = unique_pairs(np.concatenate([compared, by_frames]))
         edges: dict[tuple[int, int], Removed] = {}
-        for pair in compare_pairs(stored, readable, workers, report("comparing")):
+        for pair in compare_pairs(stored, compared, threshold, workers, on_video):
             found = pair.alignment
-            if found.similarity >= threshold:
-                edge = Removed(pair.inner, pair.outer, found.similarity, found)
-                edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
+            edge = Removed(pair.inner, pair.outer, found.similarity, found)
+            edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
 
         def worth(row: int) -> tuple[float, int, str]:
-            duration, height, width = stored.sizes[row]
-            return -round(20 * np.log(max(duration, 1e-3))), -height * width, files[row]
+            place = stored.places[row]
+            length = -round(20 * np.log(max(place.duration, 1e-3)))
+            return length, -place.height * place.width, files[row]
 
         groups = _groups(edges, worth)
     finally:
         stored.close()
-    return Duplicates(groups, len(readable), unread)
+    return Duplicates(groups, len(compared), unread)
 
 
 def duplicates_by_features(

@@ -7,15 +7,18 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from sce_video.data_tools.copies.matching import Alignment, CopyMatcher
 from sce_video.data_tools.copies.refinement import MOST_STARTS, REFINED, refined
 from sce_video.data_tools.copies.thumbnails import SIDE, Thumbnails, read_thumbnails
 from sce_video.jobs.process_pool import process_items
 
-_PAIR_SECONDS = 120.0  # for all candidates of one video
+_PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
+_REFINED_AT_ONCE = 32  # pairs
 
 
 @dataclass(frozen=True)
@@ -33,40 +36,70 @@ class ComparedPair:
     alignment: Alignment
 
 
+@dataclass(frozen=True)
+class StoredThumbnails:
+    """Where the thumbnails of a video are, for a process that reads them.
+
+    Attributes:
+        file: Of many videos.
+        offset: In it, bytes.
+        count: Of the frames.
+        duration: Of the video, seconds.
+        height: Of its frames, pixels.
+        width: Likewise.
+    """
+
+    file: str
+    offset: int
+    count: int
+    duration: float
+    height: int
+    width: int
+
+    def read(self) -> Thumbnails:
+        """The thumbnails."""
+        with open(self.file, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
+        times = np.frombuffer(data, np.float64, self.count)
+        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
+        return Thumbnails(frames, times, self.duration, self.height, self.width)
+
+
 class ThumbnailFile:
-    """Thumbnails of many videos in an unnamed temporary file.
+    """Thumbnails of many videos in a temporary file, which processes read by its name.
 
     Args:
         folder: On the disk to be used.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
-        self._file = tempfile.TemporaryFile(dir=Path(folder))
-        self._places: dict[int, tuple[int, int]] = {}
+        self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
         self._end = 0
-        #: Duration in seconds, height and width of every video.
-        self.sizes: dict[int, tuple[float, int, int]] = {}
+        #: Of every video.
+        self.places: dict[int, StoredThumbnails] = {}
 
     def __contains__(self, number: int) -> bool:
-        return number in self._places
+        return number in self.places
 
     def __getitem__(self, number: int) -> Thumbnails:
-        offset, count = self._places[number]
-        data = os.pread(self._file.fileno(), count * (8 + SIDE * SIDE), offset)
-        times = np.frombuffer(data, np.float64, count)
-        frames = np.frombuffer(data, np.uint8, offset=8 * count).reshape(-1, SIDE, SIDE)
-        return Thumbnails(frames, times, *self.sizes[number])
+        return self.places[number].read()
 
     def add(self, number: int, thumbnails: Thumbnails) -> None:
         """Keep the frames of a video."""
         data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
         os.pwrite(self._file.fileno(), data, self._end)
-        self._places[number] = self._end, len(thumbnails.frames)
+        self.places[number] = StoredThumbnails(
+            self._file.name,
+            self._end,
+            len(thumbnails.frames),
+            thumbnails.duration,
+            thumbnails.height,
+            thumbnails.width,
+        )
         self._end += len(data)
-        self.sizes[number] = thumbnails.duration, thumbnails.height, thumbnails.width
 
     def close(self) -> None:
-        """Release the space on the disk."""
+        """Remove the file."""
         self._file.close()
 
 
@@ -102,65 +135,134 @@ def read_all(
 
 def compare_pairs(
     stored: ThumbnailFile,
-    pairs: Sequence[tuple[int, int]],
+    pairs: np.ndarray,
+    threshold: float,
     workers: int,
-    on_video: Callable[[int, bool], None] | None = None,
+    on_step: Callable[[str, int, bool], None] | None = None,
 ) -> Iterator[ComparedPair]:
-    """Compare pairs of videos, each in both directions; the better one is yielded, in any order.
+    """Yield the pairs of videos that are similar, in any order.
+
+    Each pair is aligned in both directions, which is quick; the direction in which the videos are
+    more similar is refined, unless they cannot reach the threshold.
 
     Args:
         stored: Thumbnails of all of them.
-        pairs: Each once.
+        pairs: (P, 2) integers, each pair once.
+        threshold: Smallest similarity of those that are yielded.
         workers: Processes; 0 for this one.
-        on_video: Called after each group of comparisons with the number of the groups, and False.
+        on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
+            False after each group.
 
     Raises:
         RuntimeError: a comparison failed.
     """
-    partners: dict[int, list[int]] = {}
-    for a, b in pairs:
-        partners.setdefault(a, []).append(b)
-        partners.setdefault(b, []).append(a)
+    promising = _promising(stored, pairs, workers, on_step)
+    blocks = [
+        promising[i : i + _REFINED_AT_ONCE] for i in range(0, len(promising), _REFINED_AT_ONCE)
+    ]
     items = (
-        (outer, (stored[outer], [stored[inner] for inner in inners]))
+        (
+            number,
+            (threshold, [(stored.places[o], stored.places[i], starts) for o, i, starts in block]),
+        )
+        for number, block in enumerate(blocks)
+    )
+    for number, found in _results(refine_all, items, workers):
+        for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
+            if alignment.similarity >= threshold:
+                yield ComparedPair(inner, outer, alignment)
+        if on_step is not None:
+            on_step("refining", len(blocks), False)
+
+
+def _promising(
+    stored: ThumbnailFile,
+    pairs: np.ndarray,
+    workers: int,
+    on_step: Callable[[str, int, bool], None] | None,
+) -> list[tuple[int, int, np.ndarray]]:
+    """Outer and inner video and alignments of each pair that is worth refinement."""
+    if len(pairs) == 0:
+        return []
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+    outers, begins = np.unique(ends[:, 0], return_index=True)
+    partners = dict(
+        zip(outers.tolist(), [p.tolist() for p in np.split(ends[:, 1], begins[1:])], strict=True)
+    )
+    items = (
+        (outer, (stored.places[outer], [stored.places[inner] for inner in inners]))
         for outer, inners in partners.items()
     )
-    half: dict[tuple[int, int], ComparedPair] = {}
-    for outer, found in _aligned(items, workers):
-        for inner, alignment in zip(partners[outer], found, strict=True):
-            pair = ComparedPair(inner, outer, alignment)
-            other = half.pop((min(inner, outer), max(inner, outer)), None)
-            if other is None:
-                half[min(inner, outer), max(inner, outer)] = pair
-            else:
-                yield max(pair, other, key=lambda p: (p.alignment.similarity, -p.outer))
-        if on_video is not None:
-            on_video(len(partners), False)
+    # Most pairs are dissimilar in both directions: those are not kept.
+    best: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}
+    for outer, found in _results(align_all, items, workers):
+        for inner, starts in zip(partners[outer], found, strict=True):
+            pair = (min(inner, outer), max(inner, outer))
+            if len(starts) and (
+                pair not in best or (starts[0, 0], -outer) > (best[pair][2][0, 0], -best[pair][0])
+            ):
+                best[pair] = outer, inner, starts
+        if on_step is not None:
+            on_step("comparing", len(partners), False)
+    return [best[pair] for pair in sorted(best)]
 
 
-_Item = tuple[int, tuple[Thumbnails, list[Thumbnails]]]
-
-
-def _aligned(items: Iterator[_Item], workers: int) -> Iterator[tuple[int, list[Alignment]]]:
+def _results(
+    function: Callable[[Any], Any], items: Iterator[tuple[int, Any]], workers: int
+) -> Iterator[tuple[int, Any]]:
     if workers == 0:
-        for outer, item in items:
-            yield outer, align_all(item)
+        for key, item in items:
+            yield key, function(item)
         return
-    for outer, outcome in process_items(
-        align_all, items, workers=workers, timeout=_PAIR_SECONDS, preload=(__name__,)
+    for key, outcome in process_items(
+        function,
+        items,
+        workers=workers,
+        timeout=_PAIR_SECONDS,
+        preload=(__name__,),
+        start=_use_one_thread,
     ):
         if outcome.value is None:
             raise RuntimeError(f"the comparison of frames failed: {outcome.detail}")
-        yield outer, outcome.value
+        yield key, outcome.value
 
 
-def align_all(item: tuple[Thumbnails, list[Thumbnails]]) -> list[Alignment]:
-    """Where each of some videos lies best in one."""
+def _use_one_thread() -> None:
+    # Several threads in each of as many processes as there are cores wait for each other.
+    threadpool_limits(1)
+
+
+def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.ndarray]:
+    """Where some videos lie in one: for each, alignments (n, 6) that are worth refinement.
+
+    A row holds the similarity, the offset and the part of an alignment; the best is the first.
+    """
     outer, inners = item
-    matcher = CopyMatcher(outer.sampled())
-    found = []
-    for inner in inners:
-        starts = matcher.alignments(inner.sampled(), MOST_STARTS)
-        promising = [start for start in starts if start.similarity >= REFINED]
-        found.append(refined(outer, inner, promising) if promising else starts[0])
-    return found
+    frames = [inner.read().sampled() for inner in inners]
+    found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)
+    return [
+        np.array(
+            [(s.similarity, s.offset, *s.part) for s in starts if s.similarity >= REFINED]
+        ).reshape(-1, 6)
+        for starts in found
+    ]
+
+
+def refine_all(
+    item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, np.ndarray]]],
+) -> list[Alignment]:
+    """The refined alignments of outer and inner videos, with a threshold for all."""
+    threshold, pairs = item
+    return [
+        refined(
+            outer.read(),
+            inner.read(),
+            [
+                Alignment(row[0], row[1], (row[2], row[3], row[4], row[5]))
+                for row in starts.tolist()
+            ],
+            threshold,
+        )
+        for outer, inner, starts in pairs
+    ]

@@ -9,6 +9,7 @@ resemble one anchor do not resemble all of them in the same order and place.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -23,6 +24,8 @@ SCALES, STEP = (1.0, 0.9, 0.8, 0.7, 0.6), 0.05
 #: Compared frames of the shorter video, at equal steps, and the share of them that two videos must
 #: have in common.
 ANCHORS, _LEAST_INSIDE = 8, 0.65
+#: Correlations that are computed at once, 4 bytes each: 16 MB, or those of one video if more.
+_COMPARED = 2**22
 #: Frames per second whose parts are indexed for candidates.
 _INDEXED_RATE = 2.0
 #: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
@@ -145,37 +148,62 @@ class CopyMatcher:
 
     def __init__(self, frames: np.ndarray) -> None:
         self._count = len(frames)
-        parts, self._factors = _cut(frames)
+        parts, factors = _cut(frames)
+        parts *= factors[..., None]
         self._vectors = parts.reshape(-1, _PART * _PART)
 
     def align(self, frames: np.ndarray) -> Alignment:
         """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
-        return self.alignments(frames, 1)[0]
+        return self.alignments([frames], 1)[0][0]
 
-    def alignments(self, frames: np.ndarray, most: int) -> list[Alignment]:
-        """The best alignments of a video, those at peaks over displacements, most similar first.
+    def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
+        """The best alignments of each video, those at peaks over displacements, most similar first.
 
         Motion that repeats has several, and between two samples another one may look better.
 
         Args:
-            frames: (T', 32, 32) uint8.
-            most: Alignments; fewer if there are fewer peaks.
+            videos: Frames (T', 32, 32) uint8 of each.
+            most: Alignments of a video; fewer if there are fewer peaks.
         """
-        shorter = min(self._count, len(frames))
-        step = max(1, shorter // ANCHORS)
-        anchors = np.arange(min(step // 2, len(frames) - 1), len(frames), step)
-        similar = _whole(frames[anchors]) @ self._vectors.T
-        similar = similar.reshape(len(anchors), *self._factors.shape) * self._factors
+        found = []
+        # One matrix product for several videos: it is limited by the reading of the parts.
+        block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
+        for begin in range(0, len(videos), block):
+            some = videos[begin : begin + block]
+            anchors = [self._anchors(len(frames)) for frames in some]
+            chosen = [frames[at] for frames, at in zip(some, anchors, strict=True)]
+            similar = _whole(np.concatenate(chosen)) @ self._vectors.T
+            similar = similar.reshape(len(similar), self._count, -1)
+            parts = np.split(similar, np.cumsum([len(at) for at in anchors])[:-1])
+            found += [
+                self._best(part, at, min(self._count, len(frames)), most)
+                for part, at, frames in zip(parts, anchors, some, strict=True)
+            ]
+        return found
+
+    def _anchors(self, count: int) -> np.ndarray:
+        """Numbers of the compared frames of a video of ``count``."""
+        step = self._step(min(self._count, count))
+        return np.arange(min(step // 2, count - 1), count, step)
+
+    @staticmethod
+    def _step(shorter: int) -> int:
+        return max(1, shorter // ANCHORS)
+
+    def _best(
+        self, similar: np.ndarray, anchors: np.ndarray, shorter: int, most: int
+    ) -> list[Alignment]:
+        """The best alignments by the correlations (anchors, frames, parts)."""
         shifts = np.arange(-anchors[-1], self._count - anchors[0])
-        where = anchors[:, None] + shifts  # (anchors, shifts)
-        counts = ((where >= 0) & (where < self._count)).sum(axis=0)
-        # At least one displacement remains: that of the most anchors.
-        least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / step)))
-        shifts, counts = shifts[counts >= least], counts[counts >= least]
         total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
-        for row, anchor in zip(similar, anchors, strict=True):
-            good = (anchor + shifts >= 0) & (anchor + shifts < self._count)
-            total[good] += row[(anchor + shifts)[good]]
+        counts = np.zeros(len(shifts), dtype=np.int64)
+        for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
+            total[begin : begin + self._count] += row
+            counts[begin : begin + self._count] += 1
+        # At least one displacement remains: that of the most anchors.
+        least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / self._step(shorter))))
+        good = counts >= least
+        shifts, counts, total = shifts[good], counts[good], total[good]
         means = total / counts[:, None].astype(np.float32)
         best = means.max(axis=1)
         padded = np.pad(best, 1, constant_values=-np.inf)

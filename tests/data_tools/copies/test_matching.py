@@ -6,7 +6,8 @@ import cv2
 import numpy as np
 import pytest
 
-from sce_video.data_tools.copies import CopyMatcher
+from sce_video.data_tools.copies import Alignment, CopyMatcher, matching, query_vectors
+from sce_video.data_tools.copies.matching import ANCHORS
 from sce_video.data_tools.copies.thumbnails import RATE, SIDE
 
 
@@ -52,3 +53,33 @@ def test_flat_frames_match_nothing():
     assert CopyMatcher(flat).align(flat).similarity < 0.1
     assert CopyMatcher(flat).align(small(panned(0))).similarity < 0.1
     assert CopyMatcher(small(panned(0))[:1]).align(small(panned(0))[:1]).similarity > 0.95
+
+
+@pytest.mark.parametrize("count, other", [(30, 17), (12, 40), (3, 5)])
+def test_alignments_equal_those_of_a_loop_over_displacements(monkeypatch, count, other):
+    outer, videos = small(panned(3))[:count], [small(panned(3))[4 : 4 + other], small(panned(5))]
+    matcher = CopyMatcher(outer)
+    vectors = matcher._vectors.reshape(count, -1, 64)
+    monkeypatch.setattr(matching, "_COMPARED", 1)  # one video at a time
+    alone = matcher.alignments(videos, 4)
+    monkeypatch.undo()
+    assert matcher.alignments(videos, 4) == [
+        [Alignment(pytest.approx(a.similarity, abs=1e-6), a.offset, a.part) for a in some]
+        for some in alone
+    ]
+    for frames, found in zip(videos, alone, strict=True):
+        shorter = min(count, len(frames))
+        step = max(1, shorter // ANCHORS)
+        anchors = range(min(step // 2, len(frames) - 1), len(frames), step)
+        queries = query_vectors(frames)
+        best = {}
+        for shift in range(-len(frames), count):
+            pairs = [(a, a + shift) for a in anchors if 0 <= a + shift < count]
+            if pairs:
+                mean = np.mean([vectors[t] @ queries[a] for a, t in pairs], axis=0)
+                best[shift] = mean.max(), len(pairs)
+        most = max(n for _, n in best.values())
+        least = min(most, max(1, np.ceil(0.65 * shorter / step)))
+        top = max(value for value, n in best.values() if n >= least)
+        assert found[0].similarity == pytest.approx(top, abs=1e-5)
+        assert best[round(found[0].offset * RATE)][0] == pytest.approx(top, abs=1e-5)
