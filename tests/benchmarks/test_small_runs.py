@@ -22,6 +22,7 @@ def videos(tmp_path_factory):
 
 
 def run(repo, name, *arguments):
+    """Those that measure memory do so in new processes of their own."""
     return run_tool(repo / "benchmarks" / f"{name}.py", *arguments)
 
 
@@ -70,9 +71,7 @@ def test_worker_memory(repo, videos, tmp_path):
 
 @pytest.mark.slow
 def test_video_list(repo, tmp_path):
-    done = run_alone(
-        repo, "video_list", "--lines", 5000, "--workers", 1, "--json", tmp_path / "l.json"
-    )
+    done = run(repo, "video_list", "--lines", 5000, "--workers", 1, "--json", tmp_path / "l.json")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "l.json").read_text())
     for variant in ("arrays", "strings", "one line"):
@@ -85,7 +84,7 @@ def test_video_list(repo, tmp_path):
 def test_unit_costs_and_the_plan(repo, videos, tmp_path):
     pytest.importorskip("lance")
     costs = tmp_path / "c.json"
-    done = run_alone(repo, "unit_costs", "--videos", videos, "--all", "--items", 200, "--rows", 300,
+    done = run(repo, "unit_costs", "--videos", videos, "--all", "--items", 200, "--rows", 300,
                "--rounds", 1, "--json", costs)  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(costs.read_text())
