@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import mmengine.config  # noqa: F401  (before the test processes start, see below)
+import mmengine.config  # before the test processes start, see below
 import pytest
 
 # The first import of mmengine's config in a new environment makes yapf write a cache of its

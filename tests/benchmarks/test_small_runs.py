@@ -84,7 +84,7 @@ def test_video_list(repo, tmp_path):
 def test_unit_costs_and_the_plan(repo, videos, tmp_path):
     pytest.importorskip("lance")
     costs = tmp_path / "c.json"
-    done = run(repo, "unit_costs", "--videos", videos, "--all", "--items", 200, "--rows", 300,
+    done = run_alone(repo, "unit_costs", "--videos", videos, "--all", "--items", 200, "--rows", 300,
                "--rounds", 1, "--json", costs)  # fmt: skip
     assert done.returncode == 0, done.stderr
     found = json.loads(costs.read_text())
