@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import os
 import sys
 import uuid
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import mmengine.config  # noqa: F401  (before the test processes start, see below)
+import mmengine.config  # before the test processes start, see below
 import pytest
 
 # The first import of mmengine's config in a new environment makes yapf write a cache of its
@@ -39,6 +40,31 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 def repo() -> Path:
     """The repository's root."""
     return REPO
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _recipes_are_read_once() -> Iterator[None]:
+    """Every test gets a copy of a recipe of ``configs``; mmengine writes 12 files to read one.
+
+    Configs that tests write are read each time, as are those that depend on the environment.
+    """
+    from sce_video.engine import config
+
+    folder, read, known = REPO / "configs", config.read_config, {}
+
+    def read_once(path: str | Path) -> mmengine.config.Config:
+        if folder not in Path(path).absolute().parents:
+            return read(path)
+        if str(path) not in known:
+            cfg = read(path)
+            if cfg.env_variables:
+                return cfg
+            known[str(path)] = cfg
+        return copy.deepcopy(known[str(path)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(config, "read_config", read_once)
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -22,6 +22,7 @@ def videos(tmp_path_factory):
 
 
 def run(repo, name, *arguments):
+    """Those that measure memory do so in new processes of their own."""
     return run_tool(repo / "benchmarks" / f"{name}.py", *arguments)
 
 
@@ -81,9 +82,7 @@ def test_worker_memory(repo, videos, tmp_path):
 
 @pytest.mark.slow
 def test_video_list(repo, tmp_path):
-    done = run_alone(
-        repo, "video_list", "--lines", 5000, "--workers", 1, "--json", tmp_path / "l.json"
-    )
+    done = run(repo, "video_list", "--lines", 5000, "--workers", 1, "--json", tmp_path / "l.json")
     assert done.returncode == 0, done.stderr
     result = json.loads((tmp_path / "l.json").read_text())
     for variant in ("arrays", "strings", "one line"):

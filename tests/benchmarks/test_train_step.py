@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 import json
-import os
-import subprocess
 import sys
 import time
 
 import pytest
 import torch
 from helpers.image_trees import draw, write_jpeg
+from helpers.run_tool import run_tool
 from torch import nn
 
 from sce_video.models import ResNet3dSlowPath
@@ -137,11 +136,10 @@ def test_ratios(tool):
 @pytest.mark.slow
 def test_a_small_run(repo, tmp_path):
     out = tmp_path / "step.json"
-    command = [sys.executable, str(repo / "benchmarks" / "train_step.py"), "--device", "cpu"]
+    command = ["--device", "cpu"]
     command += [*"--frames 2 --size 32 --batch 4 --steps 1 --rounds 2 --json".split(), str(out)]
     command += ["--settings", "eager", "channels_last", "--cfg-options", *SMALL]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    run = run_tool(repo / "benchmarks/train_step.py", *command)
     assert run.returncode == 0, run.stderr
     report = json.loads(out.read_text())
     network = report["networks"]["r3d18"]
@@ -162,12 +160,11 @@ def test_a_small_run_of_a_recipe_of_images(repo, tmp_path):
     for number in range(9):
         write_jpeg(tmp_path / f"images/{number}.jpg", draw(0, number, 20, 20))
     out = tmp_path / "step.json"
-    command = [sys.executable, str(repo / "benchmarks" / "train_step.py"), "--device", "cpu"]
-    command += ["--recipe", str(repo / "configs/sce/sce_r18_digits_small.py"), "--batch", "4"]
-    command += ["--videos", str(tmp_path / "images"), "--settings", "eager", "--steps", "2"]
+    command = ["--device", "cpu", "--recipe", str(repo / "configs/sce/sce_r18_digits_small.py")]
+    command += ["--batch", "4", "--videos", str(tmp_path / "images")]
+    command += ["--settings", "eager", "--steps", "2"]
     command += ["--rounds", "1", "--json", str(out), "--cfg-options", "train_cfg.max_epochs=30"]
-    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(repo)}
-    run = subprocess.run(command, capture_output=True, text=True, timeout=300, env=env)
+    run = run_tool(repo / "benchmarks/train_step.py", *command)
     assert run.returncode == 0, run.stderr
     network = json.loads(out.read_text())["networks"]["sce_r18_digits_small"]
     assert (network["frames"], network["size"], network["batch"]) == (1, 16, 4)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from helpers.run_tool import free_port, load, run_tool
+from helpers.run_tool import free_port, load
 
 #: Programs of the pages. Each prints its words, NUL-separated, instead of running.
 PROGRAMS = "python bash pip source torchrun ffmpeg mkdir tar unzip rm sce-video"
@@ -37,25 +37,13 @@ def words_of_commands(block: str) -> list[list[str]]:
     return [line.split("\0")[:-1] for line in done.stdout.splitlines()]
 
 
-def run_command(
-    words: list[str], folder: Path, launched: set[str]
-) -> subprocess.CompletedProcess[str]:
-    """Run a command; a launcher once as it is, then the tool that it starts, which is faster.
+def run_in_process(words: list[str], folder: Path, launched: set[str]) -> None:
+    """Run a command: a launcher once as it is, then the tool that it starts, in this process.
 
     Args:
         words: ``python tools/TOOL.py ...`` or ``bash tools/LAUNCHER.sh CONFIG 1 ...``.
-        folder: Directory to run in; has ``tools``.
+        folder: The current directory; has ``tools``.
         launched: Launchers that have run; changed here.
-    """
-    if words[0] == "bash" and words[1] not in launched:
-        launched.add(words[1])
-        return _launch(words, folder)
-    tool, arguments = _without_launcher(words)
-    return run_tool(f"{tool}.py", *arguments, cwd=folder)
-
-
-def run_in_process(words: list[str], folder: Path, launched: set[str]) -> None:
-    """:func:`run_command` in this process and current directory, which is faster again.
 
     Raises:
         AssertionError: the command fails; what it printed is the test's output.

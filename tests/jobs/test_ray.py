@@ -119,7 +119,7 @@ def test_processes_killed_at_random_moments_lose_and_double_nothing(cluster, tmp
     def kill(item, record):  # by progress: a loaded machine must not kill faster than it works
         nonlocal seen, killed
         seen += 1
-        if seen % 6 == 0:
+        if seen % 6 == 0 and killed < 5:  # Ray takes seconds to start another one
             killed += kill_one(os.getpid(), kind, generator)
 
     counts, records = run(job, items(60, output=True), tmp_path / "s", cluster, on_record=kill)

@@ -21,7 +21,7 @@ from helpers.recipes import RHO, VARIANTS, VIT, arguments, recipe, small_recipe
 from helpers.run_tool import free_port, run_ranks
 from helpers.tiny_encoder import write_lossless
 from helpers.training import Recorder, make_videos, train
-from mmengine.config import Config
+from mmengine.config import Config, ConfigDict
 from mmengine.dist import all_reduce
 from mmengine.model import MMDistributedDataParallel
 from torch import Tensor
@@ -322,14 +322,14 @@ def test_a_skipped_fp16_step_changes_nothing(method, videos, tmp_path):
 STEPS, BATCH = 3, 8  # the batch of all processes together
 
 
-def direct_steps(method: str, rank: int, world: int) -> dict:
-    """Steps of plain SGD on this rank's share of the joint batches.
+def direct_steps(config: ConfigDict, rank: int, world: int) -> dict:
+    """Steps of plain SGD of a model on this rank's share of the joint batches.
 
     There is no SyncBN on CPUs: with batch norm in eval mode the processes compute the function of
     one process.
     """
     torch.manual_seed(0)
-    cfg = copy.deepcopy(recipe(method).model)
+    cfg = copy.deepcopy(config)
     if "zero_init_residual" in arguments(cfg.backbone):
         cfg.backbone.zero_init_residual = False
     algorithm = MODELS.build(cfg)
@@ -357,13 +357,14 @@ def direct_steps(method: str, rank: int, world: int) -> dict:
             "trained": trained_state(algorithm), "state": own_state(algorithm)}  # fmt: skip
 
 
-def worker(rank: int, world: int, port: int, folder: Path) -> None:
+def worker(rank: int, world: int, port: int, folder: Path, models: dict[str, ConfigDict]) -> None:
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(world), LOCAL_RANK=str(rank))
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
     MODELS.register_module(module=Toy)
-    torch.save({m: direct_steps(m, rank, world) for m in METHODS}, folder / f"{rank}.pt")
+    found = {name: direct_steps(config, rank, world) for name, config in models.items()}
+    torch.save(found, folder / f"{rank}.pt")
     torch.distributed.barrier()
     os._exit(0)  # gloo's threads occasionally abort a process that ends in the usual way
 
@@ -371,10 +372,11 @@ def worker(rank: int, world: int, port: int, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.distributed
 def test_two_processes_equal_one(tmp_path):
-    run_ranks(worker, 2, free_port(), tmp_path)
+    models = {name: recipe(name).model for name in METHODS}  # finding them reads all recipes
+    run_ranks(worker, 2, free_port(), tmp_path, models)
     first, second = (torch.load(tmp_path / f"{rank}.pt", weights_only=True) for rank in (0, 1))
     for name in METHODS:
-        one, a, b = direct_steps(name, 0, 1), first[name], second[name]
+        one, a, b = direct_steps(models[name], 0, 1), first[name], second[name]
         torch.testing.assert_close(
             (a["losses"] + b["losses"]) / 2, one["losses"], rtol=1e-5, atol=1e-5, msg=name
         )
