@@ -39,7 +39,8 @@ def commands(page: Path) -> list[str]:
 def small(config: Path) -> list[str]:
     """Options that make any recipe small."""
     cfg = load_config(config)
-    options: dict[str, object] = {"visualizer": None, "model.backbone.base_channels": 4}
+    options: dict[str, object] = {"visualizer": None, "run_page": None}
+    options["model.backbone.base_channels"] = 4
     width = 32 * (4 if cfg.model.backbone.depth == 50 else 1)
     if cfg.model.type == "SCE":
         options |= {f"model.{part}.hidden_channels": 16 for part in ("projector", "predictor")}

@@ -69,7 +69,8 @@ def small(config: Path, epochs: int = EPOCHS) -> list[str]:
     """``--cfg-options`` that make a pretraining or linear recipe of images small."""
     cfg = load_config(config)
     model = cfg.model
-    options: dict[str, Any] = {"visualizer": None, "model.backbone.base_channels": 4}
+    options: dict[str, Any] = {"visualizer": None, "run_page": None}
+    options["model.backbone.base_channels"] = 4
     if model.type == "Recognizer3D":
         options["model.cls_head.in_channels"] = 32 * (4 if model.backbone.depth == 50 else 1)
     else:
