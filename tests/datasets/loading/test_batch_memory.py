@@ -58,8 +58,9 @@ def test_batches_from_workers_stay_as_they_were_sent(method):
     assert len(kept) == 15 and len({address(batch) for batch in kept.values()}) == 15
     for number, batch in kept.items():
         assert torch.equal(batch, torch.from_numpy(numbered(number)[1:])), number
-    # In use by a worker: what it makes, two batches ahead, one on the way; and half of the kept.
-    assert max(blocks) <= 8 + 5
+    # Of the 100 batches of a worker 8 are kept, and a few are under way: two ahead, one being made,
+    # those that the other process has not dropped yet.
+    assert max(blocks) <= 8 + 12
 
 
 def whole(batch):
