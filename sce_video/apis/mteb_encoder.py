@@ -15,6 +15,7 @@ from sce_video.apis.embed import embed
 from sce_video.apis.embed_options import EmbedOptions
 from sce_video.apis.model import VideoModel, check_model
 from sce_video.datasets import VideoDecodeError
+from sce_video.utils.atomic_file import write_bytes
 
 _COLUMN = "video"
 
@@ -154,5 +155,5 @@ def _file(item: Any, own: Path, where: str) -> str:
         raise ValueError(f"{where} is missing")
     if item.get("bytes") is None:
         return item["path"]
-    own.write_bytes(item["bytes"])
+    write_bytes(own, item["bytes"])
     return str(own)
