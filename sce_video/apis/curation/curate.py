@@ -27,7 +27,7 @@ from sce_video.evaluation.functional.neighbours import check_features, feature_m
 
 FRAMES, FEATURES, NONE = "frames", "features", "none"
 #: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
-THRESHOLDS = {FRAMES: 0.96, FEATURES: 0.99}
+THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 _OUTLIER_NEIGHBOURS = 10
 #: Standard deviations of a normal distribution, estimated by the median absolute deviation.
 _OUTLIER_DEVIATIONS = 5.0
