@@ -16,11 +16,10 @@ from sce_video.apis.pretrained import (
     pretrained_folder,
     write_network,
 )
-from sce_video.engine.pretrained_folder import CONFIG, WEIGHTS
 from sce_video.utils.errors import MissingPackageError
 
 try:
-    from huggingface_hub import ModelCard, ModelHubMixin, snapshot_download
+    from huggingface_hub import ModelCard, ModelHubMixin
 except ImportError as error:
     raise MissingPackageError("the hub needs huggingface_hub: pip install sce-video[hf]") from error
 
@@ -51,7 +50,8 @@ class HubNetwork(
     """A network that goes to the hub and comes from there.
 
     ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
-    are the mixin's, with its arguments and errors; ``save_pretrained`` writes a local folder as
+    are the mixin's, with its arguments; errors as of
+    :func:`~sce_video.apis.pretrained.from_pretrained`; ``save_pretrained`` writes a local folder as
     :func:`~sce_video.apis.pretrained.save_pretrained`, and a model card beside it.
 
     Args:
@@ -80,18 +80,14 @@ class HubNetwork(
         device: str | None = None,
     ) -> HubNetwork:
         """The network of a folder or a repository, on a device as ``load_model`` takes it."""
-        folder = model_id
-        if not Path(model_id).is_dir():
-            folder = snapshot_download(
-                model_id,
-                revision=revision,
-                cache_dir=cache_dir,
-                force_download=force_download,
-                local_files_only=local_files_only,
-                token=token,
-                allow_patterns=[WEIGHTS, CONFIG],
-            )
-        return cls(load_network(pretrained_folder(folder), device=device))
+        download = {
+            "cache_dir": cache_dir,
+            "force_download": force_download,
+            "local_files_only": local_files_only,
+            "token": token,
+        }
+        folder = pretrained_folder(model_id, revision, download)
+        return cls(load_network(folder, device=device))
 
     def generate_model_card(self) -> ModelCard:
         """The page of the repository: input, size of the features, provenance."""

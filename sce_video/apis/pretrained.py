@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,19 +72,14 @@ def save_pretrained(network: Network, folder: str | os.PathLike) -> Path:
     folder = Path(folder)
     if os.path.lexists(folder):
         raise FileExistsError(f"{folder} exists: remove it, or give another folder")
-    weights = network_weights(network)
-    config = network_config(network)
     with new_folder(folder) as unfinished:
-        _write(weights, config, unfinished)
+        write_network(network, unfinished)
     return folder
 
 
 def write_network(network: Network, folder: Path) -> None:
     """Write the two files of :func:`save_pretrained` to a folder that is there; raises as it."""
-    _write(network_weights(network), network_config(network), folder)
-
-
-def _write(weights: dict[str, Tensor], config: dict[str, Any], folder: Path) -> None:
+    weights, config = network_weights(network), network_config(network)
     write_weights(weights, folder / WEIGHTS)
     write_json(folder / CONFIG, config)
 
@@ -158,15 +154,24 @@ def from_pretrained(
     return load_network(pretrained_folder(name, revision), device=device)
 
 
-def pretrained_folder(name: str | os.PathLike, revision: str | None = None) -> Path:
+def pretrained_folder(
+    name: str | os.PathLike,
+    revision: str | None = None,
+    download: Mapping[str, Any] | None = None,
+) -> Path:
     """The local folder of a pretrained network, downloaded if ``name`` is one in the hub.
+
+    Args:
+        name: As in :func:`from_pretrained`.
+        revision: As there.
+        download: Other arguments of huggingface_hub's ``snapshot_download``.
 
     Raises:
         FileNotFoundError, ValueError, MissingPackageError: see :func:`from_pretrained`.
     """
     folder = Path(name)
     if not folder.exists() and _HUB_NAME.fullmatch(os.fspath(name)):
-        folder = _download(os.fspath(name), revision)
+        folder = _download(os.fspath(name), revision, download or {})
     elif not folder.is_dir():
         raise FileNotFoundError(f"no folder {folder} of a pretrained network")
     if not is_pretrained_folder(folder):
@@ -176,7 +181,7 @@ def pretrained_folder(name: str | os.PathLike, revision: str | None = None) -> P
     return folder
 
 
-def _download(name: str, revision: str | None) -> Path:
+def _download(name: str, revision: str | None, options: Mapping[str, Any]) -> Path:
     try:
         from huggingface_hub import snapshot_download
     except ImportError:
@@ -184,7 +189,8 @@ def _download(name: str, revision: str | None) -> Path:
             f"no local folder {name}; to look for it in the hub: pip install sce-video[hf]"
         ) from None
     try:
-        return Path(snapshot_download(name, revision=revision, allow_patterns=[WEIGHTS, CONFIG]))
+        wanted = [WEIGHTS, CONFIG]
+        return Path(snapshot_download(name, revision=revision, allow_patterns=wanted, **options))
     except Exception as error:  # of huggingface_hub or of its HTTP client
         reason = str(error).strip().splitlines() or [type(error).__name__]
         raise ValueError(

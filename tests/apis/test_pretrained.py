@@ -162,15 +162,16 @@ def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeyp
 
     def snapshot(name, **options):
         assert name == "user/tiny" and options["revision"] == "main"
+        assert options["token"] == "secret" and options["force_download"] is False
         return str(stored)
 
     def download(**options):
         return str(stored / options["filename"])
 
-    monkeypatch.setattr(hub, "snapshot_download", snapshot)
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
     monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
     for back in (
-        hub.HubNetwork.from_pretrained("user/tiny", revision="main", device="cpu"),
+        hub.HubNetwork.from_pretrained("user/tiny", revision="main", token="secret", device="cpu"),
         hub.HubNetwork.from_pretrained(stored, device="cpu"),
         from_pretrained(stored, device="cpu"),
     ):
