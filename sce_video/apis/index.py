@@ -141,6 +141,16 @@ class VideoIndex:
         """Absolute path of a video of the index."""
         return os.path.join(self.root, path)
 
+    def is_unchanged(self, row: int, file: str | os.PathLike) -> bool:
+        """Whether a file has the size and time that it had when it was embedded as this row.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        status = os.stat(file)
+        state = self.stored.sizes[row], self.stored.mtimes[row]
+        return bool(state == (status.st_size, status.st_mtime_ns))
+
 
 def build_index(
     model: VideoModel,

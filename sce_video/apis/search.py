@@ -172,9 +172,7 @@ def query_feature(
     if index.windows is not None:
         return embed(model(), video, index.options)[0]
     for row in [] if is_elsewhere(os.fspath(video)) else rows_of_file(index, video):
-        status = os.stat(video)
-        state = index.stored.sizes[row], index.stored.mtimes[row]
-        if state == (status.st_size, status.st_mtime_ns):
+        if index.is_unchanged(row, video):
             return np.array(index.features[row])
     return embed(model(), video, index.options)[0]
 
@@ -371,12 +369,16 @@ def _ranked(
     times = [(None, None)] * len(paths) if spans is None else spans.tolist()
     found: list[Match] = []
     for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
-        other = feature.astype(np.float64) - shift
-        lengths = max(float(np.linalg.norm(own)), _TINY) * max(float(np.linalg.norm(other)), _TINY)
-        cosine = max(-1.0, min(1.0, float(np.float32((own * other).sum() / lengths))))
-        found.append(Match(0, path, cosine, index.file(path), int(row), start, end))
+        similarity = cosine(own, feature.astype(np.float64) - shift)
+        found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
     return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
+
+
+def cosine(first: np.ndarray, second: np.ndarray) -> float:
+    """Cosine of two features (D,), computed in double and given in single precision."""
+    lengths = max(float(np.linalg.norm(first)), _TINY) * max(float(np.linalg.norm(second)), _TINY)
+    return max(-1.0, min(1.0, float(np.float32((first * second).sum() / lengths))))
 
 
 def _blocks(features: np.ndarray | TableFeatures) -> Iterator[tuple[int, torch.Tensor]]:

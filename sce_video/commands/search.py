@@ -15,12 +15,17 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+from functools import cache
 from pathlib import Path
+
+import numpy as np
 
 from sce_video.apis.encoders.run import run_of_model
 from sce_video.apis.feature_columns import is_table_folder
 from sce_video.apis.index import VideoIndex, read_index
+from sce_video.apis.model import VideoModel
 from sce_video.apis.moments import Query, parse_query
+from sce_video.apis.refined_moments import refine_moments
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
@@ -102,6 +107,12 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         help="compare all videos, also where the index has a vector index",
     )
     parser.add_argument(
+        "--refine",
+        action="store_true",
+        help="of an index of windows: embed windows around the five best moments, every quarter "
+        "of the stride, and rank again; slower, finds moments more exactly",
+    )
+    parser.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
     )
     parser.add_argument(
@@ -145,6 +156,8 @@ def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespac
         return
     if args.video is not None:
         parser.error("give a VIDEO or --serve, not both: videos are dropped on the page")
+    if args.refine:
+        parser.error("--refine is for a query on the command line, not for --serve")
     if args.serve and args.index and args.serve != args.index:
         parser.error(f"--serve {args.serve} and --index {args.index} are two indexes: give one")
     args.index = args.serve or args.index
@@ -176,15 +189,15 @@ def run_query(args: argparse.Namespace) -> None:
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
         check_checkpoint(index, args.checkpoint)
 
+    @cache
+    def model() -> VideoModel:
+        return model_of_index(index, args.checkpoint, args.config, args.device)
+
     query = None if args.text is not None else parse_query(args.video)
     if query is None:
         feature, own = text_query(index, args.text, args.checkpoint), []
     else:
-        feature = query_feature(
-            index,
-            query,
-            lambda: model_of_index(index, args.checkpoint, args.config, args.device),
-        )
+        feature = query_feature(index, query, model)
         own = rows_of_query(index, query)
     matches = query_index(
         index,
@@ -195,6 +208,8 @@ def run_query(args: argparse.Namespace) -> None:
         exact=args.exact,
         whitened=_whitens(args, index),
     )
+    if args.refine:
+        matches = _refined(args, index, feature, matches, model())
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
     if not args.exact and searches_approximately(index, args.centred):
         print("note: found by a vector index, which may miss some; --exact compares all videos")
@@ -205,6 +220,22 @@ def run_query(args: argparse.Namespace) -> None:
         write_json(Path(args.json), describe_query(args, query, index, matches))
     if query is not None:
         _write_galleries(args, query, index, matches)
+
+
+def _refined(
+    args: argparse.Namespace,
+    index: VideoIndex,
+    feature: np.ndarray,
+    matches: list[Match],
+    model: VideoModel,
+) -> list[Match]:
+    """The matches, the first of them refined; prints what could not be."""
+    found = refine_moments(
+        index, feature, matches, model, centred=args.centred, whitened=_whitens(args, index)
+    )
+    for path, reason in found.failures:
+        print(printable(f"not refined: {path}: {reason}"))
+    return found.matches
 
 
 def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
@@ -264,6 +295,7 @@ def describe_query(
         "crops": index.settings["num_crops"],
         "centred": args.centred,
         "whitened": _whitens(args, index),
+        "refined": args.refine,
         "approximate": not args.exact and searches_approximately(index, args.centred),
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),

@@ -1,0 +1,139 @@
+"""Moments found to a fraction of the stride: windows around the best ones are embedded again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sce_video.apis.embed_options import VideoNetwork
+from sce_video.apis.index import VideoIndex
+from sce_video.apis.moments import Match
+from sce_video.apis.search import cosine
+from sce_video.apis.window_features import WindowFeatures, open_patiently, windows_of_reader
+from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.sources import is_elsewhere
+from sce_video.datasets.windows import Windows
+
+#: Moments that are refined, and the parts of a stride at which windows are embedded.
+MOST_REFINED, _PARTS = 5, 4
+
+
+@dataclass(frozen=True)
+class RefinedMoments:
+    """Moments, the most similar first.
+
+    Attributes:
+        matches: Those that were refined are single windows.
+        failures: (path, reason) of those that stayed as they were.
+    """
+
+    matches: list[Match]
+    failures: list[tuple[str, str]]
+
+
+def refine_moments(
+    index: VideoIndex,
+    feature: np.ndarray,
+    matches: Sequence[Match],
+    network: VideoNetwork,
+    *,
+    centred: bool = False,
+    whitened: bool | None = None,
+    count: int = MOST_REFINED,
+) -> RefinedMoments:
+    """Rank the best moments of a search again, by windows that begin between those of the index.
+
+    The best window of each moment is moved by quarters of the stride, up to three to either side
+    (the next whole one is in the index). A window between two of the index shares more frames with
+    a planted moment than either, so the right moment may overtake others, too::
+
+        index          [---------)[---------)[---------)
+        moment                [---------)
+        embedded           [---------)  ...  and 5 more
+
+    Args:
+        index: Of windows, not within shots.
+        feature: (D,) of the query.
+        matches: From :func:`~sce_video.apis.search.query_index` with this feature.
+        network: Of the index.
+        centred: As for ``query_index``.
+        whitened: Likewise.
+        count: Moments to refine, the first ones; the others keep span and similarity.
+
+    Raises:
+        ValueError: The index has no windows, or they end at cuts.
+    """
+    windows = _check_windows(index)
+    if whitened is None:
+        whitened = index.whitens and not centred
+
+    def compared(features: np.ndarray) -> np.ndarray:
+        if whitened:
+            return index.whitening(features)
+        return features.astype(np.float64) - (index.stored.mean if centred else 0.0)
+
+    own = compared(np.reshape(feature, -1))
+    refined, failures = [], []
+    for match in matches[:count]:
+        try:
+            near = _windows_near(index, match, windows, network)
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+            refined.append(match)
+            continue
+        similarities = [cosine(own, row) for row in compared(near.features)]
+        best = int(np.argmax(similarities))
+        start, end = near.spans[best].tolist()
+        refined.append(replace(match, similarity=similarities[best], start=start, end=end))
+    return RefinedMoments(_ranked([*refined, *matches[count:]]), failures)
+
+
+def _check_windows(index: VideoIndex) -> Windows:
+    windows = index.windows
+    if windows is None:
+        raise ValueError(
+            f"the index {index.folder} is one of whole videos: only moments can be refined "
+            "(sce-video index --windows 5s)"
+        )
+    if windows.shots:
+        raise ValueError(
+            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
+            "moments cannot be refined"
+        )
+    return windows
+
+
+def _windows_near(
+    index: VideoIndex, match: Match, windows: Windows, network: VideoNetwork
+) -> WindowFeatures:
+    """The best window of a moment and those beside it."""
+    if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
+        raise OSError(f"{match.file} has changed since it was indexed: update the index")
+    spans = index.stored.spans_of(np.array([match.row]))
+    assert spans is not None
+    start, end = spans[0].tolist()
+    with open_patiently(os.fspath(match.file), index.options) as reader:
+        starts = start + np.arange(1 - _PARTS, _PARTS) * (windows.step / _PARTS)
+        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
+        near = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
+        return windows_of_reader(network, reader, near, index.options)
+
+
+def _ranked(matches: Sequence[Match]) -> list[Match]:
+    """By similarity; of two moments that share frames the better one."""
+    kept: list[Match] = []
+    for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
+        if not any(_overlap(match, better) for better in kept):
+            kept.append(match)
+    return [replace(match, rank=rank) for rank, match in enumerate(kept, start=1)]
+
+
+def _overlap(first: Match, second: Match) -> bool:
+    if first.path != second.path or None in (first.start, first.end, second.start, second.end):
+        return False
+    assert first.start is not None and first.end is not None
+    assert second.start is not None and second.end is not None
+    return first.start < second.end and second.start < first.end

@@ -1,0 +1,165 @@
+"""Moments of a search that are embedded again between the windows of the index."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+
+from sce_video.apis import EmbedOptions, embed, load_model
+from sce_video.apis.index import build_index, read_index
+from sce_video.apis.moments import Query
+from sce_video.apis.refined_moments import refine_moments
+from sce_video.apis.search import query_feature, query_index
+from sce_video.commands import search
+from sce_video.datasets.windows import Windows
+
+OPTIONS, WINDOWS = EmbedOptions(num_clips=2), Windows(2.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two videos of 6.4 and 4 s, their index of windows of 2 s every second, and a checkpoint."""
+    made = tmp_path_factory.mktemp("moments")
+    frames = np.concatenate([moving_frames(40, seed=i) for i in range(4)])
+    write_lossless(made / "videos" / "long.mp4", frames)
+    write_lossless(made / "videos" / "other.mp4", moving_frames(100, seed=9))
+    model = load_model(save_tiny(made / "tiny.pth"), device="cpu")
+    build_index(model, made / "videos", made / "index", OPTIONS, windows=WINDOWS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return load_model(folder / "tiny.pth", device="cpu")
+
+
+@pytest.fixture
+def index(folder):
+    return read_index(folder / "index")
+
+
+def feature_of(index, model, folder, start, end):
+    query = Query(str(folder / "videos" / "long.mp4"), start, end)
+    return query_feature(index, query, lambda: model)
+
+
+def similarities(index, feature, features, kind):
+    """Cosines of (D,) with (W, D), by hand."""
+    own = feature.astype(np.float64)
+    features = features.astype(np.float64)
+    if kind == "centred":
+        mean = np.asarray(index.features).mean(0)
+        own, features = own - mean, features - mean
+    if kind == "whitened":
+        own, features = index.whitening(own), index.whitening(features)
+    return features @ own / np.linalg.norm(features, axis=1) / np.linalg.norm(own)
+
+
+@pytest.mark.parametrize("kind", ["plain", "centred", "whitened"])
+def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
+    feature = feature_of(index, model, folder, 2.25, 4.25)
+    how = {"centred": kind == "centred", "whitened": kind == "whitened"}
+    (coarse,) = query_index(index, feature, 1, **how)
+    assert coarse.path == "long.mp4" and coarse.similarity < 1
+    found = refine_moments(index, feature, [coarse], model, **how)
+    (match,) = found.matches
+    assert (match.rank, match.start, match.end, found.failures) == (1, 2.25, 4.25, [])
+    assert match.similarity == pytest.approx(1.0, abs=1e-6)
+
+    # Of a moment at no quarter it is the best of the windows near the one that the index has.
+    feature = feature_of(index, model, folder, 2.6, 4.6)
+    (coarse,) = query_index(index, feature, 1, **how)
+    (match,) = refine_moments(index, feature, [coarse], model, **how).matches
+    (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, 0.25))
+    expected = similarities(index, feature, fine.features, kind)
+    ((start, _),) = index.stored.spans_of(np.array([coarse.row]))
+    expected[np.abs(fine.starts - start) > 0.8] = -1
+    assert match.start == fine.starts[expected.argmax()]
+    assert match.similarity == pytest.approx(expected.max(), abs=1e-5)
+
+
+def test_the_right_moment_overtakes_others(index, model, folder):
+    feature = feature_of(index, model, folder, 2.25, 4.25)
+    matches = query_index(index, feature, 2)
+    (right,) = (m for m in matches if m.path == "long.mp4")
+    (wrong,) = (m for m in matches if m.path == "other.mp4")
+    given = [
+        replace(wrong, rank=1, similarity=right.similarity + 1e-7),
+        replace(right, rank=2),
+    ]
+    found = refine_moments(index, feature, given, model).matches
+    assert [(m.rank, m.path) for m in found] == [(1, "long.mp4"), (2, "other.mp4")]
+    assert found[0].similarity > given[0].similarity
+
+    # Only the first are embedded again.
+    (first, second) = refine_moments(index, feature, given, model, count=1).matches
+    assert {first.path, second.path} == {"long.mp4", "other.mp4"}
+    (same,) = (m for m in (first, second) if m.path == "long.mp4")
+    assert replace(same, rank=2) == given[1]
+
+
+def test_moments_that_become_one(index, model, folder):
+    feature = feature_of(index, model, folder, 3.25, 5.25)
+    ranked = query_index(index, feature, 1)[0]
+    rows = index.stored.rows("long.mp4")
+    video = {"path": "long.mp4", "file": index.file("long.mp4")}
+    given = [replace(ranked, **video, row=rows[i], start=float(i), end=i + 2.0) for i in (2, 4)]
+    (match,) = refine_moments(index, feature, given, model).matches
+    assert (match.start, match.similarity) == (3.25, pytest.approx(1.0, abs=1e-6))
+
+
+def test_moments_at_the_ends_stay_inside(index, model, folder):
+    feature = feature_of(index, model, folder, 4.4, 6.4)
+    match = refine_moments(index, feature, query_index(index, feature, 1), model).matches[0]
+    assert (match.start, match.end) == (pytest.approx(4.4), pytest.approx(6.4))
+    feature = feature_of(index, model, folder, 0.0, 2.0)
+    match = refine_moments(index, feature, query_index(index, feature, 1), model).matches[0]
+    assert (match.start, match.end) == (0.0, 2.0)
+
+
+def test_moments_of_files_that_changed_stay(index, model, folder, tmp_path):
+    os.makedirs(tmp_path / "videos")
+    for name in ("long.mp4", "other.mp4"):
+        os.link(folder / "videos" / name, tmp_path / "videos" / name)
+    build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS)
+    moved = read_index(tmp_path / "index")
+    feature = feature_of(moved, model, folder, 2.25, 4.25)
+    matches = query_index(moved, feature, 5)
+    (tmp_path / "videos" / "long.mp4").unlink()
+    (tmp_path / "videos" / "other.mp4").unlink()
+    (tmp_path / "videos" / "other.mp4").write_bytes(b"other bytes")
+    found = refine_moments(moved, feature, matches, model)
+    assert found.matches == matches
+    reasons = dict(found.failures)
+    assert "No such file" in reasons["long.mp4"]
+    assert "has changed since it was indexed" in reasons["other.mp4"]
+
+
+def test_other_indexes_are_refused(index, model, folder, tmp_path):
+    feature = np.asarray(index.features[0])
+    build_index(model, folder / "videos", tmp_path / "whole", OPTIONS)
+    with pytest.raises(ValueError, match="one of whole videos: only moments can be refined"):
+        refine_moments(read_index(tmp_path / "whole"), feature, [], model)
+    shots = Windows(2.0, 1.0, shots=True)
+    build_index(model, folder / "videos", tmp_path / "shots", OPTIONS, windows=shots)
+    with pytest.raises(ValueError, match="end at cuts"):
+        refine_moments(read_index(tmp_path / "shots"), feature, [], model)
+
+
+def test_the_command(folder, tmp_path, capsys):
+    query = f"{folder / 'videos' / 'long.mp4'}@2.25-4.25"
+    arguments = [query, "--index", str(folder / "index"), "--no-html", "--include-self"]
+    written = []
+    for more in ([], ["--refine"]):
+        assert search.query_main([*arguments, "--json", str(tmp_path / "r.json"), *more]) == 0
+        written.append(json.loads((tmp_path / "r.json").read_text()))
+    assert [each["refined"] for each in written] == [False, True]
+    best = written[1]["results"][0]
+    assert (best["path"], best["start"], best["end"]) == ("long.mp4", 2.25, 4.25)
+    assert written[0]["results"][0]["start"] != 2.25
+    assert "0:02.2-0:04.2" in capsys.readouterr().out
+    with pytest.raises(SystemExit):
+        search.query_main(["--serve", str(folder / "index"), "--refine"])
