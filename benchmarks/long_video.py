@@ -185,8 +185,7 @@ def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -
     if kind == "refined":
         matches = query_index(held, feature, MOST_REFINED, whitened=True)
         return refine_moments(held, feature, matches, model, whitened=True).matches[0]
-    options = {"centred": kind == "centred", "whitened": kind == "whitened"}
-    return query_index(held, feature, 1, **options)[0]
+    return query_index(held, feature, 1, centred=kind == "centred", whitened=kind == "whitened")[0]
 
 
 def rates(folder: Path, checkpoint: str, seconds: float, views: int, rounds: int) -> dict[str, Any]:
