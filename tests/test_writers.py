@@ -24,7 +24,7 @@ from sce_video.datasets import BadFileReport
 from sce_video.datasets.ava_actions import Action
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
-from sce_video.evaluation.functional.ava_map import write_result_csv
+from sce_video.evaluation.functional.ava_csv import write_result_csv
 from sce_video.reporting.page import TITLE, write_page
 from sce_video.utils.atomic_file import WriteError, write_json, write_text
 from sce_video.visualization.boxes import write_clip, write_image

@@ -26,25 +26,27 @@ box the first is the true positive.
 
 from __future__ import annotations
 
-import csv
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
 from sce_video.datasets.ava_actions import NUM_ACTIONS, Action
+from sce_video.evaluation.functional.ava_csv import read_result_csv, write_result_csv
+from sce_video.evaluation.functional.ava_detections import (
+    Detections,
+    Key,
+    check_boxes,
+    check_scores,
+    name_of,
+)
 from sce_video.evaluation.functional.ava_intervals import MeanPrecisionBootstrap
-from sce_video.utils.atomic_file import atomic_file
 
-Key = tuple[str, int]
-"""Video id and second of the key frame."""
+__all__ = ["AvaResult", "average_precision", "evaluate_ava", "read_result_csv", "write_result_csv"]
+
 GroundTruth = Mapping[Key, tuple[np.ndarray, Sequence[Sequence[int]]]]
-Detections = Mapping[Key, tuple[np.ndarray, np.ndarray]]
-
-_COLUMNS = "video,timestamp,x1,y1,x2,y2,action,score"
 
 
 @dataclass(frozen=True)
@@ -209,17 +211,17 @@ def _flatten(
     num_found = 0
     for key in keys:
         boxes, own = ground_truth[key]
-        boxes = _check_boxes(boxes, "ground-truth", key)
+        boxes = check_boxes(boxes, "ground-truth", key)
         if len(own) != len(boxes):
-            raise ValueError(f"{_name(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
+            raise ValueError(f"{name_of(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
         if (boxes[:, :2] > boxes[:, 2:]).any():
-            raise ValueError(f"{_name(key)}: a ground-truth box has inverted corners")
+            raise ValueError(f"{name_of(key)}: a ground-truth box has inverted corners")
         true.append(boxes)
         labels += own
         true_ends.append(len(labels))
         if key in detections:
-            boxes = _check_boxes(detections[key][0], "detected", key)
-            table = _check_scores(detections[key][1], len(boxes), width, key)
+            boxes = check_boxes(detections[key][0], "detected", key)
+            table = check_scores(detections[key][1], len(boxes), width, key)
             solid = (boxes[:, :2] < boxes[:, 2:]).all(axis=1)
             found.append(boxes[solid])
             scores.append(table[solid, :width])
@@ -234,35 +236,6 @@ def _flatten(
         np.array(true_ends, dtype=np.int64),
         labels,
     )
-
-
-def _check_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
-    boxes = np.asarray(boxes, dtype=np.float64)
-    if boxes.size == 0:
-        return np.zeros((0, 4))
-    if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"{_name(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
-    if not np.isfinite(boxes).all():
-        raise ValueError(f"{_name(key)}: a coordinate of the {what} boxes is not finite")
-    return boxes
-
-
-def _check_scores(scores: np.ndarray, count: int, width: int, key: Key) -> np.ndarray:
-    scores = np.asarray(scores)
-    if scores.size == 0 and count == 0:
-        return np.zeros((0, width))
-    if scores.ndim != 2 or scores.shape[0] != count or scores.shape[1] < width:
-        raise ValueError(
-            f"{_name(key)}: scores must be ({count}, {width} or more), a row per box and a "
-            f"column per action, got {scores.shape}"
-        )
-    if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise ValueError(f"{_name(key)}: a score is NaN or +inf")
-    return scores
-
-
-def _name(key: Key) -> str:
-    return f"video {key[0]}, second {key[1]}"
 
 
 def _overlapping(flat: _Flat, iou: float) -> tuple[np.ndarray, np.ndarray]:
@@ -313,93 +286,3 @@ def _hits(
     _, winners = np.unique(true[order], return_index=True)
     hits[found[order][winners]] = True
     return hits
-
-
-def write_result_csv(
-    path: str | Path,
-    detections: Detections,
-    actions: Sequence[Action],
-    min_score: float = -math.inf,
-) -> int:
-    """Write results in the official form, lines of ``video,timestamp,x1,y1,x2,y2,action,score``.
-
-    Numbers are written with the digits that float32 needs to be read back exactly. The file is
-    written atomically.
-
-    Args:
-        path: The file.
-        detections: As for :func:`evaluate_ava`, sorted here by video and second.
-        actions: The scored ones are written.
-        min_score: Lower scores are left out; each one left out can lower the mAP a little.
-
-    Returns:
-        Number of lines.
-    """
-    lines = 0
-    with atomic_file(path) as unfinished:
-        with open(unfinished, "w", encoding="utf-8", newline="") as file:
-            for line in _result_lines(detections, actions, min_score):
-                file.write(line)
-                lines += 1
-    return lines
-
-
-def _result_lines(
-    detections: Detections, actions: Sequence[Action], min_score: float
-) -> Iterator[str]:
-    ids = sorted(action.id for action in actions if action.scored)
-    for key in sorted(detections):
-        boxes = _check_boxes(detections[key][0], "detected", key)
-        scores = _check_scores(detections[key][1], len(boxes), max(ids), key)
-        for box, own in zip(boxes, scores, strict=True):
-            corners = ",".join(f"{value:.9g}" for value in box)
-            for action in ids:
-                score = own[action - 1]
-                if score >= min_score and score > -math.inf:
-                    yield f"{key[0]},{key[1]:04d},{corners},{action},{score:.9g}\n"
-
-
-def read_result_csv(path: str | Path) -> dict[Key, tuple[np.ndarray, np.ndarray]]:
-    """Read results in the official form.
-
-    Lines of one box are joined; a second line of the same box and action makes another box.
-
-    Returns:
-        By (video, second): boxes (m, 4) and scores (m, 80), -inf where there is no line.
-
-    Raises:
-        ValueError: a line of another form, or an action outside 1 to 80; the message names file and
-            line.
-    """
-    rows: dict[Key, list[tuple[tuple[float, ...], dict[int, float]]]] = {}
-    with open(path, encoding="utf-8", newline="") as file:
-        reader = csv.reader(file)
-        for cells in reader:
-            if not cells:
-                continue
-            try:
-                video, second, *numbers, action_text, score_text = cells
-                box = tuple(float(text) for text in numbers)
-                key, action, score = (video, int(second)), int(action_text), float(score_text)
-            except ValueError:
-                box, action = (), 0
-            values = (*box, score) if box else (math.nan,)
-            if len(box) != 4 or not 1 <= action <= NUM_ACTIONS or not np.isfinite(values).all():
-                raise ValueError(f"{path}, line {reader.line_num}: {cells} is not {_COLUMNS}")
-            own = rows.setdefault(key, [])
-            scores = next((known for b, known in own if b == box and action not in known), None)
-            if scores is None:
-                scores = {}
-                own.append((box, scores))
-            scores[action] = score
-    return {key: _tables(own) for key, own in rows.items()}
-
-
-def _tables(
-    own: Sequence[tuple[tuple[float, ...], dict[int, float]]],
-) -> tuple[np.ndarray, np.ndarray]:
-    scores = np.full((len(own), NUM_ACTIONS), -np.inf)
-    for row, (_, table) in zip(scores, own, strict=True):
-        for action, score in table.items():
-            row[action - 1] = score
-    return np.array([box for box, _ in own]), scores
