@@ -134,7 +134,7 @@ _IN_PLACE = re.compile(
 _ALLOWED = {
     "sce_video/utils/atomic_file.py": 3,  # the mechanism: a temporary file, its rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
-    "sce_video/evaluation/functional/ava_map.py": 1,  # as before
+    "sce_video/evaluation/functional/ava_csv.py": 1,  # as before
     "sce_video/evaluation/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
     "sce_video/visualization/figures.py": 1,  # to memory
