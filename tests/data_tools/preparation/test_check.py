@@ -56,7 +56,7 @@ def test_files_are_checked_again_when_they_change_or_their_check_failed(tmp_path
     """The number of the process tells which run has checked a file."""
     names, records = touch(tmp_path, "abcdef"), tmp_path / "records.sqlite"
     first = check(tmp_path, names, preparation_fakes.own_process, records=records)
-    assert len(set(first.values())) == 2 and str(os.getpid()) not in first.values()
+    assert str(os.getpid()) not in first.values()  # one process may be quicker than the other
     (tmp_path / "b").write_text("changed")
     second = check(tmp_path, [*names, "gone"], preparation_fakes.own_process, records=records)
     assert [name for name in names if first[name] != second[name]] == ["b"]
