@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import shutil
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
@@ -230,6 +231,8 @@ def training(part: Part, name: str, stop_after: int | None = None) -> list[float
 
 def resume(part: Part) -> dict[str, Any]:
     """An interrupted and resumed training against unbroken ones."""
+    for name in ("whole", "again", "broken"):  # of an earlier run of this benchmark
+        shutil.rmtree(part.folder / name, ignore_errors=True)
     torch.backends.cudnn.deterministic = True
     whole, again = training(part, "whole"), training(part, "again")
     begun = training(part, "broken", stop_after=4)

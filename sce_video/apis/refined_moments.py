@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
-from sce_video.apis.embed_options import VideoNetwork
+from sce_video.apis.embed_options import EmbedOptions, VideoNetwork
 from sce_video.apis.index import VideoIndex
 from sce_video.apis.moments import Match
 from sce_video.apis.search import cosine
@@ -19,6 +19,8 @@ from sce_video.datasets.windows import Windows
 
 #: Moments that are refined, and the parts of a stride at which windows are embedded.
 MOST_REFINED, _PARTS = 5, 4
+#: Takes a file, start and end of a window of it, and the seconds from one window to the next.
+EmbedNear = Callable[[str, float, float, float], WindowFeatures]
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,25 @@ def refine_moments(
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
+    near = partial(windows_near, network, index.options)
+    return refine_by(index, feature, matches, near, centred=centred, whitened=whitened, count=count)
+
+
+def refine_by(
+    index: VideoIndex,
+    feature: np.ndarray,
+    matches: Sequence[Match],
+    near: EmbedNear,
+    *,
+    centred: bool = False,
+    whitened: bool | None = None,
+    count: int = MOST_REFINED,
+) -> RefinedMoments:
+    """:func:`refine_moments` with windows that another process may embed.
+
+    Args:
+        near: As :func:`windows_near`, without its first two arguments.
+    """
     windows = _check_windows(index)
     if whitened is None:
         whitened = index.whitens and not centred
@@ -79,16 +100,33 @@ def refine_moments(
     refined, failures = [], []
     for match in matches[:count]:
         try:
-            near = _windows_near(index, match, windows, network)
+            _check_unchanged(index, match)
+            start, end = _span(index, match)
+            found = near(match.file, start, end, windows.step / _PARTS)
         except (VideoDecodeError, OSError) as error:
             failures.append((match.path, str(error)))
             refined.append(match)
             continue
-        similarities = [cosine(own, row) for row in compared(near.features)]
+        similarities = [cosine(own, row) for row in compared(found.features)]
         best = int(np.argmax(similarities))
-        start, end = near.spans[best].tolist()
+        start, end = found.spans[best].tolist()
         refined.append(replace(match, similarity=similarities[best], start=start, end=end))
     return RefinedMoments(_ranked([*refined, *matches[count:]]), failures)
+
+
+def windows_near(
+    network: VideoNetwork, options: EmbedOptions, file: str, start: float, end: float, step: float
+) -> WindowFeatures:
+    """A window of a video, and three at either side, ``step`` seconds apart; inside the video.
+
+    Raises:
+        VideoDecodeError: None of them can be decoded.
+    """
+    with open_patiently(file, options) as reader:
+        starts = start + np.arange(1 - _PARTS, _PARTS) * step
+        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
+        spans = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
+        return windows_of_reader(network, reader, spans, options)
 
 
 def _check_windows(index: VideoIndex) -> Windows:
@@ -106,20 +144,16 @@ def _check_windows(index: VideoIndex) -> Windows:
     return windows
 
 
-def _windows_near(
-    index: VideoIndex, match: Match, windows: Windows, network: VideoNetwork
-) -> WindowFeatures:
-    """The best window of a moment and those beside it."""
+def _check_unchanged(index: VideoIndex, match: Match) -> None:
     if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
         raise OSError(f"{match.file} has changed since it was indexed: update the index")
+
+
+def _span(index: VideoIndex, match: Match) -> tuple[float, float]:
+    """The best window of a moment."""
     spans = index.stored.spans_of(np.array([match.row]))
     assert spans is not None
-    start, end = spans[0].tolist()
-    with open_patiently(os.fspath(match.file), index.options) as reader:
-        starts = start + np.arange(1 - _PARTS, _PARTS) * (windows.step / _PARTS)
-        starts = np.unique(np.clip(starts, 0.0, max(0.0, reader.duration - (end - start))))
-        near = np.stack([starts, np.minimum(starts + (end - start), reader.duration)], axis=1)
-        return windows_of_reader(network, reader, near, index.options)
+    return float(spans[0, 0]), float(spans[0, 1])
 
 
 def _ranked(matches: Sequence[Match]) -> list[Match]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -99,6 +100,15 @@ def test_wrong_options(tool, capsys, options, message):
     with pytest.raises(SystemExit):
         tool.main(options.split())
     assert message in capsys.readouterr().err
+
+
+def test_resuming_is_measured_again_beside_the_files_of_an_earlier_run(tool, tmp_path):
+    parity = importlib.import_module("gpu_parts.parity")
+    part = SimpleNamespace(folder=tmp_path)
+    for _ in range(2):
+        found = parity.resume(part)
+        assert found["passed"] and found["differences"] == {"losses": 0.0}
+        assert len(found["losses"]) == 9
 
 
 def test_every_gpu_test_is_marked(repo):

@@ -25,6 +25,7 @@ from sce_video.apis.search_server.workers import CallError
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.utils.command import explain
 from sce_video.utils.html_template import render_template
+from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.plotly_script import plotly_library
 
 #: Largest video that may be dropped on the page, bytes.
@@ -45,6 +46,7 @@ class SearchRequest(BaseModel):
     upload: str | None = Field(None, max_length=40)
     k: int = Field(24, ge=1, le=_MAX_RESULTS)
     centred: bool = False
+    refined: bool = False
     path: str = Field("", max_length=1000)
     folder: str | None = Field(None, max_length=1000)
     label: int | None = None
@@ -220,11 +222,18 @@ def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
 
     @app.post("/api/search")
     def search(request: SearchRequest) -> dict[str, Any]:
-        found = state.search(Search(**request.model_dump()))
+        search = Search(**request.model_dump())
+        found, failures = state.search(search), []
+        more = len(found) == search.k
+        if search.refined:
+            refined = state.refine(search, found)
+            found, failures = refined.matches, refined.failures
         return {
             "rows": [match.row for match in found],
             "similarity": [round(match.similarity, 5) for match in found],
             "spans": [None if m.start is None else [m.start, m.end] for m in found],
+            "more": more,
+            "failures": [printable_utf8(f"{path}: {reason}") for path, reason in failures],
         }
 
     @app.post("/api/upload")

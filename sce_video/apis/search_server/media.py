@@ -15,7 +15,9 @@ from sce_video.apis.embed import embed
 from sce_video.apis.index import VideoIndex
 from sce_video.apis.index_files import StoredRecords
 from sce_video.apis.model import VideoModel
+from sce_video.apis.refined_moments import windows_near
 from sce_video.apis.search import model_of_index
+from sce_video.apis.window_features import WindowFeatures
 from sce_video.datasets import VideoDecodeError
 from sce_video.visualization.gallery import encode_clip, encode_jpeg, read_frames
 
@@ -107,6 +109,34 @@ def embed_file(
         return feature, animation(file)
     except VideoDecodeError as error:
         raise ValueError(f"the video cannot be decoded: {error.reason}") from None
+
+
+def embed_near(
+    header: dict[str, Any],
+    folder: str,
+    network: tuple[str | None, ...],
+    file: str,
+    start: float,
+    end: float,
+    step: float,
+) -> WindowFeatures:
+    """Windows beside one of a video, by the network of an index.
+
+    Args:
+        header: As of :func:`embed_file`.
+        folder: Likewise.
+        network: Likewise.
+        file: The video.
+        start: Of the window, seconds.
+        end: Likewise.
+        step: Seconds from one window to the next.
+
+    Raises:
+        FileNotFoundError, ValueError: As of :func:`embed_file`.
+        VideoDecodeError: the video cannot be decoded.
+    """
+    index = _index_of(header, folder)
+    return windows_near(_model(index, network), index.options, file, start, end, step)
 
 
 def _index_of(header: dict[str, Any], folder: str) -> VideoIndex:

@@ -8,7 +8,6 @@ import shlex
 import stat
 import threading
 from collections import OrderedDict
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,13 @@ import torch
 
 from sce_video.apis.index import VideoIndex
 from sce_video.apis.moments import Query
+from sce_video.apis.refined_moments import RefinedMoments, refine_by
 from sce_video.apis.search import Match, query_index, rows_of_query
 from sce_video.apis.search_server import media
 from sce_video.apis.search_server.label_list import LabelList
+from sce_video.apis.search_server.queries import Network, Search, Upload
 from sce_video.apis.search_server.workers import CallError, Workers
+from sce_video.apis.window_features import WindowFeatures
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
@@ -39,53 +41,6 @@ class NoRowError(UserError, RuntimeError):
 
 class GoneError(UserError, RuntimeError):
     """A video of the index that is not there any more."""
-
-
-@dataclass(frozen=True)
-class Network:
-    """How the network of the index is found.
-
-    Attributes:
-        checkpoint: Its current path; None for the one that the index names.
-        config: Config file, for a network that is registered by its ``custom_imports``.
-        device: Of the network; None for a GPU if there is one.
-    """
-
-    checkpoint: str | None = None
-    config: str | None = None
-    device: str | None = None
-
-
-@dataclass(frozen=True)
-class Upload:
-    """A video that was dropped on the page; its file has been removed."""
-
-    name: str
-    feature: np.ndarray
-    clip: bytes
-
-
-@dataclass(frozen=True)
-class Search:
-    """What is searched for, and among what.
-
-    Attributes:
-        row: Of a video of the index; or
-        upload: of one that was dropped on the page.
-        k: Number of results.
-        centred: Subtract the mean feature of the index first.
-        path: Only paths with this text, whatever its case.
-        folder: Only this sub-folder.
-        label: Only this label; -1 only videos without one.
-    """
-
-    row: int | None = None
-    upload: str | None = None
-    k: int = 24
-    centred: bool = False
-    path: str = ""
-    folder: str | None = None
-    label: int | None = None
 
 
 class SearchState:
@@ -136,6 +91,7 @@ class SearchState:
             "folders": self.folders,
             "folder": self.folder_of,
             "spans": None if self._spans is None else np.round(self._spans, 2).tolist(),
+            "refinable": self.index.windows is not None and not self.index.windows.shots,
             "failures": len(self.index.failures),
             "problem": self.network_problem(),
             "update": self.update_command(),
@@ -224,18 +180,19 @@ class SearchState:
         Raises:
             CallError: the file cannot be decoded, or the network cannot be loaded.
         """
-        network = (self._network.checkpoint, self._network.config, self._network.device)
-        header = self.index.stored.header
-        feature, clip = self._embedding.call(
-            *(media.embed_file, header, str(self.index.folder), network, file),
-            timeout=_EMBED_SECONDS,
-        )
+        feature, clip = self._embed(media.embed_file, file)
         upload = secrets.token_hex(8)
         with self._lock:
             self._uploads[upload] = Upload(printable_utf8(name), feature, clip)
             while len(self._uploads) > _KEPT_UPLOADS:
                 self._uploads.popitem(last=False)
         return upload
+
+    def _embed(self, function: Any, *arguments: Any) -> Any:
+        """What a function of ``media`` returns for the network of the index, in its worker."""
+        network = (self._network.checkpoint, self._network.config, self._network.device)
+        own = (self.index.stored.header, str(self.index.folder), network)
+        return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
 
     def upload(self, upload: str) -> Upload:
         """An embedded video.
@@ -249,30 +206,50 @@ class SearchState:
             return self._uploads[upload]
 
     def search(self, search: Search) -> list[Match]:
-        """The most similar videos or moments, the most similar first.
+        """The most similar videos or moments, the most similar first; not refined.
 
         Raises:
             NoRowError: no such row.
             ValueError: no such upload, or the index is damaged.
         """
-        if search.upload is not None:
-            feature, own = self.upload(search.upload).feature, []
-        else:
-            row = search.row if search.row is not None else -1
-            if not 0 <= row < len(self.index):
-                raise NoRowError(f"the index has no row {row}")
-            own = [row, *self._rows_like(row)]
-            feature = np.array(self.index.features[row])
         left_out = np.ones(len(self.index), dtype=bool)
         left_out[self._matching(search)] = False
-        left_out[own] = True
+        if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
+            left_out[[search.row, *self._rows_like(search.row)]] = True
         return query_index(
             self.index,
-            feature,
+            self._feature(search),
             search.k,
             leave_out=np.flatnonzero(left_out).tolist(),
             centred=search.centred,
         )
+
+    def _feature(self, search: Search) -> np.ndarray:
+        """The feature (D,) of a query."""
+        if search.upload is not None:
+            return self.upload(search.upload).feature
+        if search.row is None or not 0 <= search.row < len(self.index):
+            raise NoRowError(f"the index has no row {search.row}")
+        return np.array(self.index.features[search.row])
+
+    def refine(self, search: Search, found: list[Match]) -> RefinedMoments:
+        """The results of :meth:`search`, the first of them found more exactly.
+
+        Raises:
+            CallError: there is no network.
+            ValueError: the moments of the index cannot be refined.
+        """
+        if problem := self.network_problem():
+            raise CallError(problem)
+        rows = {match.file: match.row for match in found}
+
+        def near(file: str, start: float, end: float, step: float) -> WindowFeatures:
+            try:
+                return self._embed(media.embed_near, self.file(rows[file]), start, end, step)
+            except (CallError, GoneError, NoRowError) as error:
+                raise OSError(str(error)) from None
+
+        return refine_by(self.index, self._feature(search), found, near, centred=search.centred)
 
     def _rows_like(self, row: int) -> list[int]:
         """Rows of the same file; of windows, those that share frames."""

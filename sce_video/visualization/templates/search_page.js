@@ -83,15 +83,18 @@ async function show() {
   }
   const { row, upload } = query;
   const centred = byId("centred").checked;
-  const found = await ask("/api/search", { row, upload, k: results, centred, ...filters() });
+  const refined = byId("refined").checked;
+  if (refined) byId("query-note").textContent = "Embedding windows around the best moments …";
+  const found = await ask("/api/search", { row, upload, k: results, centred, refined, ...filters() });
   if (!found || number !== searches) return; // a later search has begun
+  if (found.failures.length) tell(`Not refined: ${found.failures.join("; ")}`, true);
   grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i], span: found.spans[i] })));
   byId("count").textContent = found.rows.length ? `${amount(found.rows.length)}, the most similar first` : "No video passes the filters";
   const close = !centred && found.similarity.length > 1 && found.similarity.at(-1) > 0.95;
   byId("query-note").textContent = close
     ? "All similarities are above 0.95: compare the order, not the values; “centred” spreads them out."
     : "Similarity is the cosine of the features: compare it within this list.";
-  if (found.rows.length === results && results < MOST_RESULTS) {
+  if (found.more && results < MOST_RESULTS) {
     const more = element("button", {}, "More results");
     more.addEventListener("click", () => {
       results = Math.min(MOST_RESULTS, 2 * results);
@@ -231,7 +234,8 @@ function listen() {
     waiting = setTimeout(show, 200);
   });
   byId("group").addEventListener("change", show);
-  byId("centred").addEventListener("change", () => query && show());
+  for (const name of ["centred", "refined"])
+    byId(name).addEventListener("change", () => query && show());
   byId("back").addEventListener("click", () => search(null));
   byId("select-shown").addEventListener("click", () => grid.select([...grid.cards.keys()]));
   byId("select-none").addEventListener("click", () => grid.select([]));
@@ -286,6 +290,7 @@ async function start() {
   listen();
   const state = await ask("/api/videos");
   if (!state) return;
+  byId("refined-label").hidden = !state.refinable;
   Object.assign(videos, state, { label: state.labels.label, classes: state.labels.classes });
   const failures = state.failures ? `, ${state.failures} unreadable files left out` : "";
   byId("summary").textContent = `${amount(videos.names.length)} of ${state.root}${failures}`;

@@ -1,5 +1,6 @@
 """The page of an index of windows: moments in the list and in results, played from their start."""
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,8 +11,10 @@ from helpers.videos import write_video
 
 from sce_video.apis import EmbedOptions
 from sce_video.apis.index import build_index, read_index
+from sce_video.apis.refined_moments import refine_moments
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.apis.search_server.state import Network, Search, SearchState
+from sce_video.apis.search_server.workers import CallError
 from sce_video.datasets.windows import Windows
 
 
@@ -35,6 +38,34 @@ def test_a_window_searches_without_its_own_frames(state):
     assert all(not (m.path == "a/long.mp4" and m.start < 4 and m.end > 2) for m in found)
     assert state.describe()["spans"][2] == [2.0, 4.0]
     assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
+
+
+def test_refined_moments_are_those_of_the_command(state, searched, model):
+    search = Search(row=2, k=10, refined=True)
+    found = state.search(search)
+    refined = state.refine(search, found)
+    index = read_index(searched.folder / "index")
+    expected = refine_moments(index, np.asarray(index.features[2]), found, model)
+    assert refined == expected and not refined.failures
+    assert [m.start for m in refined.matches] != [m.start for m in found]
+
+
+def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
+    search = Search(row=2, k=10, refined=True)
+    found = state.search(search)
+    hidden = searched.folder / "videos" / "a" / "hidden"
+    video = hidden.with_name("long.mp4")
+    video.rename(hidden)
+    try:
+        refined = state.refine(search, found)
+    finally:
+        hidden.rename(video)
+    moved = [m for m in found if m.path == "a/long.mp4"]
+    assert moved and [path for path, _ in refined.failures] == ["a/long.mp4"] * len(moved)
+    assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined.matches] for m in moved)
+    monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
+    with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
+        state.refine(search, found)
 
 
 def test_pictures_are_those_of_the_moment(state):
@@ -66,6 +97,28 @@ def test_the_moment_is_shown_and_played(served):
         start, end = page.evaluate("window.source").split("#t=")[1].split(",")
         assert np.isclose([float(start)], [_seconds(shown.split("-")[0])], atol=0.051).all()
         assert float(end) > float(start)
+
+
+def test_moments_are_refined_on_the_page(served, state):
+    search = Search(row=2, refined=True)
+    expected = state.refine(search, state.search(search)).matches
+    with browser_page(served.origin) as page:
+        page.goto(served.link)
+        page.locator(".card .picture").nth(2).click()
+        page.locator(".similarity").first.wait_for()
+        before = page.locator(".card .moment").all_text_contents()
+        with page.expect_response("**/api/search") as answer:
+            page.locator("#refined").check()
+        assert answer.value.json()["failures"] == []
+        first = f"{expected[0].start:.2f}"
+        page.wait_for_function(
+            "(before) => [...document.querySelectorAll('.card .moment')]"
+            ".map((node) => node.textContent).join() !== before",
+            arg=",".join(before),
+        )
+        shown = page.locator(".card .moment").first.text_content()
+        assert _seconds(shown.split("-")[0]) == pytest.approx(float(first), abs=0.06)
+        assert page.locator(".card").count() == len(expected)
 
 
 def _seconds(clock):
