@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from sce_video.apis.embed_options import EmbedOptions, VideoNetwork
 from sce_video.apis.index import VideoIndex
-from sce_video.apis.moments import Match
+from sce_video.apis.moments import Match, Query
 from sce_video.apis.search import cosine
 from sce_video.apis.window_features import WindowFeatures, open_patiently, windows_of_reader
 from sce_video.datasets import VideoDecodeError
@@ -44,6 +44,7 @@ def refine_moments(
     *,
     centred: bool = False,
     whitened: bool | None = None,
+    without: Mapping[str, tuple[float, float]] | None = None,
     count: int = MOST_REFINED,
 ) -> RefinedMoments:
     """Rank the best moments of a search again, by windows that begin between those of the index.
@@ -63,13 +64,21 @@ def refine_moments(
         network: Of the index.
         centred: As for ``query_index``.
         whitened: Likewise.
+        without: By path in the index, start and end of a moment with which no result may share
+            frames: that of a query of which ``query_index`` has left out the own rows.
         count: Moments to refine, the first ones; the others keep span and similarity.
 
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
     near = partial(windows_near, network, index.options)
-    return refine_by(index, feature, matches, near, centred=centred, whitened=whitened, count=count)
+    return refine_by(
+        *(index, feature, matches, near),
+        centred=centred,
+        whitened=whitened,
+        without=without,
+        count=count,
+    )
 
 
 def refine_by(
@@ -80,6 +89,7 @@ def refine_by(
     *,
     centred: bool = False,
     whitened: bool | None = None,
+    without: Mapping[str, tuple[float, float]] | None = None,
     count: int = MOST_REFINED,
 ) -> RefinedMoments:
     """:func:`refine_moments` with windows that another process may embed.
@@ -107,11 +117,27 @@ def refine_by(
             failures.append((match.path, str(error)))
             refined.append(match)
             continue
-        similarities = [cosine(own, row) for row in compared(found.features)]
+        similarities = np.array([cosine(own, row) for row in compared(found.features)])
+        if without and match.path in without:
+            begin, stop = without[match.path]
+            similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         best = int(np.argmax(similarities))
+        if similarities[best] == -np.inf:
+            refined.append(match)
+            continue
         start, end = found.spans[best].tolist()
-        refined.append(replace(match, similarity=similarities[best], start=start, end=end))
+        refined.append(replace(match, similarity=float(similarities[best]), start=start, end=end))
     return RefinedMoments(_ranked([*refined, *matches[count:]]), failures)
+
+
+def own_moment(
+    index: VideoIndex, query: Query, rows: Sequence[int]
+) -> dict[str, tuple[float, float]]:
+    """``without`` of :func:`refine_moments` for a query, given its rows in the index."""
+    if query.start is None or query.end is None:
+        return {}  # all of the video has been left out
+    paths = index.stored.paths_of(np.array(rows, dtype=np.int64))
+    return dict.fromkeys(paths, (query.start, query.end))
 
 
 def windows_near(

@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -25,7 +26,7 @@ from sce_video.apis.feature_columns import is_table_folder
 from sce_video.apis.index import VideoIndex, read_index
 from sce_video.apis.model import VideoModel
 from sce_video.apis.moments import Query, parse_query
-from sce_video.apis.refined_moments import refine_moments
+from sce_video.apis.refined_moments import own_moment, refine_moments
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
@@ -209,7 +210,8 @@ def run_query(args: argparse.Namespace) -> None:
         whitened=_whitens(args, index),
     )
     if args.refine:
-        matches = _refined(args, index, feature, matches, model())
+        moment = None if query is None or args.include_self else own_moment(index, query, own)
+        matches = _refined(args, index, feature, matches, model(), moment)
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
     if not args.exact and searches_approximately(index, args.centred):
         print("note: found by a vector index, which may miss some; --exact compares all videos")
@@ -228,10 +230,14 @@ def _refined(
     feature: np.ndarray,
     matches: list[Match],
     model: VideoModel,
+    moment: Mapping[str, tuple[float, float]] | None,
 ) -> list[Match]:
     """The matches, the first of them refined; prints what could not be."""
     found = refine_moments(
-        index, feature, matches, model, centred=args.centred, whitened=_whitens(args, index)
+        *(index, feature, matches, model),
+        centred=args.centred,
+        whitened=_whitens(args, index),
+        without=moment,
     )
     for path, reason in found.failures:
         print(printable(f"not refined: {path}: {reason}"))

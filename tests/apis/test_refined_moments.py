@@ -11,8 +11,8 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import build_index, read_index
 from sce_video.apis.moments import Query
-from sce_video.apis.refined_moments import refine_moments
-from sce_video.apis.search import query_feature, query_index
+from sce_video.apis.refined_moments import own_moment, refine_moments
+from sce_video.apis.search import query_feature, query_index, rows_of_query
 from sce_video.commands import search
 from sce_video.datasets.windows import Windows
 
@@ -118,6 +118,28 @@ def test_moments_at_the_ends_stay_inside(index, model, folder):
     feature = feature_of(index, model, folder, 0.0, 2.0)
     match = refine_moments(index, feature, query_index(index, feature, 1), model).matches[0]
     assert (match.start, match.end) == (0.0, 2.0)
+
+
+def test_a_query_of_the_index_does_not_find_itself(index, model, folder):
+    query = Query(str(folder / "videos" / "long.mp4"), 2.0, 4.0)
+    own = rows_of_query(index, query)
+    feature = query_feature(index, query, lambda: model)
+    matches = query_index(index, feature, 5, leave_out=own)
+
+    def shares(match):
+        return match.path == "long.mp4" and match.start < 4.0 and match.end > 2.0
+
+    assert not any(map(shares, matches))
+    free = refine_moments(index, feature, matches, model).matches
+    assert any(map(shares, free))  # windows beside the query, moved onto it
+    without = own_moment(index, query, own)
+    assert without == {"long.mp4": (2.0, 4.0)}
+    found = refine_moments(index, feature, matches, model, without=without).matches
+    assert found and not any(map(shares, found))
+    assert own_moment(index, Query(query.video), own) == {}
+    # where every window is one of the query's, the moment stays
+    everywhere = {path: (0.0, 99.0) for path in ("long.mp4", "other.mp4")}
+    assert refine_moments(index, feature, matches, model, without=everywhere).matches == matches
 
 
 def test_moments_of_files_that_changed_stay(index, model, folder, tmp_path):

@@ -249,7 +249,12 @@ class SearchState:
             except (CallError, GoneError, NoRowError) as error:
                 raise OSError(str(error)) from None
 
-        return refine_by(self.index, self._feature(search), found, near, centred=search.centred)
+        own = None
+        if search.upload is None and search.row is not None and self._spans is not None:
+            start, end = self._spans[search.row].tolist()
+            own = {self.index.path(search.row): (start, end)}
+        feature = self._feature(search)
+        return refine_by(self.index, feature, found, near, centred=search.centred, without=own)
 
     def _rows_like(self, row: int) -> list[int]:
         """Rows of the same file; of windows, those that share frames."""
