@@ -53,8 +53,12 @@ def write_video(
     """Encode frames (T, H, W, 3) uint8 to ``path``; ``pts`` in units of 1/1000 s makes it VFR."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
+    options = dict(options or {"crf": "12"})
+    if codec == "libx264":  # its rate control by macroblock tree gives other pixels in every run
+        given = options.get("x264-params")
+        options["x264-params"] = f"mbtree=0:{given}" if given else "mbtree=0"
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=fps, options=options or {"crf": "12"})
+        stream = container.add_stream(codec, rate=fps, options=options)
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "yuv420p"
         if pts is not None:

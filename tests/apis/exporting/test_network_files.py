@@ -85,7 +85,8 @@ def check_100_clips(path: Path, model, size: int = 32, frames: int = 4) -> None:
     wanted, run = reference(model, clips), runner(path)
     for batch in (1, 7):
         parts = [run(clips[i : i + batch])[0] for i in range(0, 100, batch)]
-        np.testing.assert_allclose(np.concatenate(parts), wanted, rtol=0, atol=1e-4)
+        # Features of random weights may be in the hundreds, where float32 has steps of 3e-5.
+        np.testing.assert_allclose(np.concatenate(parts), wanted, rtol=1e-6, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
