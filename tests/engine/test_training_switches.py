@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import math
+from contextlib import contextmanager
+from unittest import mock
 
 import pytest
 import torch
 from helpers.training import make_videos, small_config, train
 
 from sce_video.engine.small_conv import SmallConv3d
+from sce_video.models.backbones import ResNet3dSlowPath
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +62,50 @@ def test_too_few_videos_for_a_step(videos, tmp_path):
         train(small_config(videos, tmp_path, train_dataloader__batch_size=16))
 
 
+@contextmanager
+def float64():
+    """Trainings have float64 weights: steps through batch norm over four samples amplify rounding.
+
+    In float32 the loss of the third step differed by 0.04 after another order of summation.
+    """
+    forward = ResNet3dSlowPath.forward
+    torch.set_default_dtype(torch.float64)
+    try:
+        with mock.patch.object(
+            ResNet3dSlowPath, "forward", lambda self, x: forward(self, x.double())
+        ):
+            yield
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+@pytest.fixture(scope="module")
+def plain_float64(videos, tmp_path_factory):
+    with float64():
+        return train(small_config(videos, tmp_path_factory.mktemp("f64"), train_cfg__max_epochs=1))
+
+
+@pytest.mark.parametrize(
+    "switch",
+    [dict(model__backbone__channels_last=True), dict(conv_2d=True)],
+    ids=["channels_last", "conv_2d"],
+)
+def test_switches_of_convolutions_change_speed_not_results(videos, tmp_path, plain_float64, switch):
+    with float64():
+        _, recorder = train(small_config(videos, tmp_path, train_cfg__max_epochs=1, **switch))
+    assert losses(recorder) == pytest.approx(losses(plain_float64[1]), abs=1e-5)
+
+
 @pytest.mark.parametrize(
     ("switch", "tolerance"),
     [
         (dict(compile=dict(backend="eager")), 1e-5),
-        (dict(model__backbone__channels_last=True), 1e-3),
-        (dict(conv_2d=True), 1e-3),
         (
             dict(optim_wrapper__type="MixedPrecisionOptimWrapper", optim_wrapper__dtype="bfloat16"),
             0.3,
         ),
     ],
-    ids=["compile", "channels_last", "conv_2d", "bfloat16"],
+    ids=["compile", "bfloat16"],
 )
 def test_switches_change_speed_not_results(videos, tmp_path, plain, switch, tolerance, monkeypatch):
     begun = []  # steps that CUDA graphs would be told of, as they reuse the outputs of a step

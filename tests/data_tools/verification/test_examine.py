@@ -109,7 +109,7 @@ def test_damage_in_the_middle_costs_frames_up_to_the_next_key_frame(tmp_path, vi
     data = bytearray((videos / "a.mp4").read_bytes())
     start = data.index(b"mdat") + 4
     middle = start + 2 * (data.index(b"moov") - start) // 3
-    data[middle : middle + 300] = bytes(300)
+    data[middle : middle + 20_000] = bytes(20_000)  # several packets, with their beginnings
     (tmp_path / "a.mp4").write_bytes(data)
     facts = examine(tmp_path / "a.mp4")
     assert facts["refused"] + facts["damaged"] > 0 or facts["frames"] < 39

@@ -67,7 +67,7 @@ def test_loss_and_gradients_are_sums_over_queries_of_means_over_keys(count, opti
         if name.startswith("target."):
             assert p.grad is None
         else:
-            torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_positive_similarity_is_the_mean_cosine_of_the_pairs():

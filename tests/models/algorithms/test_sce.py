@@ -75,7 +75,7 @@ def test_loss_and_gradients_equal_the_pseudo_code(symmetric):
             assert p.grad is None
         else:
             assert p.grad is not None, name
-            torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+            torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_keys_and_target_change_after_the_optimiser_step_only():
@@ -179,7 +179,7 @@ def test_what_is_logged_obeys_proposition_1_and_does_not_enter_the_loss():
     model = build(lambda_=0.3)
     out = model(views(), mode="loss")
     parts = 0.3 * out["infonce"] + 0.7 * (out["ressl"] + out["ceil"])
-    assert out["loss"].item() == pytest.approx(parts.item(), abs=1e-6)
+    assert out["loss"].item() == pytest.approx(parts.item(), abs=1e-5)
     total, logged = model.parse_losses(out)
     assert total.item() == out["loss"].item()
     assert {
@@ -250,7 +250,7 @@ def run(lambda_, steps=4):
 def test_free_coefficients_of_one_minus_lambda_are_the_same_run(lambda_):
     losses, gradient, queue = run(lambda_)
     free_losses, free_gradient, free_queue = run((lambda_, 1 - lambda_, 1 - lambda_))
-    assert free_losses == pytest.approx(losses, abs=1e-6)
+    assert free_losses == pytest.approx(losses, abs=1e-5)
     torch.testing.assert_close(free_gradient, gradient, rtol=0, atol=2e-6)
     torch.testing.assert_close(free_queue, queue, rtol=0, atol=1e-6)
 

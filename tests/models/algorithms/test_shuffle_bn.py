@@ -60,7 +60,7 @@ def test_a_step_equals_a_loop_over_the_groups(method, symmetric):
             each.zero_grad()
             value.backward()
         torch.testing.assert_close(
-            model.backbone.conv1.weight.grad, reference.backbone.conv1.weight.grad
+            *(each.backbone.conv1.weight.grad for each in (model, reference)), rtol=1e-3, atol=1e-4
         )
         # Only the step counts here: the target's weights and the queue stay.
         model.target.update(model.backbone, model.projector, 1.0)

@@ -64,7 +64,7 @@ def test_loss_and_gradients_are_those_of_the_paper(sizes, options, global_views)
     out["loss"].backward()
     expected.backward()
     for (name, p), q in zip(model.named_parameters(), reference.parameters(), strict=True):
-        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-5, msg=name)
+        torch.testing.assert_close(p.grad, q.grad, rtol=1e-3, atol=1e-4, msg=name)
 
 
 def test_all_logged_parts_are_without_gradient():

@@ -117,7 +117,7 @@ def assert_same(first, second, tensors):
     for a, b in zip(
         value_and_gradient(first, tensors), value_and_gradient(second, tensors), strict=True
     ):
-        torch.testing.assert_close(a, b, rtol=0, atol=1e-6)
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("lambda_", [0.0, 0.125, 0.5, 1.0])

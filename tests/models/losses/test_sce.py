@@ -84,14 +84,14 @@ def test_proposition_1(seed, lambda_):
     _, (query, key, queue) = inputs(seed, n=16, k=256, d=32, dtype=torch.float32)
     terms = sce_terms(query, key, queue, lambda_=lambda_, tau=0.1, tau_m=0.05)
     parts = lambda_ * terms.infonce + (1 - lambda_) * (terms.ressl + terms.ceil)
-    assert terms.loss.item() == pytest.approx(parts.item(), abs=1e-6)
+    assert terms.loss.item() == pytest.approx(parts.item(), abs=1e-5)
 
 
 def test_lambda_one_is_infonce():
     _, (query, key, queue) = inputs(dtype=torch.float32)
     logits = torch.cat([(query * key).sum(1, keepdim=True), query @ queue.T], dim=1) / 0.1
     expected = F.cross_entropy(logits, torch.zeros(len(query), dtype=torch.int64))
-    assert sce_loss(query, key, queue, lambda_=1.0).item() == pytest.approx(expected.item(), 1e-6)
+    assert sce_loss(query, key, queue, lambda_=1.0).item() == pytest.approx(expected.item(), 1e-5)
 
 
 def test_both_variants_are_close_with_a_filled_queue():
