@@ -26,7 +26,7 @@ from sce_video.apis.feature_columns import is_table_folder
 from sce_video.apis.index import VideoIndex, read_index
 from sce_video.apis.model import VideoModel
 from sce_video.apis.moments import Query, parse_query
-from sce_video.apis.refined_moments import own_moment, refine_moments
+from sce_video.apis.refined_moments import MOST_REFINED, own_moment, refine_moments
 from sce_video.apis.search import (
     Match,
     check_checkpoint,
@@ -110,8 +110,15 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refine",
         action="store_true",
-        help="of an index of windows: embed windows around the five best moments, every quarter "
-        "of the stride, and rank again; slower, finds moments more exactly",
+        help="of an index of windows: embed windows around the best moments, every quarter of the "
+        "stride, and rank again; slower, finds moments more exactly",
+    )
+    parser.add_argument(
+        "--refine-moments",
+        type=int,
+        metavar="N",
+        help=f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
+        "longer the stride, the more are worth it",
     )
     parser.add_argument(
         "--include-self", action="store_true", help="list the query itself, if it is indexed"
@@ -146,6 +153,10 @@ def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
 
 def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End with an error unless there is either a video and an index, or an index to serve."""
+    if args.refine_moments is not None:
+        if args.refine_moments < 1:
+            parser.error(f"--refine-moments must be 1 or more, got {args.refine_moments}")
+        args.refine = True
     if args.text is not None:
         _check_text_options(parser, args)
         return
@@ -200,10 +211,11 @@ def run_query(args: argparse.Namespace) -> None:
     else:
         feature = query_feature(index, query, model)
         own = rows_of_query(index, query)
+    to_refine = (args.refine_moments or MOST_REFINED) if args.refine and args.k > 0 else 0
     matches = query_index(
         index,
         feature,
-        args.k,
+        max(args.k, to_refine),
         leave_out=[] if args.include_self else own,
         centred=args.centred,
         exact=args.exact,
@@ -211,7 +223,7 @@ def run_query(args: argparse.Namespace) -> None:
     )
     if args.refine:
         moment = None if query is None or args.include_self else own_moment(index, query, own)
-        matches = _refined(args, index, feature, matches, model(), moment)
+        matches = _refined(args, index, feature, matches, model(), moment)[: args.k]
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
     if not args.exact and searches_approximately(index, args.centred):
         print("note: found by a vector index, which may miss some; --exact compares all videos")
@@ -238,6 +250,7 @@ def _refined(
         centred=args.centred,
         whitened=_whitens(args, index),
         without=moment,
+        count=args.refine_moments or MOST_REFINED,
     )
     for path, reason in found.failures:
         print(printable(f"not refined: {path}: {reason}"))

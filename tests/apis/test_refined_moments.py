@@ -183,5 +183,15 @@ def test_the_command(folder, tmp_path, capsys):
     assert (best["path"], best["start"], best["end"]) == ("long.mp4", 2.25, 4.25)
     assert written[0]["results"][0]["start"] != 2.25
     assert "0:02.2-0:04.2" in capsys.readouterr().out
+
+    more = ["--json", str(tmp_path / "r.json"), "--refine-moments", "2", "-k", "1"]
+    assert search.query_main([*arguments, *more]) == 0
+    few = json.loads((tmp_path / "r.json").read_text())
+    assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
+    assert search.query_main([*arguments, "--refine", "-k", "0"]) == 2
+    assert "k must be at least 1, got 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        search.query_main([*arguments, "--refine-moments", "0"])
+    assert "--refine-moments must be 1 or more, got 0" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         search.query_main(["--serve", str(folder / "index"), "--refine"])
