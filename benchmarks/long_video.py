@@ -5,7 +5,8 @@
 The file consists of toy actions (64 x 64 pixels, 15 frames per second) of 4 to 20 s, between which
 ``--clips`` other toy actions of 5 s are planted. Each planted clip is also re-encoded at a lower
 quality as a file, which is the query: it is found where the most similar window begins within one
-second of it; plain, centred, whitened, and refined as by ``sce-video search --refine``.
+second of it; plain, centred, whitened, and refined as by ``sce-video search --refine`` and
+``--refine-moments 20``.
 ``--checkpoint`` is a network pretrained on toy actions
 (tools/data/make_toy_actions.py, sce-video pretrain); their random numbers are others than here.
 
@@ -42,6 +43,7 @@ from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5
+REFINED = {"refined": MOST_REFINED, "refined_20": 20}  # moments
 # A process begins with the memory of the one that starts it, and ``ru_maxrss`` never falls. So a
 # small process starts the command, and says what it took.
 _LAUNCHER = """
@@ -164,7 +166,7 @@ def find(folder: Path, out: Path, model: Any, starts: Sequence[float]) -> dict[s
         for i in range(len(starts))
     ]
     found = {}
-    for kind in ("plain", "centred", "whitened", "refined"):
+    for kind in ("plain", "centred", "whitened", *REFINED):
         errors, begin = [], time.monotonic()
         for feature, start in zip(features, starts, strict=True):
             best = first_moment(held, feature, kind, model)
@@ -181,10 +183,11 @@ def find(folder: Path, out: Path, model: Any, starts: Sequence[float]) -> dict[s
 
 
 def first_moment(held: VideoIndex, feature: np.ndarray, kind: str, model: Any) -> Match:
-    """The best moment; "refined": of whitened features, as ``sce-video search --refine``."""
-    if kind == "refined":
-        matches = query_index(held, feature, MOST_REFINED, whitened=True)
-        return refine_moments(held, feature, matches, model, whitened=True).matches[0]
+    """The best moment; refined ones by whitened features, as ``sce-video search`` does."""
+    if kind in REFINED:
+        count = REFINED[kind]
+        matches = query_index(held, feature, count, whitened=True)
+        return refine_moments(held, feature, matches, model, whitened=True, count=count).matches[0]
     return query_index(held, feature, 1, centred=kind == "centred", whitened=kind == "whitened")[0]
 
 

@@ -17,8 +17,9 @@ from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.windows import Windows
 
-#: Moments that are refined, and the parts of a stride at which windows are embedded.
-MOST_REFINED, _PARTS = 5, 4
+#: Moments that are refined unless another number is given, and the most that are refined twice.
+MOST_REFINED = 5
+_PARTS = 4  # of a stride in the first pass, and of that in the second
 #: Takes a file, start and end of a window of it, and the seconds from one window to the next.
 EmbedNear = Callable[[str, float, float, float], WindowFeatures]
 
@@ -50,12 +51,14 @@ def refine_moments(
     """Rank the best moments of a search again, by windows that begin between those of the index.
 
     The best window of each moment is moved by quarters of the stride, up to three to either side
-    (the next whole one is in the index). A window between two of the index shares more frames with
-    a planted moment than either, so the right moment may overtake others, too::
+    (the next whole one is in the index), then the five best by sixteenths. A window between two of
+    the index shares more frames with a planted moment than either, so the right moment may overtake
+    others, too::
 
         index          [---------)[---------)[---------)
         moment                [---------)
-        embedded           [---------)  ...  and 5 more
+        first pass         [---------)  ...  and 6 more
+        second pass          [---------)  ...  and 6 more
 
     Args:
         index: Of windows, not within shots.
@@ -106,28 +109,60 @@ def refine_by(
             return index.whitening(features)
         return features.astype(np.float64) - (index.stored.mean if centred else 0.0)
 
-    own = compared(np.reshape(feature, -1))
-    refined, failures = [], []
+    mover = _Mover(compared(np.reshape(feature, -1)), compared, near, without or {})
+    refined, stay, failures = [], list(matches[count:]), []
     for match in matches[:count]:
+        window = None
         try:
             _check_unchanged(index, match)
-            start, end = _span(index, match)
-            found = near(match.file, start, end, windows.step / _PARTS)
+            window = mover(match, *_span(index, match), windows.step / _PARTS)
         except (VideoDecodeError, OSError) as error:
             failures.append((match.path, str(error)))
-            refined.append(match)
-            continue
-        similarities = np.array([cosine(own, row) for row in compared(found.features)])
-        if without and match.path in without:
-            begin, stop = without[match.path]
+        if window is None:
+            stay.append(match)
+        else:
+            refined.append(window)
+    refined = _ranked(refined)
+    for number, match in enumerate(refined[:MOST_REFINED]):
+        assert match.start is not None and match.end is not None
+        try:
+            again = mover(match, match.start, match.end, windows.step / _PARTS**2)
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+        else:
+            refined[number] = again or match
+    return RefinedMoments(_ranked([*refined, *stay]), failures)
+
+
+@dataclass(frozen=True)
+class _Mover:
+    """Finds the best window near one.
+
+    Args:
+        own: (D,) of the query, as compared.
+        compared: From features to what is compared.
+        near: As for :func:`refine_by`.
+        without: Likewise.
+    """
+
+    own: np.ndarray
+    compared: Callable[[np.ndarray], np.ndarray]
+    near: EmbedNear
+    without: Mapping[str, tuple[float, float]]
+
+    def __call__(self, match: Match, start: float, end: float, step: float) -> Match | None:
+        """The match with the best window; None where all share frames with the query."""
+        found = self.near(match.file, start, end, step)
+        similarities = np.array([cosine(self.own, row) for row in self.compared(found.features)])
+        if match.path in self.without:
+            begin, stop = self.without[match.path]
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
-        best = int(np.argmax(similarities))
+        # Of windows with the same frames the one that moves least.
+        best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
         if similarities[best] == -np.inf:
-            refined.append(match)
-            continue
+            return None
         start, end = found.spans[best].tolist()
-        refined.append(replace(match, similarity=float(similarities[best]), start=start, end=end))
-    return RefinedMoments(_ranked([*refined, *matches[count:]]), failures)
+        return replace(match, similarity=float(similarities[best]), start=start, end=end)
 
 
 def own_moment(

@@ -10,10 +10,12 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import build_index, read_index
-from sce_video.apis.moments import Query
-from sce_video.apis.refined_moments import own_moment, refine_moments
+from sce_video.apis.moments import Match, Query
+from sce_video.apis.refined_moments import own_moment, refine_by, refine_moments
 from sce_video.apis.search import query_feature, query_index, rows_of_query
+from sce_video.apis.window_features import WindowFeatures
 from sce_video.commands import search
+from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.windows import Windows
 
 OPTIONS, WINDOWS = EmbedOptions(num_clips=2), Windows(2.0, 1.0)
@@ -58,38 +60,42 @@ def similarities(index, feature, features, kind):
     return features @ own / np.linalg.norm(features, axis=1) / np.linalg.norm(own)
 
 
+def window_from_two_seconds(index, match):
+    """The window of long.mp4, whatever random weights have found."""
+    row = index.stored.rows("long.mp4")[2]
+    video = {"path": "long.mp4", "file": index.file("long.mp4")}
+    return replace(match, **video, row=row, start=2.0, end=4.0)
+
+
 @pytest.mark.parametrize("kind", ["plain", "centred", "whitened"])
 def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
     feature = feature_of(index, model, folder, 2.25, 4.25)
     how = {"centred": kind == "centred", "whitened": kind == "whitened"}
-    (coarse,) = query_index(index, feature, 1, **how)
-    assert coarse.path == "long.mp4" and coarse.similarity < 1
+    coarse = window_from_two_seconds(index, query_index(index, feature, 1, **how)[0])
     found = refine_moments(index, feature, [coarse], model, **how)
     (match,) = found.matches
     assert (match.rank, match.start, match.end, found.failures) == (1, 2.25, 4.25, [])
     assert match.similarity == pytest.approx(1.0, abs=1e-6)
 
-    # Of a moment at no quarter it is the best of the windows near the one that the index has.
+    # Of a moment at no quarter it is the best of the windows near the one that the index has, and
+    # then of those near that.
     feature = feature_of(index, model, folder, 2.6, 4.6)
-    (coarse,) = query_index(index, feature, 1, **how)
     (match,) = refine_moments(index, feature, [coarse], model, **how).matches
-    (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, 0.25))
-    expected = similarities(index, feature, fine.features, kind)
-    ((start, _),) = index.stored.spans_of(np.array([coarse.row]))
-    expected[np.abs(fine.starts - start) > 0.8] = -1
-    assert match.start == fine.starts[expected.argmax()]
+    start = 2.0
+    for step in (0.25, 0.0625):
+        (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
+        expected = similarities(index, feature, fine.features, kind)
+        expected[np.abs(fine.starts - start) > 3.1 * step] = -1
+        start = fine.starts[expected.argmax()]
+    assert match.start == start and abs(start - 2.6) < 0.1
     assert match.similarity == pytest.approx(expected.max(), abs=1e-5)
 
 
 def test_the_right_moment_overtakes_others(index, model, folder):
     feature = feature_of(index, model, folder, 2.25, 4.25)
-    matches = query_index(index, feature, 2)
-    (right,) = (m for m in matches if m.path == "long.mp4")
-    (wrong,) = (m for m in matches if m.path == "other.mp4")
-    given = [
-        replace(wrong, rank=1, similarity=right.similarity + 1e-7),
-        replace(right, rank=2),
-    ]
+    (wrong,) = (m for m in query_index(index, feature, 10) if m.path == "other.mp4")
+    right = window_from_two_seconds(index, replace(wrong, similarity=wrong.similarity - 1e-7))
+    given = [replace(wrong, rank=1), replace(right, rank=2)]
     found = refine_moments(index, feature, given, model).matches
     assert [(m.rank, m.path) for m in found] == [(1, "long.mp4"), (2, "other.mp4")]
     assert found[0].similarity > given[0].similarity
@@ -99,6 +105,35 @@ def test_the_right_moment_overtakes_others(index, model, folder):
     assert {first.path, second.path} == {"long.mp4", "other.mp4"}
     (same,) = (m for m in (first, second) if m.path == "long.mp4")
     assert replace(same, rank=2) == given[1]
+
+
+def test_the_second_pass_moves_by_sixteenths_and_may_fail(index):
+    """Windows made by hand: their similarity falls with the distance from 2.3 s."""
+    feature = np.asarray(index.features[0])
+    away = np.roll(feature, 1)
+    steps = []
+
+    def near(file, start, end, step):
+        steps.append(step)
+        if step < limit:
+            raise VideoDecodeError(file, "cannot be decoded now")
+        starts = start + np.arange(-3, 4) * step
+        distance = (
+            np.round(np.abs(starts - 2.3), 1)[:, None] if flat else abs(starts - 2.3)[:, None]
+        )
+        return WindowFeatures(feature + 0.1 * distance * away, starts, starts + 2.0)
+
+    given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
+    limit, flat = 0.0, False
+    (match,) = refine_by(index, feature, given, near, whitened=False).matches
+    assert steps == [0.25, 0.0625] and (match.start, match.end) == (2.3125, 4.3125)
+    limit = 0.1
+    found = refine_by(index, feature, given, near, whitened=False)
+    assert [(m.start, m.end) for m in found.matches] == [(2.25, 4.25)]
+    assert len(found.failures) == 1 and "cannot be decoded now" in found.failures[0][1]
+    limit, flat = 0.0, True  # 2.25, 2.3125 and others are as similar: the first pass stays
+    (match,) = refine_by(index, feature, given, near, whitened=False).matches
+    assert match.start == 2.25
 
 
 def test_moments_that_become_one(index, model, folder):
