@@ -153,10 +153,10 @@ def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
 
 def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
     """End with an error unless there is either a video and an index, or an index to serve."""
-    if args.refine_moments is not None:
-        if args.refine_moments < 1:
-            parser.error(f"--refine-moments must be 1 or more, got {args.refine_moments}")
-        args.refine = True
+    if args.refine_moments is None:
+        args.refine_moments = MOST_REFINED if args.refine else 0
+    elif args.refine_moments < 1:
+        parser.error(f"--refine-moments must be 1 or more, got {args.refine_moments}")
     if args.text is not None:
         _check_text_options(parser, args)
         return
@@ -168,7 +168,7 @@ def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespac
         return
     if args.video is not None:
         parser.error("give a VIDEO or --serve, not both: videos are dropped on the page")
-    if args.refine:
+    if args.refine_moments:
         parser.error("--refine is for a query on the command line, not for --serve")
     if args.serve and args.index and args.serve != args.index:
         parser.error(f"--serve {args.serve} and --index {args.index} are two indexes: give one")
@@ -211,17 +211,16 @@ def run_query(args: argparse.Namespace) -> None:
     else:
         feature = query_feature(index, query, model)
         own = rows_of_query(index, query)
-    to_refine = (args.refine_moments or MOST_REFINED) if args.refine and args.k > 0 else 0
     matches = query_index(
         index,
         feature,
-        max(args.k, to_refine),
+        max(args.k, args.refine_moments) if args.k > 0 else args.k,
         leave_out=[] if args.include_self else own,
         centred=args.centred,
         exact=args.exact,
         whitened=_whitens(args, index),
     )
-    if args.refine:
+    if args.refine_moments:
         moment = None if query is None or args.include_self else own_moment(index, query, own)
         matches = _refined(args, index, feature, matches, model(), moment)[: args.k]
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
@@ -250,7 +249,7 @@ def _refined(
         centred=args.centred,
         whitened=_whitens(args, index),
         without=moment,
-        count=args.refine_moments or MOST_REFINED,
+        count=args.refine_moments,
     )
     for path, reason in found.failures:
         print(printable(f"not refined: {path}: {reason}"))
@@ -314,7 +313,7 @@ def describe_query(
         "crops": index.settings["num_crops"],
         "centred": args.centred,
         "whitened": _whitens(args, index),
-        "refined": args.refine,
+        "refined": args.refine_moments > 0,
         "approximate": not args.exact and searches_approximately(index, args.centred),
         **({} if index.windows is None else {"windows": index.windows.to_dict()}),
         "videos" if index.windows is None else "rows": len(index),
