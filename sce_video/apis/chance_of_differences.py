@@ -1,4 +1,4 @@
-"""Paired tests of runs from the outcome of each video, with runs of other seeds as one group."""
+"""Tests of runs on the same videos from the outcome of each, with other seeds as one group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,12 @@ import numpy as np
 
 from sce_video.apis.config_differences import flattened
 from sce_video.evaluation.functional.intervals import bootstrap_intervals
-from sce_video.evaluation.functional.paired import holm, paired_differences, paired_p_value
+from sce_video.evaluation.functional.paired import (
+    holm,
+    paired_differences,
+    paired_p_value,
+    seeds_test,
+)
 from sce_video.evaluation.outcomes import Outcomes, load_outcomes, outcomes_path
 from sce_video.utils.run_files import EVALUATIONS, METRICS
 from sce_video.visualization.run_page.differences import Chance, Difference, SeedMean
@@ -35,12 +40,12 @@ class Group:
 
 
 def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
-    """Means over seeds, and a paired test of each two groups for each metric of each file.
+    """Means over seeds, and a test of each two groups for each metric of each file.
 
     Means are those of the files with results, the last online evaluation and the last logged step.
 
-    The outcome of a video in a group is its mean over the seeds. What is missing or does not
-    match is a note.
+    Of groups of seeds the test is about other seeds and other videos, of single runs about other
+    videos alone. What is missing or does not match is a note.
 
     Args:
         records: With different names.
@@ -116,8 +121,8 @@ def _logged_means(group: Group) -> list[SeedMean]:
     return means
 
 
-def _outcomes(group: Group, file: str, notes: list[str]) -> Outcomes | None:
-    """The mean outcomes of the runs of a group; None with a note if they cannot be had."""
+def _outcomes(group: Group, file: str, notes: list[str]) -> list[Outcomes] | None:
+    """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
     parts = []
     for record in group.records:
         path = outcomes_path(Path(record.folder, file))
@@ -138,11 +143,7 @@ def _outcomes(group: Group, file: str, notes: list[str]) -> Outcomes | None:
     except ValueError as error:
         notes.append(f"The seeds {group.name} are not compared as one: {error}.")
         return None
-    names = [name for name in parts[0].names if all(name in part.names for part in parts)]
-    columns = [[part.values[:, part.names.index(name)] for name in names] for part in parts]
-    values = np.mean(np.array(columns, dtype=np.float64), axis=0).T
-    kept = [parts[0].names.index(name) for name in names]
-    return replace(parts[0], names=names, values=values, by_class=parts[0].by_class[kept])
+    return parts
 
 
 def _sorted(outcomes: Outcomes) -> Outcomes:
@@ -177,24 +178,33 @@ def check_same_videos(first: Outcomes, second: Outcomes) -> None:
     )
 
 
-def _tests(file: str, names: tuple[str, str], pair: tuple[Outcomes, Outcomes]) -> list[Difference]:
-    """A test for each metric that both have, not yet corrected for the number of pairs."""
-    first, second = pair
-    check_same_videos(first, second)
+def _tests(
+    file: str, names: tuple[str, str], pair: tuple[list[Outcomes], list[Outcomes]]
+) -> list[Difference]:
+    """A test for each metric that all runs have, not yet corrected for the number of pairs."""
+    first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
+    check_same_videos(first, pair[1][0])
     units = np.unique(first.paths, return_inverse=True)[1]
+    interval: tuple[float, float] | None
     found = []
     for column, metric in enumerate(first.names):
-        if metric not in second.names:
+        if not all(metric in part.names for group in pair for part in group):
             continue
-        a, b = first.values[:, column], second.values[:, second.names.index(metric)]
+        a, b = (
+            np.stack([part.values[:, part.names.index(metric)] for part in group], dtype=np.float64)
+            for group in pair
+        )
         classes = first.labels if first.by_class[column] else None
-        parts = paired_differences(a, b, units, classes)
-        p_value = paired_p_value(parts)
-        ends = bootstrap_intervals((b - a)[:, None], units, classes)
-        interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+        parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
+        if max(runs) > 1 and len(parts) > 1:
+            interval, p_value = seeds_test(a, b, units, classes)
+        else:
+            p_value = paired_p_value(parts)
+            ends = bootstrap_intervals((b - a).mean(axis=0)[:, None], units, classes)
+            interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
         change = float(parts.sum())
         found.append(
-            Difference(file, metric, *names, change, interval, p_value, p_value, len(parts))
+            Difference(file, metric, *names, change, interval, p_value, p_value, len(parts), runs)
         )
     return found
 

@@ -47,6 +47,7 @@ def test_single_runs_are_tested_on_the_same_videos(tmp_path):
     runs = [run_of(tmp_path, f"run{i}", h, tau=i) for i, h in enumerate(hits)]
     chance = chance_of_differences(runs)
     assert not chance.notes and not chance.seeds
+    assert ["spread over seeds is not known" in text for text in chance.scope] == [True]
     plain = []
     for one, (i, j) in zip(chance.differences, ((0, 1), (0, 2), (1, 2)), strict=True):
         lost, won = int((hits[i] & ~hits[j]).sum()), int((hits[j] & ~hits[i]).sum())
@@ -74,6 +75,13 @@ def test_runs_of_other_seeds_are_one_group(tmp_path):
     (one,) = chance.differences
     assert one.change == pytest.approx(chance.seeds[1].mean - chance.seeds[0].mean)
     assert one.verdict == "b0 + b1 is better" and one.adjusted == one.p_value
+    groups = [[runs[i].results["results.json"] for i in part] for part in (range(3), range(3, 5))]
+    assert one.runs == tuple(map(len, groups))
+    spread = [np.var([r["knn_top1"] for r in part], ddof=1) / len(part) for part in groups]
+    assert one.interval[1] - one.change > 2 * np.sqrt(sum(spread))  # seeds are resampled too
+    assert any("both other seeds and other videos" in line for line in chance.lines())
+    (mixed,) = chance_of_differences([*runs[:3], runs[3]]).differences
+    assert mixed.runs == (3, 1) and mixed.interval[0] < mixed.change < mixed.interval[1]
     # the same seed twice is no second seed
     again = [run_of(tmp_path, name, hits_of(0, 0.5)) for name in ("c", "d")]
     assert [len(group.records) for group in seed_groups(again)] == [1, 1]

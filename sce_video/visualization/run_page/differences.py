@@ -41,7 +41,7 @@ class SeedMean:
 
 @dataclass(frozen=True)
 class Difference:
-    """A paired test of two runs, or groups of seeds, for one metric.
+    """A test of two runs, or groups of seeds, on the same videos for one metric.
 
     Attributes:
         file: File with the results.
@@ -49,10 +49,11 @@ class Difference:
         first: Name of a run or group.
         second: Name of the other.
         change: Mean of the second minus that of the first.
-        interval: 95 % interval of it, bootstrap over videos; None of one video.
-        p_value: Of the paired test.
+        interval: 95 % interval of it; None of one video.
+        p_value: Of the test.
         adjusted: The p-value after Holm's correction over the pairs of this metric.
         videos: Number of videos.
+        runs: Numbers of runs of the two.
     """
 
     file: str
@@ -64,6 +65,7 @@ class Difference:
     p_value: float
     adjusted: float
     videos: int
+    runs: tuple[int, int] = (1, 1)
 
     @property
     def verdict(self) -> str:
@@ -93,13 +95,29 @@ class Chance:
 
     Attributes:
         seeds: Means over the seeds of each group of runs.
-        differences: Paired tests.
+        differences: Tests of each two runs or groups.
         notes: Sentences on what could not be tested, and why.
     """
 
     seeds: list[SeedMean] = field(default_factory=list)
     differences: list[Difference] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+    @property
+    def scope(self) -> list[str]:
+        """Sentences on what the intervals and p-values of the differences cover."""
+        runs = [sorted(d.runs) for d in self.differences]
+        said = {
+            "Of single runs the spread over seeds is not known: interval and p-value tell how the "
+            "difference of these two networks depends on the choice of videos, and not what "
+            "another seed would give.": any(most == 1 for _, most in runs),
+            "Of several seeds interval and p-value cover both other seeds and other videos.": any(
+                most > 1 for _, most in runs
+            ),
+            "Where one of the two is a single run, its spread over seeds is taken to be that of "
+            "the other.": any(least == 1 < most for least, most in runs),
+        }
+        return [sentence for sentence, applies in said.items() if applies]
 
     def lines(self) -> list[str]:
         """Lines for the terminal."""
@@ -109,7 +127,7 @@ class Chance:
             f"{d.verdict}"
             for d in self.differences
         ]
-        return [*means, *tests, *self.notes]
+        return [*means, *tests, *self.scope, *self.notes]
 
 
 def _p(value: float) -> str:

@@ -1,16 +1,18 @@
-"""Paired tests: scipy's binomial test, all sign flips, level and power, Holm's correction."""
+"""Paired tests: scipy's tests, all sign flips, level and power, Holm's correction."""
 
+import importlib.util
 import itertools
 
 import numpy as np
 import pytest
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, t, ttest_ind, ttest_rel
 
 from sce_video.evaluation.functional.paired import (
     holm,
     mcnemar_p_value,
     paired_differences,
     paired_p_value,
+    seeds_test,
 )
 
 
@@ -66,6 +68,61 @@ def test_level_under_the_null_and_power(seeds):
 
     assert rejected(0.0) <= binom.ppf(1 - 1e-4, runs, 0.05)
     assert rejected(0.3) > 0.9 * runs
+
+
+def test_seeds_that_shift_all_videos_alike_are_compared_by_welchs_test():
+    random = np.random.default_rng(0)
+    ease, runs = random.random(50), random.random(7)[:, None]
+    a, b = ease + runs[:3], ease + runs[3:] + 0.2
+    expected = ttest_ind(b[:, 0], a[:, 0], equal_var=False)
+    interval, p_value = seeds_test(a, b)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    change, error = b.mean() - a[:1].mean(), np.sqrt(runs[3:].var(ddof=1) * (1 + 1 / 4))
+    for first, second, sign in ((a[:1], b, 1), (b, a[:1], -1)):  # one run: it spreads as the other
+        interval, p_value = seeds_test(first, second)
+        assert p_value == pytest.approx(2 * t.sf(abs(change) / error, 3))
+        ends = sign * change - t.ppf(0.975, 3) * error, sign * change + t.ppf(0.975, 3) * error
+        assert interval == pytest.approx(ends)
+
+
+def test_seeds_that_change_nothing_are_compared_by_students_paired_test():
+    random = np.random.default_rng(0)
+    once = random.random(40) < 0.5, random.random(40) < 0.7
+    a, b = (np.tile(part.astype(float), (3, 1)) for part in once)
+    expected = ttest_rel(b[0], a[0])
+    interval, p_value = seeds_test(a, b)
+    assert p_value == pytest.approx(expected.pvalue)
+    assert interval == pytest.approx(tuple(expected.confidence_interval(0.95)))
+    # rows of one video, and classes of equal size that are right equally often
+    rows = np.repeat(np.arange(40), 2)
+    assert seeds_test(a[:, rows], b[:, rows], rows)[1] == pytest.approx(expected.pvalue)
+    both = [np.concatenate([part, part], axis=1) for part in (a, b)]
+    assert seeds_test(*both, np.tile(np.arange(40), 2), np.repeat([0, 1], 40))[1] == pytest.approx(
+        expected.pvalue
+    )
+    assert seeds_test(a, a) == ((0.0, 0.0), 1.0)
+    nothing = np.zeros((3, 40))
+    assert seeds_test(nothing, nothing + 1) == ((1.0, 1.0), mcnemar_p_value(0, 40))
+
+
+@pytest.mark.parametrize("runs", [3, 5])
+@pytest.mark.parametrize(("videos", "spread"), [(1000, 0.0), (3783, 0.013)])
+def test_level_and_power_with_several_seeds(repo, runs, videos, spread):
+    spec = importlib.util.spec_from_file_location("seeds", repo / "benchmarks/seeds_test.py")
+    simulation = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(simulation)
+    random = np.random.default_rng(runs)
+
+    def rejected(gap, drawn):
+        found = (
+            seeds_test(*simulation.outcomes(random, runs, videos, spread, gap=gap))
+            for _ in range(drawn)
+        )
+        return sum(not low <= 0 <= high for (low, high), _ in found)
+
+    assert rejected(0.0, 200) <= binom.ppf(1 - 1e-4, 200, 0.05)  # 8 to 45 % of it with seeds fixed
+    assert rejected(0.1, 30) > 24
 
 
 def test_holm_equals_its_definition():
