@@ -49,7 +49,8 @@ def intervals(random, first, second):
     drawn = random.integers(videos, size=(_DRAWS, videos)) + videos * np.arange(_DRAWS)[:, None]
     times = np.bincount(drawn.reshape(-1), minlength=drawn.size).reshape(_DRAWS, videos) / videos
     seeds = random.multinomial(runs, np.full(runs, 1 / runs), (2, _DRAWS)) / runs
-    means = [((times @ part.T) * own).sum(axis=1) for part, own in zip((first, second), seeds)]
+    pairs = zip((first, second), seeds, strict=True)
+    means = [((times @ part.T) * own).sum(axis=1) for part, own in pairs]
     return {
         "videos": (change - width, change + width),
         "welch": tuple(welch.confidence_interval(0.95)),

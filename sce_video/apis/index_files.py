@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from sce_video.utils.atomic_file import write_json
 FEATURES, DESCRIPTION = "features.npz", "index.json"
 _VERSION, _VERSION_OF_WINDOWS = 2, 3
 _MAX_CLIPS = 10_000  # of a video
+_CHECKED_ROWS = 1 << 16  # at a time
 
 
 #: A feature, or what reads it.
@@ -81,8 +83,8 @@ class StoredRecords:
 
     Attributes:
         header: ``root``, ``checkpoint`` and ``settings`` of the index.
-        paths: (N,) text, relative to ``root``, of the files with a feature, sorted; of windows each
-            file as often as it has windows.
+        paths: (N,) text, relative to ``root``, of the files with a feature; of windows each file as
+            often as it has windows. :func:`write_records` writes them sorted.
         features: (N, D) float32, not to be changed: search drops mapped pages, changed ones too.
         mean: (D,) float64, the mean of the features.
         sizes: (N,) int64, bytes of the files.
@@ -111,19 +113,30 @@ class StoredRecords:
         """(n, 2) of some rows; None without windows."""
         return None if self.spans is None else self.spans[rows]
 
+    @cached_property
+    def order(self) -> np.ndarray | None:
+        """(N,) rows by path, then by start; None where the paths are sorted: other programs write
+        indexes too."""
+        blocks = range(0, len(self.paths), _CHECKED_ROWS)
+        parts = (self.paths[begin : begin + _CHECKED_ROWS + 1] for begin in blocks)
+        if all((part[1:] >= part[:-1]).all() for part in parts):
+            return None
+        starts = np.arange(len(self)) if self.spans is None else self.spans[:, 0]
+        return np.lexsort((starts, self.paths))
+
     def rows(self, path: str) -> list[int]:
         """All rows of a path: its windows."""
-        first = self.row(path)
-        if first is None:
+        if len(path) > self.paths.dtype.itemsize // 4:  # longer than all paths of the index
             return []
-        return list(range(first, int(np.searchsorted(self.paths, path, side="right"))))
+        first, end = (
+            int(np.searchsorted(self.paths, path, side, sorter=self.order))
+            for side in ("left", "right")
+        )
+        return list(range(first, end)) if self.order is None else self.order[first:end].tolist()
 
     def row(self, path: str) -> int | None:
         """Row of a path, the first of several; None if it has none."""
-        if len(path) > self.paths.dtype.itemsize // 4:  # longer than all paths of the index
-            return None
-        row = int(np.searchsorted(self.paths, path))
-        return row if row < len(self.paths) and self.paths[row] == path else None
+        return next(iter(self.rows(path)), None)
 
 
 def write_records(file: Path, header: dict[str, Any], records: dict[str, FileRecord]) -> None:
@@ -263,17 +276,20 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
     if len(stored.features):
         check_features(torch.from_numpy(stored.features), f"{file}: 'features'")
     records = dict(stored.failed)
-    firsts = np.flatnonzero(np.append(True, stored.paths[1:] != stored.paths[:-1]))
+    order = stored.order
+    paths = stored.paths if order is None else stored.paths[order]
+    firsts = np.flatnonzero(np.append(True, paths[1:] != paths[:-1]))
     for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=True):
         if first == last:  # of an index without rows
             break
-        path, spans = str(stored.paths[first]), stored.spans
+        rows = slice(first, last) if order is None else order[first:last]
+        path, spans = str(paths[first]), stored.spans
         records[path] = FileRecord(
-            size=int(stored.sizes[first]),
-            mtime_ns=int(stored.mtimes[first]),
-            feature=stored.features[first] if spans is None else stored.features[first:last],
+            size=int(stored.sizes[rows][0]),
+            mtime_ns=int(stored.mtimes[rows][0]),
+            feature=stored.features[rows][0] if spans is None else stored.features[rows],
             reason="" if path not in records else records[path].reason,
-            spans=None if spans is None else spans[first:last],
+            spans=None if spans is None else spans[rows],
         )
     return stored.header, dict(sorted(records.items()))
 

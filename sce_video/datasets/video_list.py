@@ -150,10 +150,12 @@ def _read_classes(class_file: str) -> list[str]:
         raise ValueError(f"there is no file of class names {class_file!r}")
     with _open(class_file, newest=True) as file:
         names = [line.strip() for line in file.read().rstrip().splitlines()]
+    seen: set[str] = set()
     for number, name in enumerate(names, 1):
-        if not name or name in names[: number - 1]:
+        if not name or name in seen:
             problem = "is a second time in the file" if name else "is no class name"
             raise ValueError(f"{class_file}, line {number}: {name!r} {problem}")
+        seen.add(name)
     if not names:
         raise ValueError(f"the file of class names {class_file!r} is empty")
     return names
@@ -211,35 +213,42 @@ def write_annotation_list(file: str, paths: Sequence[str], labels: Sequence[int]
     """Write a list that :func:`read_annotation_list` reads, with the labels unless all are -1.
 
     Returns:
-        The paths that no list can hold (line breaks, spaces at an end, a number as last word of a
-        list without labels, a tab in one with labels), which are not in it.
+        The paths of which :func:`list_line` has no line, which are not in it.
 
     Raises:
         ValueError: none of the paths can be listed.
     """
     labelled = any(label >= 0 for label in labels)
-    lines, left_out = [], []
-    for path, label in zip(paths, labels, strict=True):
-        line = f"{path} {label}" if labelled else path
-        if _reads_as(line, path, label if labelled else -1):
-            lines.append(line + "\n")
-        else:
-            left_out.append(path)
-    if not lines:
+    lines = [
+        (path, list_line(path, label) if (label >= 0) == labelled else None)
+        for path, label in zip(paths, labels, strict=True)
+    ]
+    listed = "".join(f"{line}\n" for _, line in lines if line is not None)
+    if not listed:
         raise ValueError(f"{file}: none of {len(paths)} paths can be written to a list")
-    write_text(file, "".join(lines))
-    return left_out
+    write_text(file, listed)
+    return [path for path, line in lines if line is None]
 
 
-def _reads_as(line: str, path: str, label: int) -> bool:
-    """Whether a line of a list is read as this path and label."""
+def list_line(path: str, label: int = -1) -> str | None:
+    """The line that :func:`read_annotation_list` reads as this path and label; None if none is.
+
+    None: line breaks, spaces at an end, bytes that are no text, a number as last word without a
+    label, a line that reads as one of a table. Before the label of a path with a tab is a tab.
+
+    Args:
+        path: As in the list.
+        label: Below 0 for none.
+    """
+    line = path if label < 0 else f"{path}{chr(9) if chr(9) in path else ' '}{label}"
     if len(line.splitlines()) != 1 or line != line.strip() or line.startswith("\ufeff"):
-        return False
+        return None
     try:
+        os.fsencode(line)  # a lone surrogate that stands for no byte
         _check_format(line, "", "video")
-        return _parse_line(line, "") == (path, label)
+        return line if _parse_line(line, "") == (path, max(label, -1)) else None
     except ValueError:
-        return False
+        return None
 
 
 def scan_folder(

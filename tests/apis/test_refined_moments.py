@@ -136,6 +136,26 @@ def test_the_second_pass_moves_by_sixteenths_and_may_fail(index):
     assert match.start == 2.25
 
 
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_mean_of_the_index_is_subtracted_where_it_was(index, centred):
+    """One window has the direction of the query, another that of what it adds to the mean."""
+    mean = np.asarray(index.stored.mean)
+    added = np.random.default_rng(0).standard_normal(len(mean))
+    added -= mean * (added @ mean) / (mean @ mean)
+    query = mean + added
+    features = np.array([2 * query, mean + 5 * added])
+
+    def near(file, start, end, step):
+        starts = np.array([2.25, 2.5])
+        return WindowFeatures(features, starts, starts + 2.0)
+
+    given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
+    how = {"centred": centred, "whitened": False}
+    (match,) = refine_by(index, query, given, near, **how).matches
+    assert match.start == (2.5 if centred else 2.25)
+    assert match.similarity == pytest.approx(1.0, abs=1e-6)
+
+
 def test_moments_that_become_one(index, model, folder):
     feature = feature_of(index, model, folder, 3.25, 5.25)
     ranked = query_index(index, feature, 1)[0]
@@ -218,6 +238,22 @@ def test_the_command(folder, tmp_path, capsys):
     assert (best["path"], best["start"], best["end"]) == ("long.mp4", 2.25, 4.25)
     assert written[0]["results"][0]["start"] != 2.25
     assert "0:02.2-0:04.2" in capsys.readouterr().out
+
+    video, index = (
+        Query(str(folder / "videos" / "long.mp4"), 2.25, 4.25),
+        read_index(folder / "index"),
+    )
+    network = load_model(folder / "tiny.pth", device="cpu")
+    feature = query_feature(index, video, lambda: network)
+    found = query_index(index, feature, centred=True)
+    centred = refine_moments(index, feature, found, network, centred=True).matches
+    out = ["--json", str(tmp_path / "r.json"), "--refine", "--centred"]
+    assert search.query_main([*arguments, *out]) == 0
+    shown = json.loads((tmp_path / "r.json").read_text())["results"]
+    assert [(m["start"], m["similarity"]) for m in shown] == [
+        (m.start, pytest.approx(m.similarity, abs=1e-5)) for m in centred
+    ]
+    assert [m["similarity"] for m in shown] != [m["similarity"] for m in written[1]["results"]]
 
     more = ["--json", str(tmp_path / "r.json"), "--refine-moments", "2", "-k", "1"]
     assert search.query_main([*arguments, *more]) == 0

@@ -4,6 +4,7 @@ import os
 import shutil
 import threading
 import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Windows, window_spans
+from sce_video.evaluation.npz_files import read_npz, write_npz
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
 
@@ -170,6 +172,37 @@ def test_an_index_of_windows(model, long_root, tmp_path, table):
     np.testing.assert_array_equal(np.asarray(index.features[rows]), found.features)
     with pytest.raises(ValueError, match="windows"):
         build_index(model, long_root, where, OPTIONS)
+
+
+def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
+    """As another program may write it: searched, and updated without a new embedding."""
+    build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    before, file = read_index(tmp_path / "index"), tmp_path / "index" / "features.npz"
+    arrays, provenance = read_npz(file, "an index")
+    order = np.random.default_rng(1).permutation(len(before))
+    assert (np.diff(order) < 0).any() and before.paths != [before.paths[i] for i in order]
+    rows = {name: array[order] for name, array in arrays.items() if name != "mean"}
+    write_npz(file, {**rows, "mean": arrays["mean"]}, provenance)
+    index = read_index(tmp_path / "index")
+    assert index.row("none.mp4") is None and index.stored.rows("z.mp4") == []
+    for path in set(before.paths):
+        own = before.stored.rows(path)
+        assert order[index.stored.rows(path)].tolist() == own
+        assert order[index.row(path)] == own[0]
+    feature = np.asarray(before.features[3])
+    for shown, expected in zip(*(query_index(i, feature, 9) for i in (index, before)), strict=True):
+        assert replace(shown, row=0) == replace(expected, row=0)
+    report = build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    assert (report.kept, report.new, report.windows) == (2, 0, 7)
+    assert read_index(tmp_path / "index").stored.order is not None  # nothing had to be written
+    (long_root / "extra.mp4").write_bytes((long_root / "long.mp4").read_bytes())
+    build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    after = read_index(tmp_path / "index")
+    assert after.stored.order is None
+    own = np.array(after.stored.rows("long.mp4"))
+    np.testing.assert_array_equal(
+        after.features[own], before.features[np.array(before.stored.rows("long.mp4"))]
+    )
 
 
 def test_a_moment_is_found_and_neighbours_are_merged(model, long_root, tmp_path):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from sce_video.apis.curation.curate import NONE, Curation
+from sce_video.apis.curation.curate import FRAMES, NONE, Curation
 from sce_video.apis.curation.duplicates import Removed
 from sce_video.datasets.video_list import write_annotation_list
 from sce_video.utils.atomic_file import write_json, write_text
@@ -81,21 +81,28 @@ def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
     if all(text.isdecimal() for text in texts):
         return [int(text) for text in texts], [], []
     classes = found.videos.classes
-    if any(not name.strip() or len(name.splitlines()) != 1 for name in classes):
-        note = "the lists have no labels: a name of a class cannot be written to a list"
-        return [-1] * len(names), [], [note]
     number = {name: i for i, name in enumerate(classes)}
-    return [number[text] for text in texts], classes, []
+    written = [
+        name if name == name.strip() != "" and len(name.splitlines()) == 1 else repr(name)
+        for name in classes
+    ]
+    if len(set(written)) < len(classes):
+        note = "the lists have no labels: two names of classes are written alike"
+        return [-1] * len(names), [], [note]
+    other = [text for name, text in zip(classes, written, strict=True) if text != name]
+    notes = [f"a line cannot hold the name of a class, which is written as {n}" for n in other]
+    return [number[text] for text in texts], written, notes
 
 
 def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
     """A row of ``removed.csv`` for every video that is not in the list to keep."""
-    paths = found.videos.paths
+    paths, rule = found.videos.paths, found.options.duplicates
+    measure = "correlation" if rule == FRAMES else "cosine"
     for group in found.duplicates.groups:
         for video in group.removed:
             yield {
                 "path": paths[video.row],
-                "reason": "near-duplicate",
+                "reason": f"near-duplicate by {rule}: {measure} {found.options.threshold:g} or more",
                 "kept": paths[group.kept],
                 "match": paths[video.match],
                 "similarity": round(video.similarity, 4),

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from hashlib import sha256
 from pathlib import Path
 
-from sce_video.datasets.video_list import MAX_LABEL, read_annotation_list
+import numpy as np
+
+from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list
 from sce_video.utils.atomic_file import write_text
 
 _MAX_NAME = 100
-_LONGEST_PATH = 8000  # bytes; a longer line is refused when the list is read
 _UNDONE = 200  # changes that can be taken back
 
 
@@ -59,30 +60,35 @@ class LabelList:
         """Number of changes that can be taken back."""
         return len(self._undo)
 
-    def apply(self, paths: Iterable[str], name: str | None) -> int:
-        """Give videos a label; returns how many changed.
+    def apply(self, paths: Iterable[str], name: str | None) -> tuple[int, list[str]]:
+        """Give videos a label; returns how many changed, and the paths that no list can hold.
 
         Args:
             paths: As they stand in the list.
             name: Of the class, a new one or one of ``classes``; None removes the label.
 
         Raises:
-            ValueError: the name, or the path of a video, cannot be written in a list; the files
-                were changed by another program.
+            ValueError: the name, or none of the paths, can be written in a list; the files were
+                changed by another program.
             WriteError: a file cannot be written; nothing is changed then.
         """
         paths = list(dict.fromkeys(paths))
-        for path in paths:
-            check_path(path)
+        refused = [] if name is None else [path for path in paths if list_line(path, 0) is None]
+        if refused and len(refused) == len(paths):
+            raise ValueError(
+                f"a list cannot hold the name {refused[0]!r:.200} (a line break, a blank at an "
+                "end, or no text): rename the file and update the index"
+            )
         before = len(self.classes)
         label = None if name is None else self._number(class_name(name))
-        old = {path: self.labels.get(path) for path in paths}
+        left_out = set(refused)
+        old = {path: self.labels.get(path) for path in paths if path not in left_out}
         changed = {path: known for path, known in old.items() if known != label}
         if not changed:
             del self.classes[before:]
-            return 0
+            return 0, refused
         self._change(dict.fromkeys(changed, label), _Before(before, changed))
-        return len(changed)
+        return len(changed), refused
 
     def undo(self) -> list[str]:
         """Take the last change back; returns the paths whose labels changed."""
@@ -109,18 +115,24 @@ class LabelList:
         Raises:
             ValueError: no class has two videos.
         """
-        parts: tuple[list[str], list[str]] = ([], [])
-        for label in sorted(set(self.labels.values())):
-            paths = [path for path, known in self.labels.items() if known == label]
-            paths.sort(key=lambda path: hashlib.sha256(os.fsencode(path)).digest())
-            count = max(1, round(share * len(paths))) if len(paths) > 1 else 0
-            parts[1].extend(paths[:count])
-            parts[0].extend(paths[count:])
-        if not parts[1]:
+        labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
+        encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
+        hashed = np.frombuffer(b"".join([sha256(path).digest()[:8] for path in encoded]), ">u8")
+        # 20 bits are the label (MAX_LABEL), 44 of the hash: one sort puts each class in order.
+        order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20))
+        sizes = np.bincount(labels.astype(np.int64))
+        firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+        counts = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
+        tested = np.zeros(len(labels), dtype=np.int64)
+        tested[order] = np.arange(len(labels)) - firsts < np.repeat(counts, sizes)
+        if not tested.any():
             raise ValueError("label at least two videos of a class: one to train, one to test")
+        parts: tuple[list[str], list[str]] = ([], [])
+        for path, part in zip(self.labels, tested.tolist(), strict=True):
+            parts[part].append(path)
         names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
         for name, paths in zip(names, parts, strict=True):
-            write_text(name, self._text(sorted(paths)))
+            write_text(name, self._text(paths))
         return names[0], names[1]
 
     def _number(self, name: str) -> int:
@@ -189,7 +201,8 @@ class LabelList:
 
     def _text(self, paths: Iterable[str]) -> str:
         # A tab in a path would be taken for the one before the label.
-        return "".join(f"{p}{chr(9) if chr(9) in p else ' '}{self.labels[p]}\n" for p in paths)
+        known = self.labels
+        return "".join([f"{p}{chr(9) if chr(9) in p else ' '}{known[p]}\n" for p in paths])
 
     def _stamps(self) -> list[tuple[int, int] | None]:
         """Size and time of the two files."""
@@ -216,12 +229,3 @@ def class_name(text: str) -> str:
             f"a label is a name of 1 to {_MAX_NAME} printable characters, got {text[:60]!r}"
         )
     return name
-
-
-def check_path(path: str) -> None:
-    """Raise ValueError for a path that a line of a list cannot hold."""
-    if path != path.strip() or set(path) & set("\n\r\0") or len(os.fsencode(path)) > _LONGEST_PATH:
-        raise ValueError(
-            f"a list cannot hold the name {path!r:.200} (a line break, or a blank at an end): "
-            "rename the file and update the index"
-        )

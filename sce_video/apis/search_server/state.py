@@ -313,14 +313,15 @@ class SearchState:
         }
 
     def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
-        """Give videos a label by hand, or none; returns the new state of the labels."""
+        """Give videos a label by hand, or none; returns the new state of the labels, and as
+        ``refused`` the names that no list can hold."""
         for row in rows:
             if not 0 <= row < len(self.index):
                 raise NoRowError(f"the index has no row {row}")
         with self._lock:
             paths = dict.fromkeys(self.index.path(row) for row in rows)  # of windows, each once
-            self.labels.apply(list(paths), name)
-            return self.describe_labels()
+            _, refused = self.labels.apply(paths, name)
+            return {**self.describe_labels(), "refused": [printable_utf8(p) for p in refused]}
 
     def undo_label(self) -> dict[str, Any]:
         """Take the last change of the labels back; returns their new state."""

@@ -38,7 +38,10 @@ export class Labels {
     this.page.grid.selectionChanged();
     this.update(state);
     const videos = rows.length === 1 ? "1 video" : `${rows.length} videos`;
-    this.page.tell(name === null ? `${videos}: label removed` : `${videos} labelled ${name.trim()}`);
+    const left = state.refused.length
+      ? `, but for ${state.refused.length} whose names a list cannot hold, as ${state.refused[0]}: rename such files and update the index`
+      : "";
+    this.page.tell(name === null ? `${videos}: label removed` : `${videos} labelled ${name.trim()}${left}`);
   }
 
   /** By a digit key. */

@@ -81,6 +81,7 @@ def test_copies_are_grouped_and_the_best_of_each_is_kept(curated):
     with open(curated / "removed.csv", newline="") as file:
         rows = {row["path"]: row for row in csv.DictReader(file)}
     trim = rows["b/trim.mp4"]
+    assert trim["reason"] == "near-duplicate by frames: correlation 0.97 or more"
     assert float(trim["start"]) == pytest.approx(0.5, abs=0.07) and trim["kept"] == "b/1.mp4"
     assert "outlier" in rows["b/9.mp4"]["reason"]
     broken = [row for path, row in rows.items() if path.endswith("broken.mp4")]
@@ -123,6 +124,10 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
     values[4] = values[1]
     np.savez(moved, features=values, paths=paths)
     assert main([*words, "--duplicates", "features"]) == 0
+    with open(tmp_path / "out" / "removed.csv", newline="") as table:
+        assert {row["reason"] for row in csv.DictReader(table) if row["kept"]} == {
+            "near-duplicate by features: cosine 0.99 or more"
+        }
     assert "5 kept, 1 removed" in capsys.readouterr().out
     assert main(words) == 2
     assert "--duplicates features" in capsys.readouterr().err

@@ -1,5 +1,8 @@
 """The list of labels is the one that finetuning reads; nothing of an existing list is lost."""
 
+import hashlib
+
+import numpy as np
 import pytest
 from helpers.disk_faults import file_size_limit
 
@@ -26,13 +29,13 @@ def read(labels, tmp_path):
 
 
 def test_the_data_set_reads_the_list(labels, tmp_path):
-    assert labels.apply(PATHS[:3], "one") == 3
-    assert labels.apply(PATHS[2:], " number  two ") == 2
+    assert labels.apply(PATHS[:3], "one") == (3, [])
+    assert labels.apply(PATHS[2:], " number  two ") == (2, [])
     expected = dict(zip(PATHS, ["one", "one", "number two", "number two"], strict=True))
     assert read(labels, tmp_path) == expected
     again = LabelList(labels.file)
     assert (again.labels, again.classes) == (labels.labels, ["one", "number two"])
-    assert again.apply(PATHS, "one") == 2
+    assert again.apply(PATHS, "one") == (2, [])
     assert set(read(again, tmp_path).values()) == {"one"}
 
 
@@ -52,9 +55,9 @@ def test_undo_restores_every_state(labels):
 
 
 def test_what_changes_nothing_is_not_undone(labels):
-    assert labels.apply(PATHS, None) == 0 and not labels.file.exists()
+    assert labels.apply(PATHS, None) == (0, []) and not labels.file.exists()
     labels.apply(PATHS[:1], "one")
-    assert labels.apply(PATHS[:1], "one") == 0
+    assert labels.apply(PATHS[:1], "one") == (0, [])
     assert labels.undo_depth == 1
 
 
@@ -90,11 +93,18 @@ def test_other_lists_are_refused(tmp_path, text, message):
     assert (tmp_path / "labels.txt").read_text() == text
 
 
-@pytest.mark.parametrize("path", ["a\nb.mp4", " a.mp4", "a.mp4 ", "a\rb.mp4", "x" * 9000 + ".mp4"])
-def test_names_that_a_list_cannot_hold(labels, path):
+@pytest.mark.parametrize(
+    "path", ["a\nb.mp4", " a.mp4", "a.mp4 ", "a\rb.mp4", "x" * 9000 + ".mp4", "\ud800.mp4", "a,b,c"]
+)
+def test_a_name_that_a_list_cannot_hold_refuses_one_label(labels, path):
     with pytest.raises(ValueError, match="a list cannot hold"):
-        labels.apply(["good.mp4", path], "one")
+        labels.apply([path], "one")
     assert not labels.file.exists() and labels.classes == []
+    good = [f"{i}.mp4" for i in range(1000)]
+    assert labels.apply([*good[:500], path, *good[500:]], "one") == (1000, [path])
+    assert LabelList(labels.file).labels == dict.fromkeys(good, 0)
+    assert labels.apply([path, *good], "one") == (0, [path])
+    assert labels.apply([path, *good], None) == (1000, [])
 
 
 def test_a_full_disk_changes_nothing(labels):
@@ -104,7 +114,7 @@ def test_a_full_disk_changes_nothing(labels):
         labels.apply([f"video{i}.mp4" for i in range(9)], "one")
     assert labels.labels == {"a.mp4": 0} and labels.undo_depth == 1
     assert (labels.file.read_bytes(), labels.class_file.read_bytes()) == before
-    assert labels.apply(["b.mp4"], "one") == 1
+    assert labels.apply(["b.mp4"], "one") == (1, [])
 
 
 def test_a_list_that_another_program_changed_is_not_overwritten(labels):
@@ -131,6 +141,29 @@ def test_the_split_has_all_classes_on_both_sides(labels, tmp_path):
     assert list(parts[1].values()).count("0") == 2
     labels.apply(["one/new.mp4"], "one")
     assert labels.split()[1].read_text().count("\n") in (3, 4)
+
+
+def test_a_split_reads_the_labels_once_whatever_the_number_of_classes(labels):
+    class Counted(dict):
+        passes = 0
+
+        def items(self):
+            Counted.passes += 1
+            return super().items()
+
+    random = np.random.default_rng(0)
+    known = {f"video{i}.mp4": int(c) for i, c in enumerate(random.integers(200, size=2000))}
+    labels.labels = Counted(known)
+    train, test = labels.split()
+    assert Counted.passes <= 1
+    expected = []
+    for label in range(200):  # the definition, class by class
+        paths = [path for path, own in known.items() if own == label]
+        paths.sort(key=lambda path: hashlib.sha256(path.encode()).digest())
+        expected += paths[: max(1, round(len(paths) / 4))] if len(paths) > 1 else []
+    listed = [line.split(" ")[0] for line in test.read_text().splitlines()]
+    assert listed == [path for path in known if path in set(expected)]
+    assert len(train.read_text().splitlines()) == 2000 - len(expected)
 
 
 def test_a_split_needs_two_videos_of_a_class(labels):

@@ -40,14 +40,15 @@ def test_a_window_searches_without_its_own_frames(state):
     assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
 
 
-def test_refined_moments_are_those_of_the_command(state, searched, model):
-    search = Search(row=2, k=10, refined=True)
+@pytest.mark.parametrize("centred", [False, True])
+def test_refined_moments_are_those_of_the_command(state, searched, model, centred):
+    search = Search(row=2, k=10, refined=True, centred=centred)
     found = state.search(search)
     refined = state.refine(search, found)
     index = read_index(searched.folder / "index")
     without = {"a/long.mp4": (2.0, 4.0)}
     feature = np.asarray(index.features[2])
-    expected = refine_moments(index, feature, found, model, without=without)
+    expected = refine_moments(index, feature, found, model, without=without, centred=centred)
     assert refined == expected and not refined.failures
     assert max(m.end - m.start for m in found) > 2.0  # merged, but refined to single windows
     assert all(m.end - m.start <= 2.0 for m in refined.matches)
