@@ -97,12 +97,12 @@ def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
 def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
     """A row of ``removed.csv`` for every video that is not in the list to keep."""
     paths, rule = found.videos.paths, found.options.duplicates
-    measure = "correlation" if rule == FRAMES else "cosine"
+    rule += ": correlation" if rule == FRAMES else ": cosine"
     for group in found.duplicates.groups:
         for video in group.removed:
             yield {
                 "path": paths[video.row],
-                "reason": f"near-duplicate by {rule}: {measure} {found.options.threshold:g} or more",
+                "reason": f"near-duplicate by {rule} {found.options.threshold:g} or more",
                 "kept": paths[group.kept],
                 "match": paths[video.match],
                 "similarity": round(video.similarity, 4),
