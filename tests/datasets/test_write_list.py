@@ -10,7 +10,7 @@ from sce_video.datasets.video_list import read_annotation_list, write_annotation
 @pytest.mark.parametrize(
     "labels, held, refused",
     [
-        ([3, 0], ["a 12", "b/ü\udc80 c.mp4"], ["a\tb.mp4", "a\nb.mp4", " a.mp4"]),
+        ([3, 0], ["a 12", "b/ü\udc80 c.mp4", "a\tb.mp4"], ["a\nb.mp4", " a.mp4", "\ud800.mp4"]),
         ([-1], ["a b.mp4", "c\td.mp4"], ["a 12", "a\rb.mp4", "a.mp4 "]),
     ],
 )
