@@ -282,7 +282,7 @@ def read_records(file: Path) -> tuple[dict[str, Any], dict[str, FileRecord]]:
     for first, last in zip(firsts, [*firsts[1:], len(stored)], strict=True):
         if first == last:  # of an index without rows
             break
-        rows = slice(first, last) if order is None else order[first:last]
+        rows: slice | np.ndarray = slice(first, last) if order is None else order[first:last]
         path, spans = str(paths[first]), stored.spans
         records[path] = FileRecord(
             size=int(stored.sizes[rows][0]),
