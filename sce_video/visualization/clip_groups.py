@@ -9,7 +9,6 @@ from typing import Any
 
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, fitting, make_strip
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
 from sce_video.visualization.gallery import format_duration
@@ -112,8 +111,8 @@ def write_clip_groups(
     def tile(clip: Clip) -> dict[str, Any]:
         entry = entries[clip.file]
         return {
-            "name": printable_utf8(clip.name),
-            "fact": printable_utf8(clip.fact),
+            "name": clip.name,
+            "fact": clip.fact,
             "mark": clip.mark,
             "duration": "" if entry.duration is None else format_duration(entry.duration),
             "problem": entry.problem,
@@ -121,10 +120,10 @@ def write_clip_groups(
         }
 
     values = {
-        "title": printable_utf8(title),
-        "lead": printable_utf8(lead),
+        "title": title,
+        "lead": lead,
         "facts": facts,
-        "notes": [printable_utf8(note) for note in notes],
+        "notes": notes,
         "strips": strips,
         "unread": sum(bool(entry.problem) for entry in entries.values()),
         "shown": len(entries),
@@ -132,11 +131,11 @@ def write_clip_groups(
             {
                 "id": section.id,
                 "title": section.title,
-                "note": printable_utf8(section.note),
+                "note": section.note,
                 "rows": [
                     {
-                        "title": printable_utf8(row.title),
-                        "note": printable_utf8(row.note),
+                        "title": row.title,
+                        "note": row.note,
                         "clips": [tile(clip) for clip in row.clips],
                     }
                     for row in section.rows

@@ -8,7 +8,6 @@ from pathlib import Path
 from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.gallery import GalleryEntry, read_entry, small_frame
 
 #: Seconds that one file may take.
@@ -44,13 +43,9 @@ class ClipReader:
             if Path(path).suffix.lower() in IMAGE_EXTENSIONS and Path(path).is_file():
                 image = small_frame(read_image(path, DecodeLimits(MAX_IMAGE_PIXELS)))
                 return GalleryEntry(path, path, frames=[image])
-            entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
+            return read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
-            problem = printable_utf8(f"{type(error).__name__}: {error}")
-            return GalleryEntry(path, path, problem=problem)
-        if entry.problem:
-            return GalleryEntry(path, path, problem=printable_utf8(entry.problem))
-        return entry
+            return GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, animation_uri
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
 from sce_video.visualization.neighbour_rows import label_name, spread_out
@@ -106,7 +105,7 @@ def _coordinates(plane: np.ndarray) -> dict[str, list[float]]:
 
 def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
     """Paths below the folder that all share, and the first sub-folder of each (None: in it)."""
-    parts = [PurePath(printable_utf8(path)).parts for path in paths]
+    parts = [PurePath(path).parts for path in paths]
     shared = 0
     while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
         shared += 1
@@ -131,7 +130,7 @@ def embedded_clips(
     for row in spread_out(rows.features, max_clips) if max_clips > 0 else []:
         entry = reader.read(rows.paths[row])
         if entry.problem:
-            problems.append((printable_utf8(rows.paths[row]), entry.problem))
+            problems.append((rows.paths[row], entry.problem))
         else:
             frames[row] = clip_frames(entry)
     for quality in _LEVELS:

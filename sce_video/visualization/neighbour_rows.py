@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, Strip, fitting, make_strip
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
 from sce_video.visualization.embeddings import Neighbour, neighbour_table
@@ -91,7 +90,7 @@ def neighbour_rows(
         "labelled": len(labelled),
         "right": sum(n["query_label"] == n["label"] for n in labelled),
         "least": min(n["similarity"] for n in found_rows),
-        "gone": [(printable_utf8(p), entries[p].problem) for p in paths if entries[p].problem],
+        "gone": [(p, entries[p].problem) for p in paths if entries[p].problem],
         "shown": len(paths),
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
@@ -140,7 +139,7 @@ def _video(
 ) -> dict[str, Any]:
     duration = entries[path].duration
     return {
-        "name": printable_utf8("/".join(Path(path).parts[-2:])),
+        "name": "/".join(Path(path).parts[-2:]),
         "label": label_name(label, class_names) or "",
         "problem": entries[path].problem,
         "duration": "" if duration is None else format_duration(duration),
@@ -152,4 +151,4 @@ def label_name(label: int, class_names: Sequence[str]) -> str | None:
     """The name of a class, its number where it has none; None for no label."""
     if label < 0:
         return None
-    return printable_utf8(class_names[label]) if label < len(class_names) else f"class {label}"
+    return class_names[label] if label < len(class_names) else f"class {label}"
