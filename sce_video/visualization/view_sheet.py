@@ -120,7 +120,7 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
         )
     return {
         "name": video.name,
-        "label": video.label if video.label >= 0 else None,
+        "label": video.label,
         "duration": format_duration(duration) if video.origin.clips else "",
         "views": views,
         "axis": axis_ticks(duration),

@@ -248,7 +248,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     others = _other_charts(rows, known, "value")
     others += _other_charts(online, known | {"seconds"}, "online")
     others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
-    return [*charts[:1], *schedules, *charts[1:], *others], constant
+    losses = sum(chart.id.startswith(("loss", "part")) for chart in charts)
+    return [*charts[:losses], *schedules, *charts[losses:], *others], constant
 
 
 def _present(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:

@@ -355,7 +355,7 @@ async function start() {
   if (!state) return;
   byId("refined-label").hidden = !state.refinable;
   Object.assign(videos, state, { label: state.labels.label, classes: state.labels.classes });
-  const failures = state.failures ? `, ${state.failures} unreadable files left out` : "";
+  const failures = state.failures ? `, ${state.failures} unreadable file${state.failures === 1 ? "" : "s"} left out` : "";
   byId("summary").textContent = `${amount(videos.names.length)} of ${state.root}${failures}`;
   byId("problem").textContent = state.problem;
   byId("problem").hidden = !state.problem;
