@@ -97,7 +97,7 @@ def write_clip_groups(
     """
     reader = reader or ClipReader(60.0)
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
-    entries = {file: reader.read(file) for file in dict.fromkeys(clip.file for clip in clips)}
+    entries = reader.read_all(clip.file for clip in clips)
     readable = [file for file, entry in entries.items() if not entry.problem]
     strips = fitting(
         readable, lambda file, q: make_strip(*clip_frames(entries[file]), q), _LEVELS, max_bytes
@@ -116,6 +116,7 @@ def write_clip_groups(
             "mark": clip.mark,
             "duration": "" if entry.duration is None else format_duration(entry.duration),
             "problem": entry.problem,
+            "skipped": entry.skipped,
             **tiles.get(clip.file, {}),
         }
 
@@ -125,7 +126,9 @@ def write_clip_groups(
         "facts": facts,
         "notes": notes,
         "strips": strips,
-        "unread": sum(bool(entry.problem) for entry in entries.values()),
+        "unread": sum(bool(entry.problem) and not entry.skipped for entry in entries.values()),
+        "skipped": sum(entry.skipped for entry in entries.values()),
+        "seconds": reader.seconds,
         "shown": len(entries),
         "sections": [
             {

@@ -53,6 +53,7 @@ class GalleryEntry:
         played: Small frames of the middle, 8 per second, which the page plays; empty for none.
         duration: Seconds; None if it cannot be read.
         problem: Why it cannot be read; empty if it can.
+        skipped: Whether there was no time to read it; ``problem`` says so.
         rank: From 1; None for the query.
         similarity: Cosine with the query; None for the query.
         start: Of the moment that is shown, seconds; None for the whole video.
@@ -65,6 +66,7 @@ class GalleryEntry:
     played: list[np.ndarray] = field(default_factory=list)
     duration: float | None = None
     problem: str = ""
+    skipped: bool = False
     rank: int | None = None
     similarity: float | None = None
     start: float | None = None

@@ -73,9 +73,8 @@ def neighbour_rows(
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
     reader = reader or ClipReader()
-    paths = dict.fromkeys(path for t in tables for n in t for path in (n["query"], n["path"]))
-    entries = {path: reader.read(path) for path in paths}
-    readable = [path for path in paths if not entries[path].problem]
+    entries = reader.read_all(path for t in tables for n in t for path in (n["query"], n["path"]))
+    readable = [path for path, entry in entries.items() if not entry.problem]
     made = fitting(readable, lambda p, q: _strip(entries[p], q), _LEVELS, max_bytes)
     tiles = {
         path: _tile(strip, i) for i, (path, strip) in enumerate(zip(readable, made, strict=True))
@@ -90,8 +89,10 @@ def neighbour_rows(
         "labelled": len(labelled),
         "right": sum(n["query_label"] == n["label"] for n in labelled),
         "least": min(n["similarity"] for n in found_rows),
-        "gone": [(p, entries[p].problem) for p in paths if entries[p].problem],
-        "shown": len(paths),
+        "unread": [(p, e.problem) for p, e in entries.items() if e.problem and not e.skipped],
+        "skipped": sum(entry.skipped for entry in entries.values()),
+        "seconds": reader.seconds,
+        "shown": len(entries),
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
 
@@ -142,6 +143,7 @@ def _video(
         "name": "/".join(Path(path).parts[-2:]),
         "label": label_name(label, class_names) or "",
         "problem": entries[path].problem,
+        "skipped": entries[path].skipped,
         "duration": "" if duration is None else format_duration(duration),
         **tiles.get(path, {}),
     }
