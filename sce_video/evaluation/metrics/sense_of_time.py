@@ -31,7 +31,7 @@ _TITLES = {
     "time_retrieval": "retrieval R@1",
     "time_pairs": "pairs of opposites",
     "time_cosine": "cosine with unaltered",
-    "time_centred_cosine": "the same, centred",
+    "time_centred_cosine": "the same, mean subtracted",
 }
 
 
