@@ -113,13 +113,13 @@ class SenseOfTime(RowMetric):
             self._check(gallery)
         factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
         pairs = [] if self.pairs is None else self._pairs(rows)
-        scores = {"knn": self._knn, "retrieval": self._retrieval}
-        found = {
-            name: self._probes("linear probes of altered clips:", rows, gallery)
-            if name == "linear"
-            else for_each_group(rows, gallery, scores[name])
-            for name in self.measures
-        }
+        found = {}
+        for name in self.measures:
+            if name == "linear":
+                found[name] = self._probes("linear probes of altered clips:", rows, gallery)
+            else:
+                score = self._knn if name == "knn" else self._retrieval
+                found[name] = for_each_group(rows, gallery, score)
         metrics: dict[str, float] = {}
         for name, one in found.items():
             metrics |= self._accuracies(name, one, rows.labels)
