@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -38,6 +40,22 @@ __all__ = [
 ]
 
 
+@contextmanager
+def _known_warnings_ignored() -> Iterator[None]:
+    """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
+    process, and the statistics of batch normalisation of each process.
+    """
+    with warnings.catch_warnings():
+        for message in (
+            "This DataLoader will create",
+            "`broadcast_buffers` is deprecated",
+            "Setting (OMP|MKL)_NUM_THREADS",
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+@_known_warnings_ignored()
 def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
     """Train with a config of :func:`training_config`; all ranks call this.
 
@@ -136,6 +154,7 @@ def _check_channels(model: torch.nn.Module) -> None:
         )
 
 
+@_known_warnings_ignored()
 def test(cfg: Config) -> dict[str, float]:
     """Test with a config of :func:`testing_config`.
 

@@ -17,6 +17,7 @@ from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import DATASETS
+from sce_video.utils.progress import Progress
 from sce_video.utils.run_files import PAGE_FEATURES
 
 _OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
@@ -112,14 +113,17 @@ def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]
     order = np.random.default_rng(0).permutation(chosen).tolist()
     paths = [dataset.path(index) for index in order]
     end, values, kept, failures = time.monotonic() + _SECONDS, [], [], []
+    progress = Progress(count, "embedding for the page:", unit="videos", quiet=True)
     for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
         if result.feature is None:
             failures.append((paths[result.index], result.reason))
         else:
             values.append(result.feature)
             kept.append(result.index)
+        progress.advance(result.feature is None)
         if time.monotonic() > end:
             break
+    progress.finish()
     done, notes = len(values) + len(failures), []
     if done < count:
         notes = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."]

@@ -50,6 +50,25 @@ from sce_video.utils.distributed import leave_process_group
 from sce_video.utils.printable import printable
 from sce_video.utils.storage import join
 
+#: What the settings of the recipes are.
+_HELP = {
+    "width": "channels of the network's stem",
+    "hidden": "hidden size of projector and predictor",
+    "embedding": "size of an embedding",
+    "clip_duration": "seconds that a clip spans",
+    "frames": "frames of a clip",
+    "size": "height and width of a clip, pixels",
+    "batch": "videos of an optimiser step, of all processes together",
+    "epoch_samples": "clips of an epoch, at least; it is whole passes over the videos",
+    "epochs": "epochs to train",
+    "warmup": "epochs in which the learning rate rises",
+    "queue": "keys in the queue, a multiple of the batch and fewer than the videos",
+    "momentum": "of the target network, at the start",
+    "lr": "learning rate after the warm-up",
+    "workers": "processes that decode",
+    "seed": "of all random numbers",
+}
+
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The command line, and the settings of the method's recipe in it."""
@@ -80,7 +99,8 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     )
     names = available_settings(recipe)
     for name in names:
-        group.add_argument(f"--{name.replace('_', '-')}", metavar="X", dest=f"set_{name}")
+        option = f"--{name.replace('_', '-')}"
+        group.add_argument(option, metavar="X", dest=f"set_{name}", help=_HELP.get(name))
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
     options = [f"{name}={text}" for name, text in texts.items() if text is not None]

@@ -62,7 +62,10 @@ def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
 def _describe(runner: Any) -> dict[str, Any]:
     model = unwrap_model(runner.model)
     return {
-        "command": sys.argv,
+        # The command line as it was typed: sce-video X names itself "sce-video X" in usages.
+        "command": [sys.argv[0].partition(" ")[0], *sys.argv[1:]]
+        if sys.argv[0].startswith("sce-video ")
+        else sys.argv,
         "launch": describe_launch(),
         "resumed_from": runner.resumed_from,
         "iter": runner.iter,

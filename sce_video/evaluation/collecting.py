@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,8 +17,7 @@ from sce_video.datasets import batches_without_crashes
 from sce_video.evaluation.row_functions import RowFunction
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.distributed import all_or_none, unwrap_model
-
-_LOG_SECONDS = 30.0
+from sce_video.utils.progress import Progress
 
 
 @dataclass
@@ -81,7 +79,7 @@ def collect_rows(
     dataloader: DataLoader,
     function: RowFunction,
     device: torch.device | str | None = None,
-    log: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Rows:
     """The rows of a whole data set, computed in eval mode.
 
@@ -93,7 +91,7 @@ def collect_rows(
         dataloader: Gives batches as made by :func:`sce_video.collate_views`.
         function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
         device: The model is moved there first; None leaves it where it is.
-        log: Called with a progress line every 30 seconds.
+        progress: Over the samples of all ranks.
 
     Returns:
         Rows in the order of the data set.
@@ -109,7 +107,7 @@ def collect_rows(
         raise ValueError("the data set to evaluate is empty")
     own = PartialRows()
     with all_or_none("evaluating the data set"), evaluating(model) as inner:
-        for part in batch_rows(inner, dataloader, function, log):
+        for part in batch_rows(inner, dataloader, function, progress):
             own.add(part)
     return complete(_gather(own), dataloader.dataset)
 
@@ -118,7 +116,7 @@ def batch_rows(
     model: Any,
     dataloader: DataLoader,
     function: RowFunction,
-    log: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[PartialRows]:
     """Yield the rows of each batch of this rank.
 
@@ -126,11 +124,9 @@ def batch_rows(
         model: In eval mode, without a wrapper.
         dataloader: See :func:`collect_rows`.
         function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
-        log: Called with a progress line every 30 seconds.
+        progress: Over the samples of all ranks, of which this one's are counted.
     """
-    videos = 0
-    started = last = time.monotonic()
-    for done, batch in enumerate(batches_without_crashes(dataloader), start=1):
+    for batch in batches_without_crashes(dataloader):
         part = PartialRows()
         part.failures = [(str(path), str(why)) for path, why in batch.get("failures", [])]
         if len(batch["index"]) > 0:  # else all samples of the batch were skipped
@@ -139,12 +135,13 @@ def batch_rows(
             part.central = [central] if central is not None else []
             part.labels = [int(label) for label in batch["label"]]
             part.indices = [int(index) for index in batch["index"]]
-        videos += len(part.indices)
         yield part
-        if log is not None and time.monotonic() - last > _LOG_SECONDS:
-            last = time.monotonic()
-            rate = videos * get_world_size() / (last - started)
-            log(f"{done}/{len(dataloader)} batches, {rate:.1f} videos/s")
+        if progress is not None:
+            count, ranks = len(part.indices) + len(part.failures), get_world_size()
+            left = progress.total - progress.count  # a sampler may pad
+            progress.advance(ranks * len(part.failures), min(ranks * count, left))
+    if progress is not None:
+        progress.finish()
 
 
 def _gather(own: PartialRows) -> PartialRows:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -26,13 +26,14 @@ from sce_video.evaluation.npz_files import (
 )
 from sce_video.evaluation.row_functions import mean_representation
 from sce_video.evaluation.rows import Rows
+from sce_video.utils.progress import Progress
 
 
 def extract_features(
     model: nn.Module,
     dataloader: DataLoader,
     device: torch.device | str | None = None,
-    log: Callable[[str], None] | None = None,
+    progress: Progress | None = None,
     max_views: int = 30,
 ) -> Rows:
     """The mean representation over the views of every video of a data set, (N, C).
@@ -44,10 +45,10 @@ def extract_features(
         model: A model of this package, bare or wrapped; its train or eval mode is restored.
         dataloader: Gives batches as made by :func:`sce_video.collate_views`.
         device: The model is moved there first; None leaves it where it is.
-        log: Called with a progress line every 30 seconds.
+        progress: Over the samples of all ranks.
         max_views: Views of a video per forward pass, where views are cut on the device.
     """
-    return collect_rows(model, dataloader, mean_representation(max_views), device, log)
+    return collect_rows(model, dataloader, mean_representation(max_views), device, progress)
 
 
 def save_features(path: str | Path, features: Rows, provenance: dict | None = None) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from mmengine.dist import is_main_process
 from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
@@ -45,6 +46,7 @@ from sce_video.evaluation.tables import format_metrics
 from sce_video.registry import LOOPS
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.progress import Progress
 from sce_video.utils.storage import join
 
 #: Kind of rows and the property of a model that gives them.
@@ -203,7 +205,7 @@ class MultiViewTestLoop(BaseLoop):
         """Select the probe that is tested, on all ranks."""
         head = unwrap_model(self.runner.model).cls_head
         head.select(None)
-        rows = self._collect(loader)
+        rows = self._collect(loader, "selection")
         self.selection = run_on_main_rank(lambda: select_point(rows, head.grid))
         head.select(self.selection.index)
         self.runner.logger.info(self.selection.text)
@@ -218,18 +220,24 @@ class MultiViewTestLoop(BaseLoop):
         self.runner.call_hook(f"before_{self._stage}_epoch")
         if self.selection_dataloader is not None:
             self._select(self.selection_dataloader)
-        rows = self._collect(self.dataloader)
+        rows = self._collect(self.dataloader, self._stage)
         gallery = None
         if self.gallery_dataloader is not None:
-            gallery = self._collect(self.gallery_dataloader)
+            gallery = self._collect(self.gallery_dataloader, "gallery")
         metrics = run_on_main_rank(lambda: self._evaluate(rows, gallery))
         self.runner.call_hook(f"after_{self._stage}_epoch", metrics=metrics)
         self.runner.call_hook(f"after_{self._stage}")
         return metrics
 
-    def _collect(self, dataloader: DataLoader) -> Rows:
-        log: Callable[[str], None] = self.runner.logger.info
-        rows = collect_rows(self.runner.model, dataloader, self.function, log=log)
+    def _collect(self, dataloader: DataLoader, name: str) -> Rows:
+        # A training has a bar of its own; a validation writes to its log.
+        write = self.runner.logger.info if self._stage == "val" else None
+        data: Any = dataloader.dataset
+        progress = None
+        if is_main_process():
+            unit = f"{getattr(data, 'kind', 'video')}s"
+            progress = Progress(len(data), f"{name} set:", unit=unit, write=write, quiet=True)
+        rows = collect_rows(self.runner.model, dataloader, self.function, progress=progress)
         return split_alterations(rows, self.alterations) if self.alterations else rows
 
     def _evaluate(self, rows: Rows, gallery: Rows | None) -> dict[str, float]:

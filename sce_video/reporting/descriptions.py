@@ -18,8 +18,8 @@ TITLE = "Results compared with those of the paper"
 LEGEND = (
     "Percent, as in the paper; differences in percentage points. A result stands beside a number "
     "of the paper only if network, pretraining data, method and epochs are known and equal. "
-    "Retrieval is centred; plain is without centring. Deviations from the paper's evaluation "
-    "protocol are listed with the result."
+    "Retrieval is centred: the mean feature of each set is subtracted first; plain is without "
+    "that. Deviations from the paper's evaluation protocol are listed with the result."
 )
 ABLATIONS = (
     "Ablations: ResNet3D-18, 8 x 224², pretrained on Kinetics-200; linear evaluation on "

@@ -15,7 +15,7 @@ from sce_video.published import WITH_SPLITS
 from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.folders import find_files
 from sce_video.utils.json_files import read_json
-from sce_video.utils.printable import printable_utf8
+from sce_video.utils.printable import printable_utf8, printable_values
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}
@@ -188,16 +188,7 @@ def _read(path: str) -> dict[str, Any]:
         raise ValueError("is too large for a file of results")
     if not isinstance(content, dict):
         raise ValueError("holds no results")
-    return _printable(content)
-
-
-def _printable(value: Any) -> Any:
-    """A copy of JSON data in which every text can be written and printed."""
-    if isinstance(value, dict):
-        return {printable_utf8(k): _printable(v) for k, v in value.items()}
-    if isinstance(value, list):
-        return [_printable(item) for item in value]
-    return printable_utf8(value) if isinstance(value, str) else value
+    return printable_values(content)
 
 
 def _numbers(metrics: dict[Any, Any]) -> dict[Any, float]:

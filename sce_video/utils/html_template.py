@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import re
 from typing import Any
+
+from sce_video.utils.printable import printable_utf8, printable_values
 
 
 def render_template(package: str, name: str, values: dict[str, Any]) -> str:
     """The page of a template in ``<package>/templates``; every value in it is escaped.
+
+    Control and bidirectional characters are written as in Python, since a name may hold them:
+    ``\\u202e`` turns what stands after it around. Line breaks and tabs are kept.
 
     Args:
         package: Python package whose data files hold the template.
@@ -25,5 +32,15 @@ def render_template(package: str, name: str, values: dict[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
+        finalize=_printable,
+    )
+    environment.policies["json.dumps_function"] = lambda value, **options: json.dumps(
+        printable_values(value), **options
     )
     return environment.get_template(name).render(values)
+
+
+def _printable(value: Any) -> Any:
+    if not isinstance(value, str) or hasattr(value, "__html__"):  # numbers, and HTML of ours
+        return value
+    return re.sub(r"[^\n\t]+", lambda part: printable_utf8(part[0]), value)

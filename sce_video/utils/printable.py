@@ -36,6 +36,15 @@ def printable_utf8(text: str) -> str:
     return _escape_controls(text).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
+def printable_values(value: Any) -> Any:
+    """A copy of JSON data in which every text, keys included, is :func:`printable_utf8`."""
+    if isinstance(value, dict):
+        return {printable_utf8(str(k)): printable_values(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [printable_values(item) for item in value]
+    return printable_utf8(value) if isinstance(value, str) else value
+
+
 @contextmanager
 def printable_stdout() -> Iterator[None]:
     """Everything that is printed inside is printable: the names in any message, and log lines.
@@ -74,6 +83,8 @@ class _PrintableStream:
 
 def _escape_controls(text: str) -> str:
     """Only the characters that stand for bytes of file names are left of the surrogates."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() or 0xDC80 <= ord(c) <= 0xDCFF else _escaped(c) for c in text
     )

@@ -276,12 +276,12 @@ def render_maps(strips: Sequence[MapStrip], scale: Scale, title: str, note: str)
     """The strips as one HTML page, frames included; it loads nothing."""
     steps = _colour_table()[np.linspace(0, 255, 12).astype(int)].round().astype(int)
     values = {
-        "title": printable_utf8(title),
-        "note": printable_utf8(note),
+        "title": title,
+        "note": note,
         "strips": [
             {
-                "name": printable_utf8(strip.name),
-                "note": printable_utf8(strip.note),
+                "name": strip.name,
+                "note": strip.note,
                 "columns": _columns(strip, scale),
                 "has_maps": strip.maps is not None,
             }

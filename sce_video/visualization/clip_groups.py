@@ -9,7 +9,6 @@ from typing import Any
 
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, fitting, make_strip
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
 from sce_video.visualization.gallery import format_duration
@@ -98,7 +97,7 @@ def write_clip_groups(
     """
     reader = reader or ClipReader(60.0)
     clips = [clip for section in sections for row in section.rows for clip in row.clips]
-    entries = {file: reader.read(file) for file in dict.fromkeys(clip.file for clip in clips)}
+    entries = reader.read_all(clip.file for clip in clips)
     readable = [file for file, entry in entries.items() if not entry.problem]
     strips = fitting(
         readable, lambda file, q: make_strip(*clip_frames(entries[file]), q), _LEVELS, max_bytes
@@ -112,31 +111,34 @@ def write_clip_groups(
     def tile(clip: Clip) -> dict[str, Any]:
         entry = entries[clip.file]
         return {
-            "name": printable_utf8(clip.name),
-            "fact": printable_utf8(clip.fact),
+            "name": clip.name,
+            "fact": clip.fact,
             "mark": clip.mark,
             "duration": "" if entry.duration is None else format_duration(entry.duration),
             "problem": entry.problem,
+            "skipped": entry.skipped,
             **tiles.get(clip.file, {}),
         }
 
     values = {
-        "title": printable_utf8(title),
-        "lead": printable_utf8(lead),
+        "title": title,
+        "lead": lead,
         "facts": facts,
-        "notes": [printable_utf8(note) for note in notes],
+        "notes": notes,
         "strips": strips,
-        "unread": sum(bool(entry.problem) for entry in entries.values()),
+        "unread": sum(bool(entry.problem) and not entry.skipped for entry in entries.values()),
+        "skipped": sum(entry.skipped for entry in entries.values()),
+        "seconds": reader.seconds,
         "shown": len(entries),
         "sections": [
             {
                 "id": section.id,
                 "title": section.title,
-                "note": printable_utf8(section.note),
+                "note": section.note,
                 "rows": [
                     {
-                        "title": printable_utf8(row.title),
-                        "note": printable_utf8(row.note),
+                        "title": row.title,
+                        "note": row.note,
                         "clips": [tile(clip) for clip in row.clips],
                     }
                     for row in section.rows

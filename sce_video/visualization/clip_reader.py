@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from sce_video.datasets import IMAGE_EXTENSIONS
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
-from sce_video.utils.printable import printable_utf8
+from sce_video.utils.progress import Progress
 from sce_video.visualization.gallery import GalleryEntry, read_entry, small_frame
 
 #: Seconds that one file may take.
@@ -33,24 +34,37 @@ class ClipReader:
             self._entries[path] = self._read(path)
         return self._entries[path]
 
+    def read_all(self, paths: Iterable[str]) -> dict[str, GalleryEntry]:
+        """The entries of different files by their path, with progress on stderr."""
+        paths = dict.fromkeys(paths)
+        progress = Progress(len(paths), "reading clips for the page:", unit="files", quiet=True)
+        entries = {}
+        for path in paths:
+            entries[path] = self.read(path)
+            progress.advance(bool(entries[path].problem))
+        progress.finish()
+        return entries
+
     def _read(self, path: str) -> GalleryEntry:
         now = time.monotonic()
         self._end = self._end or now + self.seconds
         left = self._end - now
-        if left <= 0:
-            problem = f"not read: the {self.seconds:g} s for reading files have passed"
-            return GalleryEntry(path, path, problem=problem)
+        entry = self._read_within(path, min(left, _FILE_SECONDS)) if left > 0 else None
+        # A slow file that was cut off by the end is no damaged one.
+        late = left < _FILE_SECONDS and time.monotonic() >= self._end
+        if entry is None or (entry.problem and late):
+            problem = f"skipped, time limit of {self.seconds:g} s for all files of a page"
+            return GalleryEntry(path, path, problem=problem, skipped=True)
+        return entry
+
+    def _read_within(self, path: str, seconds: float) -> GalleryEntry:
         try:
             if Path(path).suffix.lower() in IMAGE_EXTENSIONS and Path(path).is_file():
                 image = small_frame(read_image(path, DecodeLimits(MAX_IMAGE_PIXELS)))
                 return GalleryEntry(path, path, frames=[image])
-            entry = read_entry(path, path, num_frames=1, seconds=min(left, _FILE_SECONDS))
+            return read_entry(path, path, num_frames=1, seconds=seconds)
         except Exception as error:  # a damaged file can raise anything: MemoryError, cv2.error
-            problem = printable_utf8(f"{type(error).__name__}: {error}")
-            return GalleryEntry(path, path, problem=problem)
-        if entry.problem:
-            return GalleryEntry(path, path, problem=printable_utf8(entry.problem))
-        return entry
+            return GalleryEntry(path, path, problem=f"{type(error).__name__}: {error}")
 
 
 def clip_frames(entry: GalleryEntry) -> tuple[list, float]:

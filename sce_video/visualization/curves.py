@@ -13,12 +13,13 @@ from sce_video.visualization.figures import save_figure
 
 _SCALARS = "vis_data/scalars.json"
 
-# Panels: title and curves (logged name, label). Only logged curves are drawn.
+# Panels: title and curves (logged name, label). Only logged curves are drawn, the last on top.
 _PANELS: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] = (
     (
         "objective (Proposition 1)",
-        (("loss", "SCE"), ("infonce", "InfoNCE"), ("ressl", "ReSSL"), ("ceil", "Ceil")),
+        (("infonce", "InfoNCE"), ("ressl", "ReSSL"), ("loss", "SCE")),
     ),
+    ("its Ceil term", (("ceil", "Ceil"),)),
     ("similarity of query and key", (("positive_similarity", "cosine"),)),
     ("collapse metric: effective rank of h in a batch", (("h_rank", "effective rank"),)),
 )

@@ -12,9 +12,9 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, animation_uri
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
+from sce_video.visualization.gallery import GalleryEntry
 from sce_video.visualization.neighbour_rows import label_name, spread_out
 from sce_video.visualization.page_parts import Part, render_part, sentence_part
 from sce_video.visualization.projection import projections
@@ -54,12 +54,16 @@ def feature_map_part(
         planes = projections(rows.features) if planes is None else planes
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There is no map to show: {error}")
-    clips, problems = embedded_clips(rows, max_clips, max_bytes, reader or ClipReader())
+    reader = reader or ClipReader()
+    clips, entries = embedded_clips(rows, max_clips, max_bytes, reader)
     values = {
         "data": map_data(rows, class_names, planes, clips),
         "total": len(rows),
         "with_clips": sum(clip is not None for clip in clips),
-        "problems": problems,
+        "problems": [(e.name, e.problem) for e in entries if e.problem and not e.skipped],
+        "skipped": sum(entry.skipped for entry in entries),
+        "tried": len(entries),
+        "seconds": reader.seconds,
         "methods": list(planes),
         "kept": _share_of_variance(rows.features, planes["PCA"]) if "PCA" in planes else None,
     }
@@ -106,7 +110,7 @@ def _coordinates(plane: np.ndarray) -> dict[str, list[float]]:
 
 def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
     """Paths below the folder that all share, and the first sub-folder of each (None: in it)."""
-    parts = [PurePath(printable_utf8(path)).parts for path in paths]
+    parts = [PurePath(path).parts for path in paths]
     shared = 0
     while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
         shared += 1
@@ -116,8 +120,8 @@ def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
 
 def embedded_clips(
     rows: Rows, max_clips: int, max_bytes: int, reader: ClipReader
-) -> tuple[list[str | None], list[tuple[str, str]]]:
-    """Animations of some points, None for the others, and (name, reason) of unreadable files.
+) -> tuple[list[str | None], list[GalleryEntry]]:
+    """Animations of some points, None for the others, and what was read of these files.
 
     Args:
         rows: Features and paths.
@@ -126,14 +130,10 @@ def embedded_clips(
         reader: Reads the files.
     """
     clips: list[str | None] = [None] * len(rows)
-    problems = []
-    frames = {}
-    for row in spread_out(rows.features, max_clips) if max_clips > 0 else []:
-        entry = reader.read(rows.paths[row])
-        if entry.problem:
-            problems.append((printable_utf8(rows.paths[row]), entry.problem))
-        else:
-            frames[row] = clip_frames(entry)
+    chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []
+    entries = reader.read_all(rows.paths[row] for row in chosen)
+    read = ((row, entries[rows.paths[row]]) for row in chosen)
+    frames = {row: clip_frames(entry) for row, entry in read if not entry.problem}
     for quality in _LEVELS:
         made = {row: animation_uri(*clip, quality) for row, clip in frames.items()}
         if sum(map(len, made.values())) <= max_bytes:
@@ -143,4 +143,4 @@ def embedded_clips(
         used += len(uri)
         if used <= max_bytes:
             clips[row] = uri
-    return clips, problems
+    return clips, list(entries.values())

@@ -24,6 +24,7 @@ from sce_video.datasets import (
 from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.html_template import render_template
+from sce_video.utils.printable import printable_utf8
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # imported where it is used: a slow import
@@ -52,6 +53,7 @@ class GalleryEntry:
         played: Small frames of the middle, 8 per second, which the page plays; empty for none.
         duration: Seconds; None if it cannot be read.
         problem: Why it cannot be read; empty if it can.
+        skipped: Whether there was no time to read it; ``problem`` says so.
         rank: From 1; None for the query.
         similarity: Cosine with the query; None for the query.
         start: Of the moment that is shown, seconds; None for the whole video.
@@ -64,6 +66,7 @@ class GalleryEntry:
     played: list[np.ndarray] = field(default_factory=list)
     duration: float | None = None
     problem: str = ""
+    skipped: bool = False
     rank: int | None = None
     similarity: float | None = None
     start: float | None = None
@@ -186,8 +189,8 @@ def write_gallery(
     """
     file = Path(path)
     values = {
-        "title": f"Videos like {os.path.basename(_printable(query.name))}",
-        "note": _printable(note),
+        "title": f"Videos like {os.path.basename(query.name)}",
+        "note": note,
         "query": _card(query, file),
         "results": [_card(entry, file) for entry in results],
     }
@@ -198,10 +201,10 @@ def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
     """Template values of one video."""
     return {
         "rank": entry.rank,
-        "name": _printable(entry.name),
+        "name": entry.name,
         "link": "" if entry.problem else _link(entry, gallery),
         "moment": entry.moment,
-        "problem": _printable(entry.problem),
+        "problem": entry.problem,
         "similarity": entry.similarity,
         "duration": None if entry.duration is None else format_duration(entry.duration),
         "played": "" if entry.problem else _data_uri("video/mp4", encode_clip(entry.played)),
@@ -282,11 +285,6 @@ def format_duration(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def _printable(text: str) -> str:
-    """A file name as valid UTF-8; undecodable bytes become question marks."""
-    return text.encode("utf-8", "replace").decode("utf-8")
-
-
 # -- image ---------------------------------------------------------------------------------
 
 
@@ -302,8 +300,8 @@ def draw_gallery(query: GalleryEntry, results: Sequence[GalleryEntry], note: str
 
     height = 2 * _MARGIN + _HEAD + _ROW * (1 + len(results))
     figure = Figure(figsize=(_WIDTH, height), dpi=100, facecolor=_PAPER)
-    _text(figure, _MARGIN, _MARGIN, f"Videos like {_printable(query.name)}", 13, "bold", "#111111")
-    _text(figure, _MARGIN, _MARGIN + 0.28, _printable(note), 8.5, "normal", "#666666")
+    _text(figure, _MARGIN, _MARGIN, f"Videos like {query.name}", 13, "bold", "#111111")
+    _text(figure, _MARGIN, _MARGIN + 0.28, note, 8.5, "normal", "#666666")
     top = _MARGIN + _HEAD
     for entry in (query, *results):
         _draw_row(figure, entry, top)
@@ -315,7 +313,7 @@ def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
     """Text on the left, frames to its right."""
     width, height = figure.get_size_inches()
     heading = "query" if entry.rank is None else f"{entry.rank}"
-    lines = [_shortened(_printable(entry.name))]
+    lines = [_shortened(printable_utf8(entry.name))]
     if entry.moment:
         lines[0] += f"   {entry.moment}"
     if entry.similarity is not None:
@@ -326,7 +324,7 @@ def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
     _text(figure, _MARGIN, top + 0.26, "\n".join(lines), 8.5, "normal", "#333333")
     left, tall = _MARGIN + _TEXT, _ROW - 0.12
     if entry.problem:
-        _text(figure, left, top + 0.3, _printable(entry.problem), 9, "normal", "#b00020")
+        _text(figure, left, top + 0.3, entry.problem, 9, "normal", "#b00020")
     room = (width - left - _MARGIN) / max(1, len(entry.frames))
     for frame in entry.frames:
         scale = min(tall / frame.shape[0], (room - 0.06) / frame.shape[1])
@@ -348,10 +346,11 @@ def _text(
 ) -> None:
     """Text with its upper left corner ``left`` and ``top`` inches from that of the figure."""
     width, height = figure.get_size_inches()
+    shown = "\n".join(map(printable_utf8, text.split("\n")))
     figure.text(
         left / width,
         1 - top / height,
-        text.replace("$", r"\$"),  # a dollar sign begins a formula
+        shown.replace("$", r"\$"),  # a dollar sign begins a formula
         fontsize=size,
         weight=weight,
         color=color,

@@ -10,7 +10,6 @@ from torch import Tensor
 
 from sce_video.evaluation import Rows
 from sce_video.evaluation.functional.clusters import k_centre_greedy, unit_rows
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, Strip, fitting, make_strip
 from sce_video.visualization.clip_reader import ClipReader, clip_frames
 from sce_video.visualization.embeddings import Neighbour, neighbour_table
@@ -74,9 +73,8 @@ def neighbour_rows(
     except ValueError as error:
         return sentence_part(_ID, _TITLE, f"There are no neighbours to show: {error}")
     reader = reader or ClipReader()
-    paths = dict.fromkeys(path for t in tables for n in t for path in (n["query"], n["path"]))
-    entries = {path: reader.read(path) for path in paths}
-    readable = [path for path in paths if not entries[path].problem]
+    entries = reader.read_all(path for t in tables for n in t for path in (n["query"], n["path"]))
+    readable = [path for path, entry in entries.items() if not entry.problem]
     made = fitting(readable, lambda p, q: _strip(entries[p], q), _LEVELS, max_bytes)
     tiles = {
         path: _tile(strip, i) for i, (path, strip) in enumerate(zip(readable, made, strict=True))
@@ -91,8 +89,10 @@ def neighbour_rows(
         "labelled": len(labelled),
         "right": sum(n["query_label"] == n["label"] for n in labelled),
         "least": min(n["similarity"] for n in found_rows),
-        "gone": [(printable_utf8(p), entries[p].problem) for p in paths if entries[p].problem],
-        "shown": len(paths),
+        "unread": [(p, e.problem) for p, e in entries.items() if e.problem and not e.skipped],
+        "skipped": sum(entry.skipped for entry in entries.values()),
+        "seconds": reader.seconds,
+        "shown": len(entries),
     }
     return render_part(_ID, _TITLE, "neighbour_rows.html", values)
 
@@ -140,9 +140,10 @@ def _video(
 ) -> dict[str, Any]:
     duration = entries[path].duration
     return {
-        "name": printable_utf8("/".join(Path(path).parts[-2:])),
+        "name": "/".join(Path(path).parts[-2:]),
         "label": label_name(label, class_names) or "",
         "problem": entries[path].problem,
+        "skipped": entries[path].skipped,
         "duration": "" if duration is None else format_duration(duration),
         **tiles.get(path, {}),
     }
@@ -152,4 +153,4 @@ def label_name(label: int, class_names: Sequence[str]) -> str | None:
     """The name of a class, its number where it has none; None for no label."""
     if label < 0:
         return None
-    return printable_utf8(class_names[label]) if label < len(class_names) else f"class {label}"
+    return class_names[label] if label < len(class_names) else f"class {label}"

@@ -12,6 +12,7 @@ from sce_video.datasets.sample_origin import SampleOrigin
 from sce_video.datasets.samplers import SampleRequest, mix_seed
 from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
 from sce_video.registry import DATASETS, FUNCTIONS, MODELS
+from sce_video.visualization.neighbour_rows import label_name
 from sce_video.visualization.views import ViewRow, view_rows
 
 
@@ -20,7 +21,7 @@ class TrainingViews(NamedTuple):
 
     Attributes:
         name: Folder and name of the file.
-        label: -1 for none.
+        label: Name of the class; None for no label.
         kind: ``video`` or ``image``.
         origin: Time line, clips and crops.
         rows: One of each view.
@@ -28,7 +29,7 @@ class TrainingViews(NamedTuple):
     """
 
     name: str
-    label: int
+    label: str | None
     kind: str
     origin: SampleOrigin
     rows: list[ViewRow]
@@ -88,10 +89,11 @@ def training_views(
     names = ["/".join(Path(dataset.path(s["index"])).parts[-2:]) for s in samples]
     rows = view_rows(preprocessor, batch, names, clips if all(clips) else [])
     num_views = len(rows) // len(samples)
+    classes = (getattr(dataset, "metainfo", None) or {}).get("classes") or ()
     views = [
         TrainingViews(
             name=names[i],
-            label=samples[i]["label"],
+            label=label_name(samples[i]["label"], classes),
             kind=dataset.kind,
             origin=origins[i],
             rows=rows[i * num_views : (i + 1) * num_views],

@@ -11,7 +11,6 @@ from mmengine.config import Config
 
 from sce_video.datasets import TooManyBadFilesError, VideoDecodeError
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.clip_images import Quality, Strip, fitting, make_strip
 from sce_video.visualization.gallery import format_duration
 from sce_video.visualization.page_parts import Part, render_part, sentence_part
@@ -46,9 +45,7 @@ def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_
     try:
         videos, failures = training_views(cfg, num, seed)
     except (ValueError, OSError, ImportError, VideoDecodeError, TooManyBadFilesError) as error:
-        return sentence_part(
-            _ID, _TITLE, f"There are no views to show: {printable_utf8(str(error))}"
-        )
+        return sentence_part(_ID, _TITLE, f"There are no views to show: {error}")
     return draw_views(videos, failures, max_bytes)
 
 
@@ -76,7 +73,7 @@ def draw_views(
         "videos": cards,
         "kind": videos[0].kind,
         "frame_size": _sizes(videos),
-        "failures": [(printable_utf8(path), printable_utf8(why)) for path, why in failures],
+        "failures": failures,
         "left_out": sum(not strip.uri for strip in strips),
     }
     return render_part(_ID, _TITLE, "view_sheet.html", values)
@@ -122,8 +119,8 @@ def _card(video: TrainingViews, strips: Sequence[Strip], tallest: int) -> dict[s
             }
         )
     return {
-        "name": printable_utf8(video.name),
-        "label": video.label if video.label >= 0 else None,
+        "name": video.name,
+        "label": video.label,
         "duration": format_duration(duration) if video.origin.clips else "",
         "views": views,
         "axis": axis_ticks(duration),

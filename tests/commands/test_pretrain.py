@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+from sce_video.apis.automatic.pretrain import methods
 from sce_video.commands import pretrain
 
 
@@ -29,3 +32,12 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
     else:
         assert status == 2 and not given
+
+
+@pytest.mark.parametrize("method", sorted(methods()))
+def test_every_setting_has_a_help_text(method, capsys):
+    with pytest.raises(SystemExit):
+        pretrain.parse_args(["--method", method, "--help"])
+    settings = capsys.readouterr().out.partition("settings:\n")[2]
+    assert settings.count("--") >= 13
+    assert not re.findall(r"--[\w-]+ X *\n +--", settings), "an option without a text"

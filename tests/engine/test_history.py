@@ -62,10 +62,12 @@ def test_a_resumed_log_equals_the_uninterrupted_one(videos, tmp_path):
     assert (tmp_path / "resumed" / first["log"]).is_dir()
 
 
-def test_a_signal_and_a_failure_in_the_history(videos, tmp_path):
+def test_a_signal_and_a_failure_in_the_history(videos, tmp_path, monkeypatch):
     cfg = small_config(videos, tmp_path)
+    monkeypatch.setattr("sys.argv", ["sce-video train", "train", "a b"])  # as its usage names it
     train(cfg, recorder=Signals(stop_after=2))
-    _, end = read_history(tmp_path)
+    start, end = read_history(tmp_path)
+    assert start["command"] == ["sce-video", "train", "a b"]
     assert (end["status"], end["message"], end["iter"]) == ("interrupted", "SIGTERM", 2)
     cfg = small_config(videos, tmp_path, default_hooks__log_reduction__max_nonfinite=0)
     cfg.resume = True

@@ -1,6 +1,9 @@
 """Metrics: against a gallery, leaving groups out, in the loops of others, and invalid input."""
 
 import dataclasses
+import io
+import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -17,6 +20,7 @@ from sce_video.evaluation import (
     Retrieval,
     RowMetric,
     Rows,
+    SenseOfTime,
     TopKAccuracy,
     compute_metrics,
     fit_linear_probe,
@@ -26,7 +30,9 @@ from sce_video.evaluation import (
     top_k_accuracy,
 )
 from sce_video.evaluation.functional.few_shot import few_shot_hits
+from sce_video.evaluation.metrics import base
 from sce_video.models.losses import effective_rank
+from sce_video.utils.progress import Progress
 
 CLASSES = 6
 
@@ -239,3 +245,31 @@ def test_few_shot_draws_within_each_gallery_and_reports_its_intervals():
 def test_few_shot_refuses_options_without_meaning(options):
     with pytest.raises(ValueError):
         FewShot(**options)
+
+
+@pytest.mark.parametrize("groups", [None, 6])
+@pytest.mark.parametrize(
+    ("metric", "fits"),
+    [
+        (LinearProbe(l2_grid=(0.1, 1.0)), 3),
+        (FewShot(shots=(1, 2), draws=2), 4),
+        (SenseOfTime(alterations=["shuffled"], measures=["linear"]), 14),
+    ],
+)
+def test_fits_are_counted_with_an_estimate(monkeypatch, groups, metric, fits):
+    """A second for each look at the clock; a line is due after each."""
+    ticks, log = itertools.count(), io.StringIO()
+    progress = partial(Progress, stream=log, clock=lambda: next(ticks), every=1)
+    monkeypatch.setattr(base, "Progress", progress)
+    features = torch.randn(24, 4, generator=torch.Generator().manual_seed(0))
+    labels, indices = torch.arange(24) % 2, torch.arange(24)
+    rows = Rows(features, labels, indices, [f"{i}.mp4" for i in range(24)])
+    rows = dataclasses.replace(rows, altered={"shuffled": features.flip(1)})
+    if groups is None:
+        metric.compute(rows, rows)
+    else:
+        metric.compute(dataclasses.replace(rows, groups=indices // 4))
+    total = fits * (groups or 1)
+    *shown, last = log.getvalue().splitlines()
+    assert len(shown) == total - 1 and all(line.endswith(" left") for line in shown)
+    assert f" {total}/{total} (100%)" in last

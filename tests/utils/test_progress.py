@@ -83,3 +83,14 @@ def test_the_rate_leaves_out_what_an_earlier_run_did():
         "embedding 6/10 (60%), 0.5 videos/s, 1 unreadable, 0:00:08 left",
         "embedding 7/10 (70%), 0.5 videos/s, 1 unreadable, 0:00:06 left",
     ]
+
+
+def test_a_short_count_leaves_no_line_in_a_log():
+    lines, now = [], [0.0]
+    for seconds in (10.0, 20.0):
+        progress = Progress(2, "fits", clock=lambda: now[0], write=lines.append, quiet=True)
+        for _ in range(2):
+            now[0] += seconds
+            progress.advance()
+        progress.finish()
+    assert lines == ["fits 2/2 (100%), 0.1 files/s, took 0:00:40"]

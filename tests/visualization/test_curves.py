@@ -66,7 +66,7 @@ def test_the_figure_has_a_panel_for_each_kind_of_curve(tmp_path, monkeypatch):
     )
     draw_run([row(10, 4.0), row(20, 3.0)], read_online_evaluations(tmp_path), tmp_path / "a.png")
     assert drawn == {
-        "objective (Proposition 1)": [(4.0, 3.0), (5.0, 4.0)],
+        "objective (Proposition 1)": [(5.0, 4.0), (4.0, 3.0)],
         "collapse metric: effective rank of h in a batch": [(3.0, 3.0)],
         "online evaluation: kNN top-1, %": [(25.0, 50.0)],
     }

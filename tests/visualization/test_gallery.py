@@ -14,6 +14,7 @@ import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.datasets import VideoDecodeError
+from sce_video.utils.printable import printable_utf8
 from sce_video.visualization.gallery import (
     GalleryEntry,
     draw_gallery,
@@ -175,6 +176,7 @@ EVIL = [
     "javascript:alert(1).mp4",
     "50% #1?.mp4",
     b"not\xffutf8.mp4".decode("utf-8", "surrogateescape"),
+    "\x1b[2Jleft\u202egpj.mp4",
 ]
 
 
@@ -186,7 +188,7 @@ def test_hostile_names_are_shown_as_text(tmp_path, name):
         tmp_path / "g.html", entry(rank=None, name=name), [entry(name=name, file=file), bad], name
     )
     page = Page((tmp_path / "g.html").read_text(encoding="utf-8"))
-    shown = name.encode("utf-8", "replace").decode()
+    shown = printable_utf8(name)
     assert page.texts.count(shown) >= 4
     assert f"cannot {shown}" in page.texts
     assert {tag for tag, _ in page.tags} <= {

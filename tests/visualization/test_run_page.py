@@ -67,9 +67,18 @@ def test_all_logged_values_are_drawn_once_or_named_as_constant():
     assert sorted(drawn) == sorted(logged)
     assert constant == [("tau", 0.1)]
     loss = charts[0]
-    assert [curve.label for curve in loss.curves] == ["loss", "InfoNCE"]
+    assert [curve.label for curve in loss.curves] == ["loss"]
     assert loss.lines == [("chance level", 3.5)]
     assert loss.data()["curves"][0]["y"][0] == record.scalars[0]["loss"]
+
+
+def test_no_curve_hides_the_loss_or_flattens_its_axis():
+    """ReSSL lies on the loss, and Ceil is near 0."""
+    rows = rows_of(4, ressl=3.9, ceil=1e-3)
+    charts = {chart.title: chart for chart in run_charts(record_of(rows))[0]}
+    for title, name in (("Loss", "loss"), ("Loss: ReSSL", "ressl"), ("Loss: Ceil", "ceil")):
+        assert [curve.name for curve in charts[title].curves] == [name]
+    assert {"Loss", "Loss: Ceil"} <= {c.title for c in comparison_charts([record_of(rows)])}
 
 
 def test_the_validation_of_a_classifier_is_drawn_in_percent():
@@ -187,9 +196,9 @@ def test_the_page_in_a_browser(tmp_path):
         page.locator("#plot-loss .nsewdrag").hover()
         page.wait_for_selector("#plot-loss .hoverlayer .legend", timeout=20_000)
         label = page.locator("#plot-loss .hoverlayer").text_content()
-        assert re.search(r"iteration [\d,]+", label) and "InfoNCE" in label and " to " in label
-        page.locator("#plot-loss ~ .key button", has_text="InfoNCE").click()
-        assert page.evaluate("document.getElementById('plot-loss').data.at(-1).visible") is False
+        assert re.search(r"iteration [\d,]+", label) and "loss" in label and " to " in label
+        page.locator("#plot-loss ~ .key button", has_text="chance level").click()
+        assert page.evaluate("document.getElementById('plot-loss').data[0].visible") is False
         page.evaluate("Plotly.relayout('plot-loss', {'xaxis.range[0]': 10, 'xaxis.range[1]': 50})")
         page.wait_for_function(
             "[...document.querySelectorAll('.plot')].every(p => p.layout.xaxis.range[1] === 50)"

@@ -63,7 +63,7 @@ def test_it_writes_a_sheet(tool: ModuleType, config: Path, tmp_path: Path) -> No
 def test_rows_name_videos_at_equal_steps(tool: ModuleType, config: Path) -> None:
     cfg = tool.load_config(str(config), [])
     rows = tool.load_rows(cfg, num=2, seed=0)
-    assert [row.heading for row in rows] == ["jump/a.mp4   label 0", "", "run/c.mp4   label 1", ""]
+    assert [row.heading for row in rows] == ["jump/a.mp4   jump", "", "run/c.mp4   run", ""]
     assert all(row.frames.shape == (3, 32, 32, 3) for row in rows)
     again = tool.load_rows(cfg, num=2, seed=0)
     assert [row.title for row in again] == [row.title for row in rows]

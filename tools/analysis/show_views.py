@@ -47,7 +47,7 @@ def load_rows(cfg: Config, num: int, seed: int) -> list[ViewRow]:
     videos, _ = training_views(cfg, num, seed)
     rows = []
     for video in videos:
-        heading = video.name + (f"   label {video.label}" if video.label >= 0 else "")
+        heading = video.name + (f"   {video.label}" if video.label else "")
         rows += [video.rows[0]._replace(heading=heading), *video.rows[1:]]
     return rows
 

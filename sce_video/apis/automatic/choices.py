@@ -171,8 +171,8 @@ def _samples(facts: FolderFacts, batch: int) -> Choice:
     if facts.num_videos >= least:
         return Choice("epoch_samples", facts.num_videos, "every video once")
     passes = math.ceil(least / facts.num_videos)
-    reason = f"20 steps of an epoch or more: {passes} clips of every video"
-    return Choice("epoch_samples", least, reason)
+    reason = f"{passes} clips of every video, so that an epoch has 20 steps or more"
+    return Choice("epoch_samples", passes * facts.num_videos, reason)
 
 
 def samples_of_epoch(num_videos: int, least: int) -> int:

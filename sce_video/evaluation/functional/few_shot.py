@@ -9,7 +9,7 @@ is tuned, since so few labels leave none for validation. Class means as in proto
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 import torch.nn.functional as F
@@ -64,6 +64,7 @@ def few_shot_hits(
     l2: float = 0.01,
     seed: int = 0,
     device: torch.device | str = "cpu",
+    on_fit: Callable[[], None] = lambda: None,
 ) -> Tensor:
     """Which queries are classified rightly from a few samples of each class of the gallery.
 
@@ -81,6 +82,7 @@ def few_shot_hits(
         l2: See :func:`~sce_video.evaluation.functional.linear_probe.fit_logistic`.
         seed: Of the first draw.
         device: Where the classifiers are fitted.
+        on_fit: Called after each of the ``draws * len(shots)`` fits.
 
     Returns:
         (N, draws, len(shots), 2) bool, the last axis as :data:`CLASSIFIERS`.
@@ -109,6 +111,7 @@ def few_shot_hits(
             ):
                 predicted = classes[scores.argmax(dim=1).cpu()]
                 hits[:, draw, column, kind] = predicted == query_labels.cpu()
+            on_fit()
     return hits
 
 

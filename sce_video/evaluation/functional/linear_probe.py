@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -134,6 +134,7 @@ def fit_linear_probe(
     val_fraction: float = 0.2,
     seed: int = 0,
     max_iter: int = 1000,
+    on_fit: Callable[[], None] = lambda: None,
 ) -> FittedProbe:
     """Fit the probe on training features alone; see :func:`fit_logistic` for the objective.
 
@@ -150,6 +151,7 @@ def fit_linear_probe(
         val_fraction: Fraction of the training features held out for the selection.
         seed: Seed of that split.
         max_iter: Maximum number of L-BFGS iterations per fit.
+        on_fit: Called after each fit; there are :func:`num_fits`.
 
     Raises:
         ValueError: bad labels, features that are not finite, fewer than two classes, empty grid.
@@ -171,9 +173,16 @@ def fit_linear_probe(
     best = grid[len(grid) // 2]
     train, held = stratified_split(targets, val_fraction, seed)
     if len(grid) > 1 and len(held) > 0:
-        best, validation = _choose_l2(x, targets, train, held, grid, max_iter)
+        best, validation = _choose_l2(x, targets, (train, held), grid, max_iter, on_fit)
     weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)
+    on_fit()
     return FittedProbe(mean, scale, weight, bias, classes, best, validation)
+
+
+def num_fits(l2_grid: Sequence[float] = L2_GRID) -> int:
+    """Fits of :func:`fit_linear_probe` where the classes have several samples."""
+    grid = set(l2_grid)
+    return len(grid) + 1 if len(grid) > 1 else 1
 
 
 def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
@@ -185,9 +194,15 @@ def standardiser(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _choose_l2(
-    x: Tensor, y: Tensor, train: Tensor, held: Tensor, grid: Sequence[float], max_iter: int
+    x: Tensor,
+    y: Tensor,
+    split: tuple[Tensor, Tensor],
+    grid: Sequence[float],
+    max_iter: int,
+    on_fit: Callable[[], None],
 ) -> tuple[float, dict[float, float]]:
     """The best weight decay on the held-out part; each fit starts from the previous solution."""
+    train, held = split
     num_classes = int(y.max()) + 1
     start = None
     ranked, accuracy = [], {}
@@ -196,4 +211,5 @@ def _choose_l2(
         logits = x[held] @ start[0] + start[1]
         accuracy[l2] = top_k_accuracy(logits, y[held], (1,))[1]
         ranked.append((-accuracy[l2], float(F.cross_entropy(logits, y[held])), -l2))
+        on_fit()
     return -min(ranked)[2], accuracy

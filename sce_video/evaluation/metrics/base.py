@@ -14,7 +14,8 @@ named in a config by ``custom_imports = dict(imports=["my_metrics"])`` and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mmengine.evaluator import BaseMetric
 from torch import Tensor, nn
 
 from sce_video.evaluation.rows import Rows, check_same_size
+from sce_video.utils.progress import Progress
 
 #: Keys of a data sample: of mmaction2 1.2, of 1.1 (entries are ``{"item": tensor}``), and of plain
 #: dicts.
@@ -250,6 +252,26 @@ def for_each_group(
         parts.append(function(rows.subset(inside), rows.subset(~inside), num_classes))
         order.append(torch.nonzero(inside).flatten())
     return torch.cat(parts)[torch.cat(order).argsort()]
+
+
+@contextmanager
+def fit_progress(
+    name: str, fits: int, rows: Rows, gallery: Rows | None
+) -> Iterator[Callable[[], None]]:
+    """Progress over the fits of a classifier on stderr; gives what to call after each.
+
+    Args:
+        name: Of the classifier.
+        fits: For the gallery, or for each group.
+        rows: The queries.
+        gallery: None for groups.
+    """
+    if gallery is None and rows.groups is not None:
+        fits *= len(rows.groups.unique())
+    progress = Progress(fits, name, unit="fits", quiet=True)
+    yield progress.advance
+    progress.advance(count=fits - progress.count)  # where nothing was to be selected
+    progress.finish()
 
 
 def check_comparable(rows: Rows, gallery: Rows | None) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
-from sce_video.evaluation.metrics.base import RowMetric, for_each_group
+from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
 
@@ -58,17 +58,22 @@ class FewShot(RowMetric):
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
 
-        def hits(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-            return few_shot_hits(
-                queries.values,
-                queries.labels,
-                training.values,
-                training.labels,
-                **self.settings(),
-                device=self.device,
-            )
+        fits = self.draws * len(self.shots)
+        with fit_progress("few-shot classifiers:", fits, rows, gallery) as on_fit:
 
-        accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)  # (draws, shots, 2)
+            def hits(queries: Rows, training: Rows, num_classes: int) -> Tensor:
+                return few_shot_hits(
+                    queries.values,
+                    queries.labels,
+                    training.values,
+                    training.labels,
+                    **self.settings(),
+                    device=self.device,
+                    on_fit=on_fit,
+                )
+
+            accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
+        # (draws, shots, 2)
         metrics: dict[str, float] = {}
         table = []
         for kind, name in enumerate(CLASSIFIERS):

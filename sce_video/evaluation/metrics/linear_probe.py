@@ -8,8 +8,8 @@ from typing import Any
 from torch import Tensor
 
 from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
-from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe
-from sce_video.evaluation.metrics.base import RowMetric, for_each_group
+from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
+from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS
 
@@ -57,11 +57,15 @@ class LinearProbe(RowMetric):
     def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
         """See the class."""
 
-        def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-            probe = fit_linear_probe(training.values, training.labels, **self.settings())
-            return probe.scores(queries.values, num_classes)
+        with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
 
-        scores = for_each_group(rows, gallery, score)
+            def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
+                probe = fit_linear_probe(
+                    training.values, training.labels, **self.settings(), on_fit=on_fit
+                )
+                return probe.scores(queries.values, num_classes)
+
+            scores = for_each_group(rows, gallery, score)
         hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
         metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
         self.outcomes["linear_mean_class"] = hits[1]

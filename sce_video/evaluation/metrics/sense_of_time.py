@@ -14,10 +14,10 @@ from sce_video.evaluation.class_names import class_factors, class_pairs
 from sce_video.evaluation.functional.accuracy import top_k_hits
 from sce_video.evaluation.functional.frame_order import ALTERATIONS, check_alterations
 from sce_video.evaluation.functional.knn import knn_scores
-from sce_video.evaluation.functional.linear_probe import fit_linear_probe
+from sce_video.evaluation.functional.linear_probe import fit_linear_probe, num_fits
 from sce_video.evaluation.functional.opposites import pair_accuracy
 from sce_video.evaluation.functional.retrieval import retrieval_hits
-from sce_video.evaluation.metrics.base import RowMetric, for_each_group
+from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
@@ -31,7 +31,7 @@ _TITLES = {
     "time_retrieval": "retrieval R@1",
     "time_pairs": "pairs of opposites",
     "time_cosine": "cosine with unaltered",
-    "time_centred_cosine": "the same, centred",
+    "time_centred_cosine": "the same, mean subtracted",
 }
 
 
@@ -113,8 +113,13 @@ class SenseOfTime(RowMetric):
             self._check(gallery)
         factors = {} if self.factors is None else class_factors(self._classes(), self.factors)
         pairs = [] if self.pairs is None else self._pairs(rows)
-        scores = {"knn": self._knn, "linear": self._linear, "retrieval": self._retrieval}
-        found = {name: for_each_group(rows, gallery, scores[name]) for name in self.measures}
+        found = {}
+        for name in self.measures:
+            if name == "linear":
+                found[name] = self._probes("linear probes of altered clips:", rows, gallery)
+            else:
+                score = self._knn if name == "knn" else self._retrieval
+                found[name] = for_each_group(rows, gallery, score)
         metrics: dict[str, float] = {}
         for name, one in found.items():
             metrics |= self._accuracies(name, one, rows.labels)
@@ -176,17 +181,24 @@ class SenseOfTime(RowMetric):
         ]
         return torch.stack(scores, dim=1)
 
-    def _linear(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
-        scores: list[Tensor] = []
-        plain = None
-        for tested, trained in self._combinations(queries, training):
-            if trained is not training.values or plain is None:
-                probe = fit_linear_probe(trained, training.labels)
-            else:
-                probe = plain
-            plain = plain or probe
-            scores.append(probe.scores(tested, num_classes))
-        return torch.stack(scores, dim=1)
+    def _probes(self, name: str, rows: Rows, gallery: Rows | None) -> Tensor:
+        """Scores of linear probes, fitted to unaltered clips and to each alteration."""
+        fits = num_fits() * (1 + len(self.alterations))
+        with fit_progress(name, fits, rows, gallery) as on_fit:
+
+            def linear(queries: Rows, training: Rows, num_classes: int) -> Tensor:
+                scores: list[Tensor] = []
+                plain = None
+                for tested, trained in self._combinations(queries, training):
+                    if trained is not training.values or plain is None:
+                        probe = fit_linear_probe(trained, training.labels, on_fit=on_fit)
+                    else:
+                        probe = plain
+                    plain = plain or probe
+                    scores.append(probe.scores(tested, num_classes))
+                return torch.stack(scores, dim=1)
+
+            return for_each_group(rows, gallery, linear)
 
     def _retrieval(self, queries: Rows, training: Rows, num_classes: int) -> Tensor:
         hits = [
@@ -246,9 +258,8 @@ class SenseOfTime(RowMetric):
     ) -> dict[str, float]:
         queries = _relabelled(rows, of_label)
         training = None if gallery is None else _relabelled(gallery, of_label)
-        return self._accuracies(
-            factor, for_each_group(queries, training, self._linear), queries.labels
-        )
+        scores = self._probes(f"linear probes of {factor}:", queries, training)
+        return self._accuracies(factor, scores, queries.labels)
 
     def _pair_accuracies(
         self, pairs: list[tuple[int, int]], labels: Tensor, scores: Tensor

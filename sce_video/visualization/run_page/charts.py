@@ -28,6 +28,7 @@ class Kind:
         names: Logged names; empty for a kind whose values are found otherwise.
         percent: Whether values are shares, drawn in percent.
         online: Whether they are of the online evaluation.
+        apart: Whether each value has a chart of its own: their sizes differ.
     """
 
     id: str
@@ -36,14 +37,36 @@ class Kind:
     names: tuple[str, ...] = ()
     percent: bool = False
     online: bool = False
+    apart: bool = False
+
+    def split(self) -> list[Kind]:
+        """The kinds of its charts."""
+        if not self.apart:
+            return [self]
+        return [
+            replace(self, id=f"{self.id}_{name}", title=self.title_of(name), names=(name,))
+            for name in self.names
+        ]
+
+    def title_of(self, name: str) -> str:
+        """The title of a chart of one value."""
+        several = self.apart or len(self.names) > 1
+        return f"{self.title}: {LABELS.get(name, name)}" if several else self.title
 
 
 KINDS = (
     Kind(
         "loss",
-        "Loss and its parts",
+        "Loss",
         "It should fall below chance level, the loss of a network that tells no samples apart.",
-        ("loss", "infonce", "ressl", "ceil", "prediction", "sigreg", "loss_cls"),
+        ("loss",),
+    ),
+    Kind(
+        "part",
+        "Loss",
+        "A part of the loss, before its weight.",
+        ("infonce", "ressl", "ceil", "prediction", "sigreg", "loss_cls"),
+        apart=True,
     ),
     Kind(
         "knn",
@@ -213,11 +236,11 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     """The charts of a run, and the scheduled values (label, value) that are constant."""
     rows, online = record.scalars, record.evaluations
     charts = []
-    for kind in KINDS:
+    for kind in (one for several in KINDS for one in several.split()):
         found = _present(online if kind.online else rows, kind.names)
         chance = [("chance level", record.chance)] if kind.id == "loss" and record.chance else []
         if kind.id == "loss" and not chance:
-            kind = replace(kind, note="What is minimised, and the parts that are logged of it.")
+            kind = replace(kind, note="What is minimised.")
         chart = _chart(kind, found, online if kind.online else rows, chance)
         charts += [chart] if chart.curves else []
     schedules, constant = _schedules(record)
@@ -225,7 +248,8 @@ def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]
     others = _other_charts(rows, known, "value")
     others += _other_charts(online, known | {"seconds"}, "online")
     others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
-    return [*charts[:1], *schedules, *charts[1:], *others], constant
+    losses = sum(chart.id.startswith(("loss", "part")) for chart in charts)
+    return [*charts[:losses], *schedules, *charts[losses:], *others], constant
 
 
 def _present(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
@@ -298,10 +322,7 @@ def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
             rows = record.evaluations if kind.online else record.scalars
             if _present(rows, [name]):
                 curves.append(Curve(name, record.name, reduced(*_of(rows, name)), slot))
-        several = len([other for other, k in kinds if k.id == kind.id]) > 1
-        title = f"{kind.title}: {LABELS.get(name, name)}" if several else kind.title
-        if kind.id == "loss":
-            title = "Loss" if name == "loss" else f"Loss: {LABELS.get(name, name)}"
         if curves:
-            charts.append(Chart(f"{kind.id}_{name}", title, kind.note, curves, [], kind.percent))
+            id, title = f"{kind.id}_{name}", kind.title_of(name)
+            charts.append(Chart(id, title, kind.note, curves, [], kind.percent))
     return charts

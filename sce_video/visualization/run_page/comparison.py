@@ -8,7 +8,7 @@ from typing import Any
 from sce_video.utils.html_template import render_template
 from sce_video.visualization.run_page.charts import comparison_charts
 from sce_video.visualization.run_page.differences import Chance
-from sce_video.visualization.run_page.page import finished, page_frame
+from sce_video.visualization.run_page.page import page_frame
 from sce_video.visualization.run_page.record import RunRecord
 from sce_video.visualization.run_page.state import grouped_alarms, lasting_errors, state_of
 from sce_video.visualization.run_page.tables import interval_text, metric_text, tiles
@@ -54,7 +54,7 @@ def render_comparison(
         "charts": charts,
         **page_frame([chart.data() for chart in charts], bool(charts)),
     }
-    return finished(render_template("sce_video.visualization", "compare.html", values))
+    return render_template("sce_video.visualization", "compare.html", values)
 
 
 def _standing(records: Sequence[RunRecord]) -> dict[str, list[str]]:

@@ -68,7 +68,7 @@ def render_run_page(
         "config_text": record.config_text,
         **page_frame([chart.data() for chart in charts], bool(charts or parts)),
     }
-    return finished(render_template(_PACKAGE, "run.html", values))
+    return render_template(_PACKAGE, "run.html", values)
 
 
 def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
@@ -79,11 +79,6 @@ def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
         "made": moment(time.time()),
         "version": __version__,
     }
-
-
-def finished(html: str) -> str:
-    """The page without bytes of file names that are not UTF-8, which no HTML may hold."""
-    return html.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
 
 
 def _lead(record: RunRecord) -> str:

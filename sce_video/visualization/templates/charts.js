@@ -23,7 +23,7 @@ function drawCharts(charts) {
       traces.push({ ...edge, y: kept.map((i) => low[i]) });
       traces.push({ ...edge, y: kept.map((i) => high[i]), fill: "tonexty", fillcolor: faded(line) });
       customdata = curve.x.map((_, i) => [low[i], high[i]]);
-      hover += ` <span style="opacity:.7">(%{customdata[0]:${number(chart)}} to %{customdata[1]:${number(chart)}})</span>`;
+      hover += ` <span style="color:${colour("--soft")}">(%{customdata[0]:${number(chart)}} to %{customdata[1]:${number(chart)}})</span>`;
     }
     traces.push({
       x: curve.x, y, customdata, name: curve.label, legendgroup: curve.label, type: "scatter",

@@ -14,6 +14,13 @@ export function element(tag, attributes = {}, ...children) {
   return node;
 }
 
+/** Control and bidirectional characters as they are written in Python; utils/printable.py. */
+export const printable = (text) =>
+  text.replace(/(?! )[\p{C}\p{Z}]/gu, (c) => {
+    const code = c.codePointAt(0).toString(16);
+    return code.length <= 2 ? `\\x${code.padStart(2, "0")}` : code.length <= 4 ? `\\u${code.padStart(4, "0")}` : `\\U${code.padStart(8, "0")}`;
+  });
+
 export const byId = (id) => document.getElementById(id);
 export const baseName = (path) => path.slice(path.lastIndexOf("/") + 1);
 const folderName = (path) => path.slice(0, path.lastIndexOf("/") + 1);
@@ -179,6 +186,11 @@ export class Grid {
     this.node.querySelector('.card[tabindex="0"]')?.setAttribute("tabindex", "-1");
     card.tabIndex = 0;
     if (move) card.focus();
+  }
+
+  /** Move the focus to the card that takes part in the order of the tab key. */
+  enter() {
+    this.node.querySelector('.card[tabindex="0"]')?.focus();
   }
 
   key(event) {

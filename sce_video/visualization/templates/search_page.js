@@ -1,6 +1,6 @@
 // The search page: what is shown, what is searched for, the filters, the map and the keys.
 
-import { Grid, baseName, byId, clip, element, moment, play } from "./search_cards.js";
+import { Grid, baseName, byId, clip, element, moment, play, printable } from "./search_cards.js";
 import { Labels } from "./search_labels.js";
 
 const settings = JSON.parse(byId("settings").textContent);
@@ -16,7 +16,7 @@ let searches = 0;
 let points = null; // of the map
 let map = null;
 
-history.replaceState(null, "", "/"); // the token is in a cookie now, not in the history
+history.replaceState(null, "", `/${location.hash}`); // the token is in a cookie now, not in the history
 
 /** The answer to a request; null after an error, which is shown. */
 async function ask(path, body) {
@@ -41,6 +41,48 @@ function tell(text, bad = false) {
   box.hidden = false;
   clearTimeout(tell.timer);
   if (!bad) tell.timer = setTimeout(() => (box.hidden = true), 4000);
+}
+
+// -- the address ---------------------------------------------------------------------------
+
+/** Query and filters, behind the # of the address: the browser does not send that to the server. */
+function address() {
+  const { path, folder, label } = filters();
+  const parts = new URLSearchParams();
+  if (query?.row !== undefined) parts.set("video", title(query.row));
+  else if (query) parts.set("upload", query.upload), parts.set("name", query.name);
+  if (path) parts.set("path", path);
+  if (folder !== null) parts.set("folder", folder);
+  if (label !== null) parts.set("label", videos.classes[label] ?? "");
+  for (const name of ["centred", "refined"]) if (byId(name).checked) parts.set(name, "1");
+  return parts.toString();
+}
+
+/** Write the address: a search is a step of the history, a filter is not. */
+function remember(step = false) {
+  const text = address();
+  if (text === location.hash.slice(1)) return;
+  history[step ? "pushState" : "replaceState"](null, "", text ? `/#${text}` : "/");
+}
+
+/** Show what the address says: after a reload, and for the browser's Back and Forward. */
+function restore() {
+  const parts = new URLSearchParams(location.hash.slice(1));
+  const group = (kind, number) => (number < 0 ? "" : `${kind}:${number}`);
+  byId("path").value = parts.get("path") ?? "";
+  byId("group").value = "";
+  if (parts.has("folder")) byId("group").value = group("f", videos.folders.indexOf(parts.get("folder")));
+  if (parts.has("label"))
+    byId("group").value = parts.get("label") ? group("l", videos.classes.indexOf(parts.get("label"))) : "l:-1";
+  if (byId("group").selectedIndex < 0) byId("group").value = "";
+  for (const name of ["centred", "refined"]) byId(name).checked = parts.has(name);
+  const row = parts.has("video") ? videos.names.findIndex((_, i) => title(i) === parts.get("video")) : -1;
+  const upload = parts.get("upload");
+  if (row >= 0) return search(queryOf(row), false);
+  if (upload && /^[0-9a-f]+$/.test(upload))
+    return search({ upload, name: printable(parts.get("name") ?? ""), clip: `/upload/${upload}` }, false);
+  if (parts.has("video")) tell(`${printable(parts.get("video"))} is not in this index`, true);
+  return search(null, false);
 }
 
 // -- what is shown -------------------------------------------------------------------------
@@ -71,6 +113,9 @@ function matching() {
 
 const amount = (count) => `${count.toLocaleString("en")} ${videos.spans ? "moment" : "video"}${count === 1 ? "" : "s"}`;
 
+/** Name of a row, with its moment. */
+const title = (row) => videos.names[row] + (videos.spans ? ` ${moment(videos.spans[row])}` : "");
+
 async function show() {
   const number = (searches += 1);
   byId("gone").hidden = true;
@@ -86,12 +131,18 @@ async function show() {
   const refined = byId("refined").checked;
   if (refined) byId("query-note").textContent = "Embedding windows around the best moments …";
   const found = await ask("/api/search", { row, upload, k: results, centred, refined, ...filters() });
-  if (!found || number !== searches) return; // a later search has begun
+  if (number !== searches) return; // a later search has begun
+  if (!found) {
+    if (!grid.items.length) search(null); // of an address: the server has started again
+    return;
+  }
   if (found.failures.length) tell(`Not refined: ${found.failures.join("; ")}`, true);
   grid.show(found.rows.map((each, i) => ({ row: each, similarity: found.similarity[i], span: found.spans[i] })));
   byId("count").textContent = found.rows.length ? `${amount(found.rows.length)}, the most similar first` : "No video passes the filters";
   const close = !centred && found.similarity.length > 1 && found.similarity.at(-1) > 0.95;
-  byId("query-note").textContent = close
+  byId("query-note").textContent = centred
+    ? "Centred: the mean feature of the index is subtracted first, so that similarities are those of what differs from the average video, and may be negative."
+    : close
     ? "All similarities are above 0.95: compare the order, not the values; “centred” spreads them out."
     : "Similarity is the cosine of the features: compare it within this list.";
   if (found.more && results < MOST_RESULTS) {
@@ -104,12 +155,15 @@ async function show() {
   }
 }
 
-function search(next) {
-  byId("message").hidden = true;
+function search(next, step = true) {
+  if (step && next) byId("message").hidden = true;
   query = next;
+  if (step) remember(true);
   results = FIRST_RESULTS;
   byId("query-name").textContent = next?.name ?? "";
-  byId("query-picture").replaceChildren(...(next?.clip ? [clip(next.clip)] : []));
+  const video = next?.clip ? clip(next.clip) : "";
+  if (video) video.addEventListener("error", () => video.remove());
+  byId("query-picture").replaceChildren(video);
   if (next?.row !== undefined) {
     const image = element("img", { src: thumb(next.row), alt: "" });
     image.addEventListener("error", () => image.remove());
@@ -120,14 +174,15 @@ function search(next) {
   return show();
 }
 
-const similar = (row) => {
+function queryOf(row) {
   const gone = grid.cards.get(row)?.classList.contains("gone");
-  const time = videos.spans?.[row];
-  return search({ row, name: videos.names[row] + (time ? ` ${moment(time)}` : ""), clip: gone ? null : clipOf(row) });
-};
+  return { row, name: title(row), clip: gone ? null : clipOf(row) };
+}
+
+const similar = (row) => search(queryOf(row));
 
 async function upload(file) {
-  const name = baseName(file.name);
+  const name = printable(baseName(file.name));
   const drop = byId("drop");
   const extension = name.slice(name.lastIndexOf(".")).toLowerCase();
   if (!settings.extensions.includes(extension))
@@ -137,7 +192,7 @@ async function upload(file) {
   drop.classList.add("busy");
   tell(`Embedding ${name} …`);
   clearTimeout(tell.timer);
-  const answer = await ask(`/api/upload?name=${encodeURIComponent(name)}`, file);
+  const answer = await ask(`/api/upload?name=${encodeURIComponent(baseName(file.name))}`, file);
   drop.classList.remove("busy");
   if (!answer) return null;
   return search({ upload: answer.upload, name, clip: answer.clip ? `/upload/${answer.upload}` : null });
@@ -227,15 +282,22 @@ function markQuery() {
   map.highlight(i < 0 ? null : i);
 }
 
+function filtered() {
+  remember();
+  return show();
+}
+
 function listen() {
   let waiting;
   byId("path").addEventListener("input", () => {
     clearTimeout(waiting);
-    waiting = setTimeout(show, 200);
+    waiting = setTimeout(filtered, 200);
   });
-  byId("group").addEventListener("change", show);
+  byId("group").addEventListener("change", filtered);
   for (const name of ["centred", "refined"])
-    byId(name).addEventListener("change", () => query && show());
+    byId(name).addEventListener("change", () => (query ? filtered() : remember()));
+  addEventListener("popstate", restore);
+  byId("to-grid").addEventListener("click", () => grid.enter());
   byId("back").addEventListener("click", () => search(null));
   byId("select-shown").addEventListener("click", () => grid.select([...grid.cards.keys()]));
   byId("select-none").addEventListener("click", () => grid.select([]));
@@ -275,7 +337,8 @@ function keys(event) {
     return;
   }
   if (typing) return;
-  if (event.key === "/") byId("path").focus();
+  if (event.key.startsWith("Arrow") && event.target === document.body) grid.enter();
+  else if (event.key === "/") byId("path").focus();
   else if (event.key === "l") {
     const row = grid.rowOf(event.target); // typing moves the focus away from the card
     if (!grid.selection.size && row !== null) grid.select([row]);
@@ -292,12 +355,12 @@ async function start() {
   if (!state) return;
   byId("refined-label").hidden = !state.refinable;
   Object.assign(videos, state, { label: state.labels.label, classes: state.labels.classes });
-  const failures = state.failures ? `, ${state.failures} unreadable files left out` : "";
+  const failures = state.failures ? `, ${state.failures} unreadable file${state.failures === 1 ? "" : "s"} left out` : "";
   byId("summary").textContent = `${amount(videos.names.length)} of ${state.root}${failures}`;
   byId("problem").textContent = state.problem;
   byId("problem").hidden = !state.problem;
   labels.update(state.labels);
-  await show();
+  await restore();
   const found = await ask("/api/map");
   if (!found) return;
   for (const name of settings.scripts) await load(name);

@@ -65,7 +65,9 @@ def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, m
     found = values(machine, num_videos=num_videos)
     assert 2 <= found["batch"] and found["queue"] % found["batch"] == 0
     assert found["queue"] < num_videos or num_videos <= found["batch"] * 2
-    assert found["epoch_samples"] >= max(num_videos, 20 * found["batch"])
+    samples = found["epoch_samples"]
+    assert samples >= max(num_videos, 20 * found["batch"])
+    assert samples == samples_of_epoch(num_videos, samples), "the number shown is the one trained"
 
 
 @pytest.mark.parametrize(("num_videos", "width", "steps"), [(99, 8, 2000), (100, 16, 1540)])
@@ -125,7 +127,7 @@ def test_no_frame_is_twice_in_a_clip_unless_asked_for(fps, duration, frames):
 
 def test_choices_follow_what_is_given():
     found = values(given={"batch": 24, "frames": 16, "width": None}, num_videos=100)
-    assert found["queue"] == 96 and found["epoch_samples"] == 480 and found["width"] == 16
+    assert found["queue"] == 96 and found["epoch_samples"] == 500 and found["width"] == 16
     assert found["clip_duration"] == 1.28  # the paper's: more frames, as far apart in all
     for wrong in ("many", 0, True):
         with pytest.raises(ValueError, match=f"batch must be a positive number, got {wrong!r}"):

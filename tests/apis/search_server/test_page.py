@@ -7,6 +7,7 @@ from helpers.tiny_encoder import moving_frames, write_lossless
 
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.datasets import VideoDataset
+from sce_video.utils.printable import printable_utf8
 
 ROWS = sorted(NAMES)
 
@@ -58,10 +59,11 @@ def test_grid_search_hover_and_player(page, state):
 
 
 def test_upload(page, tmp_path, state):
-    video = write_lossless(tmp_path / "my <b>video</b>.mp4", moving_frames(20, seed=3))
+    name = "my <b>\x1bvideo\u202e.mp4"
+    video = write_lossless(tmp_path / name, moving_frames(20, seed=3))
     page.set_input_files("#file", video)
     wait_for_results(page, 5)
-    assert page.locator("#query-name").text_content() == video.name
+    assert page.locator("#query-name").text_content() == printable_utf8(video.name)
     page.wait_for_function("() => document.querySelector('#query video')?.currentTime > 0.2")
     # The fixture's video of that seed is in the index, by another name.
     assert names(page)[0] == "run/e.mp4"
@@ -70,6 +72,69 @@ def test_upload(page, tmp_path, state):
     page.select_option("#group", label="jump")
     page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
     assert set(names(page)) == {"jump/b.mp4", "jump/c d.mp4"}
+
+
+def test_back_forward_and_reload_keep_the_query(page, served):
+    def shown():
+        return page.locator("#query-name").text_content() if page.is_visible("#query") else None
+
+    def wait_for_query(row):
+        page.wait_for_function(
+            f"() => document.querySelector('#query-name').textContent === {row!r}"
+        )
+        wait_for_results(page, 1)
+
+    page.locator(".card .picture").nth(1).click()
+    wait_for_query(ROWS[1])
+    page.check("#centred")
+    page.select_option("#group", label="run")
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    first = names(page)
+    page.locator(f'.card[aria-label="{ROWS[3]}"] .picture').click()
+    wait_for_query(ROWS[3])
+    assert "token" not in page.url and page.url.startswith(f"{served.origin}/#video=")
+
+    page.go_back()
+    wait_for_query(ROWS[1])
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == first
+    page.reload()
+    wait_for_query(ROWS[1])
+    page.wait_for_function("() => document.querySelectorAll('.card').length === 2")
+    assert names(page) == first and page.is_checked("#centred")
+    assert "mean feature" in page.locator("#query-note").text_content()
+    page.go_forward()
+    wait_for_query(ROWS[3])
+    page.go_back()
+    page.go_back()
+    page.locator("#query").wait_for(state="hidden")
+    assert page.url == f"{served.origin}/" and names(page) == ROWS
+
+
+def test_an_address_of_what_is_not_there_shows_all_videos(page, served):
+    for address in ("video=none.mp4", "video=x%E2%80%AEy", "label=none&path="):
+        page.goto(f"{served.origin}/#{address}")
+        page.locator(".card").nth(len(NAMES) - 1).wait_for()
+        assert names(page) == ROWS
+    page.goto(f"{served.origin}/#video=x%E2%80%AEy")
+    page.wait_for_function("() => document.querySelector('#message').textContent.includes('u202e')")
+
+
+def test_the_grid_is_reached_at_once(page):
+    page.keyboard.press("ArrowDown")
+    focus = "document.activeElement.ariaLabel"
+    assert page.evaluate(focus) == ROWS[0]
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focus) == ROWS[1]
+    page.keyboard.press("Enter")  # the results take the place of the card that had the focus
+    wait_for_results(page, 4)
+    page.keyboard.press("ArrowRight")
+    assert page.evaluate(focus) == names(page)[0]
+    page.reload()
+    wait_for_results(page, 4)
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert page.evaluate(focus) == names(page)[0]
 
 
 def test_what_is_no_video_is_refused_on_the_page(page, tmp_path):
