@@ -67,7 +67,7 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except WriteError:
+    except UserError:  # its message names what is wrong, which may be what is read
         raise
     except OSError as error:
         raise write_error(path, error) from error
@@ -87,7 +87,7 @@ def _atomic_object(url: str) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    except WriteError:
+    except UserError:  # its message names what is wrong, which may be what is read
         raise
     except OSError as error:
         raise write_error(url, error) from error
@@ -95,6 +95,9 @@ def _atomic_object(url: str) -> Iterator[Path]:
         put_file(temporary, url)
     except StorageError as error:
         raise WriteError(f"{error}; the complete file is {temporary}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
 
 
