@@ -13,7 +13,6 @@ from types import FrameType, TracebackType
 from mmengine.dist import is_main_process
 from torch.utils.data import DataLoader
 
-
 #: Of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
 _STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
 

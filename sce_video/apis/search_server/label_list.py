@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sce_video.datasets.video_list import MAX_LABEL, read_annotation_list
-from sce_video.utils.atomic_file import write_text
+from sce_video.utils.atomic_file import remove_unfinished, write_text
 
 _MAX_NAME = 100
 _LONGEST_PATH = 8000  # bytes; a longer line is refused when the list is read
@@ -45,6 +45,8 @@ class LabelList:
 
     def __post_init__(self) -> None:
         self._undo: list[_Before] = []
+        for file in (self.file, self.class_file):
+            remove_unfinished(file.parent, file.name)
         if self.file.exists():
             self._read()
         self._stamp = self._stamps()
