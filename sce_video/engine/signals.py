@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGHUP, SIGUSR1 during a training: noted by it, ignored by its loader workers."""
+"""Signals to stop during a training: noted by it, ignored by its loader workers."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class StopSignals:
     These are SIGINT, SIGTERM, SIGHUP and SIGUSR1.
 
     A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
-    SIGINT is in background jobs of a shell script, and SIGHUP under ``nohup``. Outside the main thread, where Python allows no
-    signal handlers, nothing changes.
+    SIGINT is in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main
+    thread, where Python allows no signal handlers, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -76,8 +76,8 @@ class StopSignals:
 def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
     """Initialise a loader worker so that signals end it only when its parent sends them.
 
-    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A worker that ended then
-    would interrupt the step that the training still completes.
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
+    worker that ended then would interrupt the step that the training still completes.
 
     Args:
         worker_init: The loader's own ``worker_init_fn``, called afterwards.

@@ -8,6 +8,7 @@ import socket
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -147,23 +148,24 @@ def test_a_store_that_refuses_half_of_all_requests_costs_time_only(
         assert all(map(torch.equal, one["inputs"], other["inputs"]))
 
 
-def test_only_a_store_that_answers_is_asked_patiently():
-    opened = []
-
-    class Lance:
-        def dataset(self, storage_options, **arguments):
-            opened.append(int(storage_options["client_max_retries"]))
-            if len(opened) == 1:
-                raise OSError(reason)
-
-    for reason, attempts in (
+@pytest.mark.parametrize(
+    ("reason", "attempts"),
+    [
         ("Server returned non-2xx status code: 503 Service Unavailable: SlowDown", [3, 100]),
         ("HTTP error: error sending request", [3]),
-    ):
-        opened.clear()
-        with suppress(OSError):
-            open_dataset(Lance(), dataset_arguments("s3://b/t"))
-        assert opened == attempts
+    ],
+)
+def test_only_a_store_that_answers_is_asked_patiently(reason, attempts):
+    opened = []
+
+    def dataset(storage_options, **arguments):
+        opened.append(int(storage_options["client_max_retries"]))
+        if len(opened) == 1:
+            raise OSError(reason)
+
+    with suppress(OSError):
+        open_dataset(SimpleNamespace(dataset=dataset), dataset_arguments("s3://b/t"))
+    assert opened == attempts
 
 
 def test_messages_name_the_reason():
