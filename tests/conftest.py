@@ -102,7 +102,7 @@ def bucket(s3_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> B
     monkeypatch.setenv("SCE_VIDEO_CACHE", str(tmp_path / "cache"))
     forget_sessions()
     client = boto3.client("s3")
-    name = f"b-{uuid.uuid4().hex}"
+    name = f"my-bucket-{uuid.uuid4().hex}"  # a word of messages about missing buckets
     client.create_bucket(Bucket=name)
     return Bucket(name, s3_server, client)
 

@@ -25,6 +25,7 @@ from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
 from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
+from sce_video.utils.atomic_file import remove_unfinished
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.threads import cores_for_workers
 
@@ -124,6 +125,7 @@ def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
     So is its copy in an object store, if there is to be one.
     """
     stack.enter_context(locked_folder(cfg.work_dir))
+    remove_unfinished(cfg.work_dir)  # a checkpoint of a killed start
     source = cfg.get("load_from")
     elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
     if not used and (not cfg.get("resume") or elsewhere):

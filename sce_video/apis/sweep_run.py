@@ -105,7 +105,7 @@ class SweepRunner:
         """Run all steps that are not finished; returns those that failed or were left out.
 
         Raises:
-            KeyboardInterrupt: Ctrl-C, SIGTERM or SIGUSR1; running trainings have written a
+            KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
                 checkpoint. A second signal kills them.
         """
         slots: SimpleQueue[int] = SimpleQueue()
@@ -121,8 +121,12 @@ class SweepRunner:
 
         pool = ThreadPoolExecutor(self.resources.jobs)
         futures: list[Future[list[Step]]] = []
-        numbers = (signal.SIGTERM, signal.SIGUSR1)
-        before = {number: signal.signal(number, self._interrupt) for number in numbers}
+        numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        before = {
+            number: signal.signal(number, self._interrupt)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
+        }
         try:
             futures.extend(pool.submit(run_chain, chain) for chain in chains)
             done, _ = wait(futures, return_when=FIRST_EXCEPTION)

@@ -3,8 +3,9 @@
     sce-video pretrain VIDEOS --out RUN [--method simclr] [--hours 2 | --epochs 50] [--frames 16]
 
 Looks at the videos and the machine, prints the chosen settings with a reason each, writes them to
-RUN/config.py, and trains. Ctrl-C or SIGTERM completes the current step and writes a checkpoint;
---resume continues from it. `python tools/train.py RUN/config.py` is the same training.
+RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step
+and writes a checkpoint; --resume continues from it. `python tools/train.py RUN/config.py` is the
+same training.
 
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 

@@ -7,9 +7,10 @@
                           [--launcher none|pytorch|slurm]
 
 One process: as above. Several: bash tools/dist_train.sh CONFIG NPROC ...
-Ctrl-C or SIGTERM completes the current step, writes a checkpoint and exits with status 130 or 143;
---resume continues from there. A second Ctrl-C stops at once, without a checkpoint. SIGUSR1 does the
-same and requeues the Slurm job. Started again by torchrun or Slurm, a training resumes by itself.
+Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step, writes a checkpoint and
+exits with status 130, 143 or 129; --resume continues from there. A second Ctrl-C stops at once,
+without a checkpoint. SIGUSR1 does the same and requeues the Slurm job. Started again by torchrun or
+Slurm, a training resumes by itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM, SIGUSR1 during a training: noted by it, ignored by its loader workers."""
+"""Signals to stop during a training: noted by it, ignored by its loader workers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,18 @@ from types import FrameType, TracebackType
 from mmengine.dist import is_main_process
 from torch.utils.data import DataLoader
 
+#: Of Ctrl-C, of schedulers, of a terminal or an ssh connection that is closed.
+_STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+
 
 class StopSignals:
-    """Inside a ``with`` block SIGINT, SIGTERM and SIGUSR1 are noted and do not end the process.
+    """Inside a ``with`` block signals to stop are noted and do not end the process.
+
+    These are SIGINT, SIGTERM, SIGHUP and SIGUSR1.
 
     A second SIGINT raises KeyboardInterrupt at once. Signals that were ignored stay ignored, as
-    SIGINT is in background jobs of a shell script. Outside the main thread, where Python allows no
-    signal handlers, nothing changes.
+    SIGINT is in background jobs of a shell script and SIGHUP under ``nohup``. Outside the main
+    thread, where Python allows no signal handlers, nothing changes.
     """
 
     def __init__(self) -> None:
@@ -31,7 +36,7 @@ class StopSignals:
 
     def __enter__(self) -> StopSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1):
+            for number in _STOPPING:
                 if signal.getsignal(number) is not signal.SIG_IGN:
                     self._previous[number] = signal.signal(number, self._note)
         return self
@@ -53,7 +58,7 @@ class StopSignals:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a forked child has inherited this handler
-            if number == signal.SIGTERM:
+            if number in (signal.SIGTERM, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
                 os.kill(os.getpid(), number)
             return
@@ -71,14 +76,14 @@ class StopSignals:
 def outlive_signals(worker_init: Callable[[int], None] | None, worker: int) -> None:
     """Initialise a loader worker so that signals end it only when its parent sends them.
 
-    Ctrl-C and the end of a Slurm job signal all processes of a training. A worker that ended then
-    would interrupt the step that the training still completes.
+    Ctrl-C, a closed terminal and the end of a Slurm job signal all processes of a training. A
+    worker that ended then would interrupt the step that the training still completes.
 
     Args:
         worker_init: The loader's own ``worker_init_fn``, called afterwards.
         worker: Number of the worker.
     """
-    for number in (signal.SIGINT, signal.SIGUSR1):
+    for number in set(_STOPPING) - {signal.SIGTERM}:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     threading.Thread(target=_end_by_parent, daemon=True).start()

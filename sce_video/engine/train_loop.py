@@ -21,10 +21,12 @@ from sce_video.engine.training_check import check_training, describe_training, t
 from sce_video.registry import LOOPS
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.errors import UserError
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
 _STEPS_PER_AGREEMENT = 10
 _STOP_CHECKPOINT = "stop_checkpoint"
+_FAILURE = 128  # instead of the number of a signal
 
 
 class TrainingStepError(RuntimeError):
@@ -38,7 +40,7 @@ class TrainingStepError(RuntimeError):
 class _Stopped(Exception):  # noqa: N818 - no error
     """Leaves the epoch for the code that writes the checkpoint."""
 
-    def __init__(self, by: signal.Signals) -> None:
+    def __init__(self, by: signal.Signals | Exception) -> None:
         super().__init__(by)
         self.by = by
 
@@ -55,6 +57,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
 
     stopped_by: signal.Signals | None = None
     """The signal that ended the last :meth:`run`, None if it ran to its end."""
+    failure: Exception | None = None
+    """Set by a hook: the training ends as by a signal, with a checkpoint, and raises this."""
     warnings: Sequence[str] = ()
     """What was warned of before the last :meth:`run`."""
 
@@ -90,11 +94,12 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     def run(self):
         """Train.
 
-        SIGINT, SIGTERM and SIGUSR1 end the training after a whole optimiser step, with a
+        SIGINT, SIGTERM, SIGHUP and SIGUSR1 end the training after a whole optimiser step, with a
         checkpoint; then ``stopped_by`` names the signal.
 
         Raises:
             ValueError: settings that could not be resumed or would never complete a step.
+            Exception: ``failure``, after a checkpoint; on all ranks.
             TrainingStepError: a ValueError or OSError inside a step.
         """
         check_training(self)
@@ -103,7 +108,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         self.warnings = training_warnings(self)
         for warning in self.warnings:
             self.runner.logger.warning(warning)
-        self.stopped_by = None
+        self.stopped_by = self.failure = None
         finished = self._epoch >= self._max_epochs
         if finished or self._iter >= self.max_iters:
             self.runner.logger.warning(
@@ -122,10 +127,15 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 try:
                     super().run()
                 except _Stopped as stop:
-                    self._save_stopped(stop.by)
+                    name = getattr(stop.by, "name", type(stop.by).__name__)
+                    self._save_stopped(name)
+                    if isinstance(stop.by, Exception):
+                        raise stop.by from None
                     self.stopped_by = stop.by
-                    end.update(status="interrupted", message=stop.by.name)
+                    end.update(status="interrupted", message=name)
                     self.runner.call_hook("after_train")
+                if self.failure is not None:  # set at the end of the last epoch
+                    raise self.failure
         finally:
             self.runner.call_hook("after_stop")
             # Persistent workers end at once when their iterator is dropped here; left to the
@@ -191,16 +201,19 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         return steps % _STEPS_PER_AGREEMENT == 0 or self._iter % self.iters_per_epoch == 0
 
     def _stop_if_asked(self) -> None:
-        """Raise _Stopped on all ranks if one of them has received a signal."""
-        received = self._signals.received
+        """Raise _Stopped on all ranks if one of them has received a signal, or has failed."""
+        received = self._signals.received if self.failure is None else _FAILURE
         if get_world_size() > 1:
             common = torch.tensor([received])
             all_reduce(common, op="max")
             received = int(common)
+        if received == _FAILURE:
+            elsewhere = UserError("another process of the training has failed: see its message")
+            raise _Stopped(self.failure or elsewhere)
         if received:
             raise _Stopped(signal.Signals(received))
 
-    def _save_stopped(self, by: signal.Signals) -> None:
+    def _save_stopped(self, by: str) -> None:
         """Write a checkpoint of the current step; only the newest of these is kept."""
         hub, folder = self.runner.message_hub, Path(self.runner.work_dir)
         path = folder / f"iter_{self._iter}.pth"
@@ -214,7 +227,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 (folder / before).unlink(missing_ok=True)
                 self.runner.call_hook("after_removal", names=[before])
         self.runner.logger.info(
-            f"stopped by {by.name}: checkpoint {path} written; continue with --resume"
+            f"stopped by {by}: checkpoint {path} written; continue with --resume"
         )
 
     def _device(self) -> torch.device:

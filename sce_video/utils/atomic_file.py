@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import secrets
 import shutil
 import tempfile
@@ -15,6 +16,8 @@ from typing import Any
 
 from sce_video.utils.errors import UserError
 from sce_video.utils.storage import StorageError, is_url, put_file, split
+
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S)
 
 
 class WriteError(UserError, OSError):
@@ -67,13 +70,33 @@ def atomic_file(path: str | Path) -> Iterator[Path]:
         with open(temporary, "rb") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)
-    except WriteError:
+    except UserError:  # its message names what is wrong, which may be what is read
         raise
     except OSError as error:
         raise write_error(path, error) from error
     finally:
         with contextlib.suppress(OSError):  # a read-only folder has none
             temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
+    """Remove what killed processes left of :func:`atomic_file` in a folder, or of one file of it.
+
+    What a running process of this machine is writing stays. To be called before writing there.
+    """
+    for path in Path(folder).glob(".*.part"):
+        found = _UNFINISHED.fullmatch(path.name)
+        if found and path.is_file() and name in (None, found["name"]):
+            try:
+                if int(found["pid"]) != os.getpid():  # of a restarted machine or container
+                    os.kill(int(found["pid"]), 0)
+                    continue
+            except (ProcessLookupError, OverflowError):
+                pass
+            except PermissionError:  # a process of somebody else
+                continue
+            with contextlib.suppress(OSError):
+                path.unlink()
 
 
 @contextmanager
@@ -87,7 +110,7 @@ def _atomic_object(url: str) -> Iterator[Path]:
         except BaseException:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-    except WriteError:
+    except UserError:  # its message names what is wrong, which may be what is read
         raise
     except OSError as error:
         raise write_error(url, error) from error
@@ -95,6 +118,9 @@ def _atomic_object(url: str) -> Iterator[Path]:
         put_file(temporary, url)
     except StorageError as error:
         raise WriteError(f"{error}; the complete file is {temporary}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
 
 

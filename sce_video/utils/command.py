@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+import signal
 import sys
+import threading
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import wraps
 from pathlib import Path
+from types import FrameType
 
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_lines, printable_stdout
@@ -53,15 +57,19 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
         @wraps(function)
         def run(argv: Sequence[str] | None = None) -> int:
             tool = sys.argv[0] if sys.argv[0].startswith("sce-video ") else file
+            received: list[int] = []
             try:
-                with printable_stdout():  # names of files and classes are those of strangers
-                    return function(argv)
+                # Names of files and classes, which are printed, are those of strangers.
+                with _ended_as_by_interrupt(received), printable_stdout():
+                    status = function(argv)
+                return 128 + received[0] if received and status == INTERRUPTED else status
             except BrokenPipeError:  # the reader has enough: sce-video ... | head
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 return BROKEN_PIPE
             except KeyboardInterrupt:
-                print(f"\n{tool}: {interrupted}", file=sys.stderr)
-                return INTERRUPTED
+                with suppress(OSError):  # the terminal is closed
+                    print(f"\n{tool}: {interrupted}", file=sys.stderr)
+                return 128 + received[0] if received else INTERRUPTED
             except Exception as error:
                 message = explain(error)
                 if message is None:
@@ -72,6 +80,34 @@ def command(main: Main | None = None, *, interrupted: str = "interrupted") -> Ca
         return run
 
     return decorate if main is None else decorate(main)
+
+
+@contextmanager
+def _ended_as_by_interrupt(received: list[int]) -> Iterator[None]:
+    """Let SIGTERM and SIGHUP (a closed terminal) end the block as Ctrl-C does; notes which came.
+
+    The second one ends the process at once. Where they are ignored, as SIGHUP under ``nohup``, or
+    handled already, nothing changes.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_DFL)
+        if os.getpid() != owner:  # a forked child
+            os.kill(os.getpid(), number)
+        received.append(number)
+        raise KeyboardInterrupt
+
+    owner, changed = os.getpid(), []
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                signal.signal(number, end)
+                changed.append(number)
+    try:
+        yield
+    finally:
+        for number in changed:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def explain(error: BaseException) -> str | None:

@@ -8,10 +8,13 @@ the last request; they are removed if the upload fails.
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import os
+import random
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import CancelledError, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -24,8 +27,14 @@ _PACKAGES = {"s3": ("s3fs", "s3"), "gs": ("gcsfs", "gs")}
 #: Seconds to connect, seconds without a byte, attempts of a request: an error is raised within a
 #: minute, and in most cases within seconds.
 _CONNECT, _READ, _ATTEMPTS = 5, 15, 3
+#: Statuses of S3 that mean "later": SlowDown is 503. Such a request is repeated for 63 to 126
+#: seconds. The client's own retries end sooner: in its standard mode all requests of a process
+#: share a budget, which half of them failing use up within 250, and each waits for 2 s at most.
+_BUSY, _BUSY_ATTEMPTS, _LONGEST_WAIT = (429, 500, 502, 503, 504), 16, 10.0
+_ABORT = 2.0  # seconds to remove the parts of an interrupted upload
 #: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
+_uploads: set[Future] = set()  # in progress
 
 
 class StorageError(UserError, OSError):
@@ -155,11 +164,14 @@ def get_file(url: str, path: str | Path) -> None:
 
     Raises:
         FileNotFoundError: no such object.
-        StorageError: no such bucket, or the store cannot be read, or has sent less than the object.
+        StorageError: no such bucket, or the store cannot be read, or has sent something else than
+            the object: fewer bytes, or others than those of the checksum that S3 keeps.
     """
     expected = size(url)
+    # Ranges of an object, which are read at a time by default, have no checksum.
+    options = {"max_concurrency": 1} if url.startswith("s3:") else {}
     with _explained("read", url):
-        _filesystem(url).get_file(url, os.fspath(path))
+        _filesystem(url).get_file(url, os.fspath(path), **options)
     if os.path.getsize(path) != expected:
         raise StorageError(
             f"{url} was read in part: {os.path.getsize(path)} of {expected} bytes; try again"
@@ -175,10 +187,37 @@ def put_file(path: str | Path, url: str) -> None:
     """
     os.stat(path)
     with _explained("written", url):
+        files = _filesystem(url)
+        upload = asyncio.run_coroutine_threadsafe(files._put_file(os.fspath(path), url), files.loop)
+        _uploads.add(upload)
         try:
-            _filesystem(url).put_file(os.fspath(path), url)
+            upload.result()
         except FileNotFoundError as error:
             raise StorageError(f"{url} cannot be written: {_text(error)}") from error
+        except (KeyboardInterrupt, SystemExit, CancelledError):
+            upload.cancel()
+            if url.startswith("s3:"):
+                removal = asyncio.run_coroutine_threadsafe(_remove_parts(files, url), files.loop)
+                with suppress(Exception):
+                    removal.result(_ABORT)
+            raise
+        finally:
+            _uploads.discard(upload)
+
+
+def cancel_uploads() -> None:
+    """End the uploads in progress in other threads: their calls raise a StorageError."""
+    for upload in list(_uploads):
+        upload.cancel()
+
+
+async def _remove_parts(files: Any, url: str) -> None:
+    """Remove the parts of unfinished uploads of an object; s3fs does so after errors only."""
+    bucket, key, _ = files.split_path(url)
+    found = await files._call_s3("list_multipart_uploads", Bucket=bucket, Prefix=key)
+    for upload in found.get("Uploads", []):
+        if upload["Key"] == key:
+            await files._abort_mpu(bucket, key, upload["UploadId"])
 
 
 def remove(url: str) -> None:
@@ -215,8 +254,19 @@ def _filesystem(url: str) -> Any:
             "connect_timeout": _CONNECT, "read_timeout": _READ, "retries": retries
         }  # fmt: skip
     files = fsspec.filesystem(scheme, **options)
+    if scheme == "s3":
+        events = files.connect().meta.events
+        events.register_first("needs-retry.s3", _wait_if_busy, unique_id=__name__)
     files.retries = 1  # of s3fs, around those of the client
     return files
+
+
+def _wait_if_busy(attempts: int, response: tuple | None, **event: Any) -> float | None:
+    """Seconds until a request is repeated that the store was too busy for; None to leave it."""
+    if response is None or response[0].status_code not in _BUSY or attempts >= _BUSY_ATTEMPTS:
+        return None
+    longest = min(0.5 * 2 ** (attempts - 1), _LONGEST_WAIT)
+    return random.uniform(longest / 2, longest)  # else all machines would come back together
 
 
 def _stored(info: dict[str, Any]) -> StoredFile:
@@ -239,12 +289,28 @@ def _explained(done: str, url: str) -> Iterator[None]:
 
 def _check_bucket(error: FileNotFoundError, done: str, url: str) -> None:
     """Raise StorageError where the bucket is missing, and not only an object."""
-    if "bucket" in str(error).lower():
+    if _response(error)[0] == "NoSuchBucket":
         raise StorageError(f"{url} cannot be {done}: {_text(error)}") from error
+
+
+def _response(error: BaseException) -> tuple[str, int]:
+    """Code and status of a store's answer, which s3fs raises as the cause of errors of Python."""
+    answer = getattr(error, "response", None) or getattr(error.__cause__, "response", None) or {}
+    status = answer.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+    return str(answer.get("Error", {}).get("Code", "")), status
 
 
 def _reason(error: Exception) -> str:
     name = type(error).__name__
+    if isinstance(error, CancelledError):
+        return "the upload was interrupted"
+    if "Checksum" in name:
+        return (
+            f"what arrived is not what was stored ({_text(error)}): try again, and if it stays so "
+            "write the object again"
+        )
+    if _response(error)[1] in _BUSY:
+        return f"the store is too busy, for over a minute ({_text(error)}): try again later"
     if "Credential" in name or "Profile" in name:
         return (
             f"{_text(error)}: give the store's credentials, for S3 AWS_ACCESS_KEY_ID and "

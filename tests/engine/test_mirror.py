@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -110,6 +113,26 @@ def test_a_failed_upload_is_repeated(videos, tmp_path, bucket, monkeypatch):
     ]
     (failed,) = warnings(tmp_path)
     assert "(1 so far)" in failed and "the network is busy; the training goes on" in failed
+
+
+def test_an_interrupt_of_the_last_upload_ends_it(tmp_path, monkeypatch):
+    cancelled = []
+    hook = MirrorHook("s3://b/run")
+    hook._thread = thread = ThreadPoolExecutor(1)
+    runner = SimpleNamespace(work_dir=str(tmp_path), logger=logging.getLogger("test"))
+
+    def shutdown(wait=True, cancel_futures=False):
+        if wait:
+            raise KeyboardInterrupt
+        cancelled.append(cancel_futures)
+
+    monkeypatch.setattr(thread, "shutdown", shutdown)
+    monkeypatch.setattr(hook_module, "cancel_uploads", lambda: cancelled.append("uploads"))
+    with pytest.raises(KeyboardInterrupt):
+        hook.after_stop(runner)
+    assert cancelled == [True, "uploads"]
+    monkeypatch.undo()
+    thread.shutdown()
 
 
 def test_outdated_copies_stay_until_newer_ones_have_arrived(videos, tmp_path, bucket, monkeypatch):

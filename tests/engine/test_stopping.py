@@ -1,4 +1,4 @@
-"""SIGINT and SIGTERM: a checkpoint after a whole step, workers that continue, exit status."""
+"""Signals and failures: a checkpoint after a whole step, workers that continue, exit status."""
 
 from __future__ import annotations
 
@@ -21,6 +21,8 @@ from helpers.training import make_videos, small_config, train
 from torch.utils.data import DataLoader
 
 from sce_video.commands import train as train_command
+from sce_video.datasets import TooManyBadFilesError
+from sce_video.engine import train_loop
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.signals import StopSignals, outlive_signals, outliving_workers
 from sce_video.engine.train_loop import ResumableTrainLoop
@@ -40,6 +42,7 @@ def usual_handlers():
         for number, handler in (
             (signal.SIGINT, signal.default_int_handler),
             (signal.SIGTERM, signal.SIG_DFL),
+            (signal.SIGHUP, signal.SIG_DFL),
         )
     }
     yield
@@ -48,7 +51,7 @@ def usual_handlers():
 
 
 def handlers():
-    return signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    return tuple(map(signal.getsignal, (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)))
 
 
 class Signalled(training.Recorder):
@@ -105,10 +108,45 @@ def test_only_the_newest_stop_checkpoint_is_kept(videos, tmp_path):
     text = "".join(path.read_text() for path in tmp_path.rglob("*.log"))
     assert re.search(r"stopped by SIGINT: checkpoint \S+iter_2\.pth written; continue", text)
     cfg.resume = True
-    signalled(cfg, {4: [signal.SIGINT]})
+    signalled(cfg, {4: [signal.SIGHUP]})  # the terminal was closed
     assert names(tmp_path) == ["iter_5.pth"]
     train(cfg)
     assert "epoch_3.pth" in names(tmp_path)
+
+
+def test_too_many_bad_files_leave_a_checkpoint(tmp_path):
+    """Resumed with a larger share, the run equals one that had it from the beginning."""
+    videos = make_videos(tmp_path / "videos")
+    next(videos.rglob("*.mp4")).write_bytes(b"no video")
+    runs = {name: by_epoch(videos, tmp_path / name) for name in ("whole", "broken")}
+    hook = runs["broken"].default_hooks.bad_files
+    hook.max_bad_share = 0.01
+    before = training.Recorder()
+    with pytest.raises(TooManyBadFilesError, match=r"1 of \d+ files cannot be decoded"):
+        runner_of(runs["broken"], before).train()
+    assert names(tmp_path / "broken") == [f"iter_{len(before.rows)}.pth"]
+    hook.max_bad_share = 0.5
+    runs["broken"].resume = True
+    rows = [train(runs[name])[1].rows for name in ("broken", "whole")]
+    assert before.rows + rows[0] == rows[1]
+
+
+def test_a_failure_on_another_process_ends_this_one_too(monkeypatch):
+    loop = ResumableTrainLoop.__new__(ResumableTrainLoop)
+    loop._signals = SimpleNamespace(received=int(signal.SIGTERM))
+    reduced = []
+    monkeypatch.setattr(train_loop, "get_world_size", lambda: 2)
+    monkeypatch.setattr(
+        train_loop, "all_reduce", lambda value, op: value.fill_(max([*reduced, int(value)]))
+    )
+    for failure, other, message in [
+        (None, 128, "another process of the training has failed"),
+        (ValueError("here"), 0, "here"),
+    ]:
+        reduced[:], loop.failure = [other], failure
+        with pytest.raises(train_loop._Stopped) as stopped:
+            loop._stop_if_asked()
+        assert message in str(stopped.value.by)
 
 
 def test_checkpoints_of_the_checkpoint_hook_are_not_removed(videos, tmp_path):
@@ -149,13 +187,15 @@ def test_other_threads_and_ignored_signals_are_not_changed():
     thread.join()
     assert seen == [(before, 0)]
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # nohup
     with StopSignals():
-        assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+        assert signal.getsignal(signal.SIGINT) is signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
         assert signal.getsignal(signal.SIGTERM) not in before
-    assert handlers() == (signal.SIG_IGN, signal.SIG_DFL)
+    assert handlers() == (signal.SIG_IGN, signal.SIG_DFL, signal.SIG_IGN)
 
 
-def test_a_forked_process_can_still_be_terminated():
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_forked_process_can_still_be_terminated(number):
     reader, writer = os.pipe()
     with StopSignals() as signals:
         child = os.fork()
@@ -165,8 +205,8 @@ def test_a_forked_process_can_still_be_terminated():
             time.sleep(60)
             os._exit(0)
         assert os.read(reader, 1) == b"x"
-        os.kill(child, signal.SIGTERM)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        os.kill(child, number)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -number
     os.close(reader)
     os.close(writer)
     assert signals.received == 0
@@ -192,7 +232,7 @@ def test_workers_are_ended_by_their_parent_only(tmp_path):
     with outliving_workers(loader):
         batches = iter(loader)
         pids = {int(next(batches)) for _ in range(2)}
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             for pid in pids:
                 # sent by another process, as at the end of a job
                 subprocess.run(["kill", f"-{number.name[3:]}", str(pid)], check=True)

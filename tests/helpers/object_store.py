@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import urllib.request
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
+from urllib.parse import parse_qsl
 
 
 def forget_sessions() -> None:
@@ -12,6 +16,48 @@ def forget_sessions() -> None:
     import s3fs
 
     s3fs.S3FileSystem.clear_instance_cache()
+
+
+Answer = Callable[[dict[str, Any], Callable], Iterable[bytes]]
+
+
+def change_answers(monkeypatch: Any, change: Callable[[Answer], Answer]) -> None:
+    """Put something before the application of the server, until the end of the test."""
+    from moto.server import DomainDispatcherApplication as Application
+
+    answer = Application.__call__
+
+    def changed(self: Any, environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+        return change(lambda *arguments: answer(self, *arguments))(environ, start)
+
+    monkeypatch.setattr(Application, "__call__", changed)
+
+
+def busy(share: float) -> Callable[[Answer], Answer]:
+    """Answer a share of all attempts with 503 SlowDown or 500; which, does not depend on timing."""
+    attempts: Counter[str] = Counter()
+
+    def change(answer: Answer) -> Answer:
+        def unreliable(environ: dict[str, Any], start: Callable) -> Iterable[bytes]:
+            query = sorted(p for p in parse_qsl(environ["QUERY_STRING"]) if p[0] != "uploadId")
+            request = f"{environ['REQUEST_METHOD']} {environ['PATH_INFO'].split('/')[2:]} {query}"
+            attempts[request] += 1
+            chance = random.Random(f"{request} {attempts[request]}").random()
+            if chance >= share:
+                return answer(environ, start)
+            environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+            code, status = (
+                ("SlowDown", "503 Service Unavailable")
+                if chance < share / 2
+                else ("InternalError", "500 Internal Server Error")
+            )
+            start(status, [("Content-Type", "application/xml")])
+            text = f"<Error><Code>{code}</Code><Message>later</Message></Error>"
+            return [b"" if environ["REQUEST_METHOD"] == "HEAD" else text.encode()]
+
+        return unreliable
+
+    return change
 
 
 @dataclass(frozen=True)

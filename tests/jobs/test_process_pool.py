@@ -8,6 +8,8 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 
 import pebble
 import pytest
@@ -168,6 +170,37 @@ def test_workers_that_cannot_start_are_an_error(monkeypatch, capfd):
     with pytest.raises(RuntimeError, match="end before they process an item"):
         run([1])
     assert not worker_processes()
+
+
+class PoolOfOneItem:
+    """Completes an item, then its worker ends before it takes the next one."""
+
+    active = True
+
+    def __init__(self):
+        self.items = 0
+
+    def schedule(self, function, args, timeout):
+        self.items += 1
+        future = Future()
+        if self.items > 1:
+            future.set_exception(BrokenProcessPool("All workers expired"))
+        else:
+            future.set_result(process_pool.call(*args[:2]))
+        return future
+
+    def stop(self):
+        pass
+
+    join = stop
+
+
+def test_workers_that_end_now_and_then_do_not_end_a_long_run():
+    """Breaks are counted one after the other; here each is followed by a completed item."""
+    items = ((number, number) for number in range(3 * process_pool._MOST_BREAKS))
+    results = dict(process_pool._run(PoolOfOneItem, fakes.square, items, 1, 20.0))
+    expected = {number: number**2 for number in range(3 * process_pool._MOST_BREAKS)}
+    assert {key: outcome.value for key, outcome in results.items()} == expected
 
 
 def test_workers_end_when_the_caller_stops_early():

@@ -359,13 +359,22 @@ def test_a_page_that_cannot_be_served(tool, made, tmp_path, capsys):
             assert message in capsys.readouterr().err
 
 
-def test_ctrl_c_ends_the_page(made, tmp_path, repo):
-    """Also while a browser reads a video slowly; exit status 0, nothing on stderr."""
+@pytest.mark.parametrize("when", ["while it is read", "at once"])
+def test_a_signal_ends_the_page(made, tmp_path, repo, when):
+    """While a browser reads a video slowly, or as the link appears; status 0, nothing on stderr.
+
+    Its output ends with the last of its processes.
+    """
     arguments = ["--serve", str(made / "index"), "--no-open", "--labels", str(tmp_path / "l.txt")]
     command = [sys.executable, "-m", "sce_video", "search", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen(command, cwd=repo, text=True, **pipes) as process:
         lines = [process.stdout.readline() for _ in range(3)]
+        if when == "at once":
+            process.send_signal(signal.SIGTERM)
+            output = process.communicate(timeout=120)
+            assert (process.returncode, output) == (0, ("", ""))
+            return
         link = lines[1].split()[1]
         with urllib.request.urlopen(link) as answer:
             cookie = answer.headers["set-cookie"].partition(";")[0]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import signal
 import subprocess
 import sys
 
@@ -48,6 +50,20 @@ def test_other_errors_are_raised(error):
 def test_an_interrupt_says_how_to_continue(capsys):
     assert failing(KeyboardInterrupt(), interrupted="stopped; run it again")([]) == INTERRUPTED
     assert capsys.readouterr().err == "\ntest_command.py: stopped; run it again\n"
+
+
+def test_a_hangup_that_nohup_ignores_ends_nothing():
+    @command
+    def hung_up(argv):
+        os.kill(os.getpid(), signal.SIGHUP)
+        return 0
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        assert hung_up([]) == 0
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_a_status_and_arguments_are_passed_through():

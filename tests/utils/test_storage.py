@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import builtins
 import os
+import signal
 import socket
+import tempfile
+import threading
 import time
 from pathlib import Path
 
 import pytest
-from helpers.object_store import forget_sessions
+from helpers.object_store import busy, change_answers, forget_sessions
 
 from sce_video.utils import downloads, storage
 from sce_video.utils.atomic_file import WriteError, atomic_file, write_json, write_text
@@ -101,6 +105,97 @@ def test_a_failed_upload_in_parts_is_aborted(bucket, tmp_path, monkeypatch):
     assert bucket.unfinished_uploads() == [] and bucket.get("large") == b"old"
 
 
+@pytest.mark.parametrize("by", ["Ctrl-C", "another thread"])
+def test_an_upload_in_parts_that_is_ended_leaves_none(bucket, tmp_path, monkeypatch, by):
+    import s3fs
+
+    async def ended(*args, **kwargs):
+        assert bucket.unfinished_uploads() == ["large"]
+        if by == "Ctrl-C":
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+        else:
+            storage.cancel_uploads()
+        await asyncio.sleep(600)
+
+    monkeypatch.setattr(s3fs.S3FileSystem, "_upload_file_part_concurrent", ended)
+    monkeypatch.setattr(storage, "_ABORT", 60)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(KeyboardInterrupt if by == "Ctrl-C" else WriteError):
+        with atomic_file(bucket.url("large")) as file, open(file, "wb") as opened:
+            opened.truncate(101 << 20)
+    assert bucket.unfinished_uploads() == [] == bucket.keys()
+    if by == "Ctrl-C":
+        assert list(tmp_path.glob("sce_video_*")) == []
+
+
+# -- a store that is busy, or wrong ---------------------------------------------------------
+
+
+@pytest.fixture
+def waits(monkeypatch):
+    """Seconds that were waited for: nobody waits for them."""
+    sleep, found = asyncio.sleep, []
+
+    async def wait(seconds, *result):
+        found.append(seconds)
+        return await sleep(0, *result)
+
+    monkeypatch.setattr(asyncio, "sleep", wait)
+    return found
+
+
+def test_a_store_that_refuses_half_of_all_requests_costs_time_only(bucket, waits, monkeypatch):
+    change_answers(monkeypatch, busy(0.5))
+    urls = [bucket.url(f"run/{number}.json") for number in range(20)]
+    for url in urls:
+        write_text(url, url)
+    assert len(storage.list_files(bucket.url("run"))) == len(urls)
+    assert all(local_copy(url).read_text() == url for url in urls)
+    for url in urls:
+        storage.remove(url)
+    monkeypatch.undo()
+    assert bucket.keys() == [] and len(waits) > 50
+
+
+def test_a_store_that_stays_busy_is_asked_for_over_a_minute(bucket, waits, monkeypatch):
+    change_answers(monkeypatch, busy(1.0))
+    found = []
+    for action in (
+        lambda: storage.exists(bucket.url("x")),
+        lambda: write_text(bucket.url("x"), ""),
+    ):
+        waits.clear()
+        with pytest.raises((StorageError, WriteError), match="is too busy, for over a minute"):
+            action()
+        assert sum(waits) > 60 and max(waits) <= 10 and len(waits) == 15
+        found.append(list(waits))
+    assert all(a != b for a, b in zip(*found, strict=True))  # machines do not come back together
+
+
+@pytest.mark.parametrize("block", [1 << 20, 100], ids=["whole", "in ranges"])
+def test_a_flipped_byte_is_told_as_what_it_is(bucket, monkeypatch, block):
+    import s3fs
+
+    def flip(answer):
+        def flipped(environ, start):
+            content = b"".join(answer(environ, start))
+            return [content.replace(b"good", b"gooe")]
+
+        return flipped
+
+    forget_sessions()
+    monkeypatch.setattr(s3fs.S3FileSystem, "default_block_size", block)
+    url = bucket.put("run/config.py", b"good" * 100)
+    change_answers(monkeypatch, flip)
+    with pytest.raises(StorageError) as caught:
+        local_copy(url)
+    message = str(caught.value)
+    assert message.startswith(
+        f"{url} cannot be read: what arrived is not what was stored (Expected"
+    )
+    assert "did not match calculated checksum" in message and "cannot write" not in message
+
+
 # -- local copies --------------------------------------------------------------------------
 
 
@@ -134,7 +229,9 @@ def test_a_truncated_download_is_no_copy(bucket, monkeypatch):
 
     url = bucket.put("epoch_1.pth", b"x" * 100)
     monkeypatch.setattr(
-        s3fs.S3FileSystem, "get_file", lambda self, url, path: Path(path).write_bytes(b"x" * 60)
+        s3fs.S3FileSystem,
+        "get_file",
+        lambda self, url, path, max_concurrency: Path(path).write_bytes(b"x" * 60),
     )
     with pytest.raises(OSError, match="was read in part: 60 of 100 bytes"):
         local_copy(url)

@@ -79,7 +79,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> Any:
-        threading.Thread(target=state.start).start()  # imports take some seconds
+        threading.Thread(target=state.start, daemon=True).start()  # imports take some seconds
         yield
         state.close()
 

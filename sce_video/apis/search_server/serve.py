@@ -8,6 +8,7 @@ import secrets
 import socket
 import sys
 import webbrowser
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -19,11 +20,12 @@ from sce_video.apis.search import check_checkpoint
 from sce_video.apis.search_server.app import create_app
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.apis.search_server.state import Network, SearchState, default_label_file
+from sce_video.apis.search_server.workers import kill_fork_server
 from sce_video.datasets.tables.named_rows import is_table
 from sce_video.utils.printable import printable
 
 HOST = "127.0.0.1"
-_CLOSE_SECONDS = 2  # for a browser that is still reading a video
+_CLOSE_SECONDS = 1  # for a browser that is still reading a video
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,8 @@ def serve(options: ServeOptions) -> None:
         check_checkpoint(index, checkpoint)
     labels = LabelList(Path(options.labels) if options.labels else default_label_file(index))
     state = SearchState(index, options.network, labels)
-    with _listen(options.port) as listening:
+    # Interrupted here: before the server has handlers of its own.
+    with _listen(options.port) as listening, suppress(KeyboardInterrupt):
         port = listening.getsockname()[1]
         token = secrets.token_urlsafe(24)
         link = f"http://{HOST}:{port}/?token={token}"
@@ -86,6 +89,7 @@ def serve(options: ServeOptions) -> None:
             _Server(config).run(sockets=[listening])
         finally:
             state.close()
+            kill_fork_server()
 
 
 class _Server(uvicorn.Server):

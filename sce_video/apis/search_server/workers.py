@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
+from multiprocessing import forkserver
 from multiprocessing.context import ForkServerContext
 from queue import SimpleQueue
 from typing import Any
@@ -18,7 +20,6 @@ from sce_video.utils.command import explain
 from sce_video.utils.errors import UserError
 
 _TRIES = 3  # a pool breaks where its worker ends between two calls
-_START_SECONDS = 30.0
 _CLOSING = "the page is being closed"
 
 
@@ -47,7 +48,7 @@ class Workers:
         """Start the processes, so that the first call need not wait for their imports."""
         for _ in self._all:
             worker = self._idle.get()
-            with suppress(CallError):
+            with suppress(Exception):  # the first call says what is wrong
                 worker.open()
             self._idle.put(worker)
 
@@ -71,7 +72,7 @@ class Workers:
         return value
 
     def close(self) -> None:
-        """End all processes; calls in progress and later ones raise CallError."""
+        """End all processes that have started; calls in progress and later ones raise CallError."""
         for worker in self._all:
             worker.close()
 
@@ -100,6 +101,8 @@ class _Worker:
                 self._started = self._pool.schedule(int)
             finally:
                 signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if self._closed:
+                raise CallError(_CLOSING)
         return self._pool
 
     def call(
@@ -124,16 +127,25 @@ class _Worker:
 
     def close(self) -> None:
         self._closed = True
-        if self._pool is not None:
-            with suppress(Exception):  # a process that is stopped while it starts complains
-                self._started.result(_START_SECONDS)
-        self._stop()
+        if self._started.done():  # else it is importing, for seconds, and ends with this process
+            self._stop()
 
     def _stop(self) -> None:
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.stop()
             pool.join()
+
+
+def kill_fork_server() -> None:
+    """End the process that forks workers, at the end of this one: it may import for many seconds.
+
+    Left alone it would fork another worker then, which complains that its parent has gone.
+    """
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def _reset_signals() -> None:

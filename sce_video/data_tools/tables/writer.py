@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from sce_video.datasets.tables.reader_process import open_dataset
 from sce_video.datasets.tables.row_list import check_format
 from sce_video.datasets.tables.rows import STREAM, schema
 from sce_video.datasets.tables.storage import (
@@ -140,7 +141,7 @@ class TableWriter:
         raise TableError(problem)
 
     def _open(self) -> Any:
-        return import_lance().dataset(**dataset_arguments(self.table, self._storage_options))
+        return open_dataset(import_lance(), dataset_arguments(self.table, self._storage_options))
 
     def _make(self) -> Any:
         return import_lance().write_dataset(

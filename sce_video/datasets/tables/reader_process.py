@@ -22,8 +22,18 @@ _MOST_FILES, _SMALL_ROWS = 64, 8192
 
 
 def open_dataset(lance: Any, arguments: dict[str, Any]) -> Any:
-    """``lance.dataset``; with a ``schema`` an empty one is made, and there must be none."""
-    schema = arguments.get("schema")
+    """``lance.dataset``; with a ``schema`` an empty one is made, and there must be none.
+
+    ``first_options`` are storage options with fewer retries: with them it is told soon that nobody
+    answers, and only a store that does, but is busy, is asked again.
+    """
+    schema, first = arguments.get("schema"), arguments.pop("first_options", None)
+    if first is not None:
+        try:
+            lance.dataset(**{**arguments, "storage_options": first})
+        except OSError as error:
+            if "status code: 50" not in str(error):
+                raise
     if schema is None:
         return lance.dataset(**arguments)
     return lance.write_dataset(

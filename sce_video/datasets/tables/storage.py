@@ -11,14 +11,17 @@ from typing import Any
 from sce_video.datasets.errors import message_from_worker
 from sce_video.utils.errors import MissingPackageError, UserError
 
-#: Options of the object store where neither the caller nor the environment sets them. Lance's own
-#: limits let one call wait for several minutes where a host does not answer.
+#: Options of the object store where the caller does not set them: a request that the store is too
+#: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
+#: repeats this 4 to 17 times, for one to four minutes.
 CLIENT_LIMITS = {
     "connect_timeout": "5 seconds",
     "request_timeout": "30 seconds",
-    "client_max_retries": "3",
-    "client_retry_timeout": "20",
+    "client_max_retries": "100",
+    "client_retry_timeout": "15",
 }
+#: In their place for a first attempt to open a table: nobody may be there.
+_FIRST_LIMITS = {"client_max_retries": "3"}
 #: Bytes: two ranges are one request where less than this lies between them. Lance's own 64 KiB for
 #: object storage read four times the bytes of the frames of a clip.
 BLOCK_SIZE = 1024
@@ -104,14 +107,17 @@ def dataset_arguments(
     block_size: int = BLOCK_SIZE,
 ) -> dict[str, Any]:
     """Arguments of ``lance.dataset``, see ``open_tables.read_table``."""
-    if is_remote(table):
-        os.environ.setdefault("LANCE_IO_THREADS", _IO_THREADS)
-    return {
+    arguments = {
         "uri": table,
         "version": version,
         "block_size": block_size,
         "storage_options": client_options(table, storage_options),
     }
+    if is_remote(table):
+        os.environ.setdefault("LANCE_IO_THREADS", _IO_THREADS)
+        first = {**_FIRST_LIMITS, **(storage_options or {})}
+        arguments["first_options"] = client_options(table, first)
+    return arguments
 
 
 def cannot(what: str, table: str, error: BaseException) -> str:
@@ -130,6 +136,7 @@ _REASONS = (
      "the storage refuses the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
     (r"error sending request|connection refused|timed out|dns error|request timeout",
      "the storage does not answer: check the network and AWS_ENDPOINT_URL"),
+    (r"slowdown|status code: 50[0-4]", "the storage is too busy: try again later"),
     (r"no space left|disk quota", "the disk is full"),
     (r"not found: \S*/data/|object at location \S*/data/",
      "a file is missing: the table is damaged"),

@@ -7,7 +7,7 @@ from pathlib import Path
 from mmengine.dist import all_gather_object, is_main_process
 from mmengine.hooks import Hook
 
-from sce_video.datasets import BadFileReport
+from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.registry import HOOKS
 from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.printable import printable_utf8
@@ -18,7 +18,8 @@ class BadFileHook(Hook):
     """Collects the decoding failures that come with the batches; stops when there are too many.
 
     Every rank counts its own failures as they come. At the end of an epoch those of all ranks are
-    merged, so that the report, written by rank 0, is complete and all ranks stop together.
+    merged, so that the report, written by rank 0, is complete. A training with too many ends on all
+    ranks, after a checkpoint, by a TooManyBadFilesError.
 
     Args:
         max_bad_share: Largest share of the training files, from 0 to 1, that may be unreadable.
@@ -48,7 +49,7 @@ class BadFileHook(Hook):
         )
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
-        """Raise TooManyBadFilesError when this rank has met too many bad files."""
+        """End the training when this rank has met too many bad files."""
         failures = [tuple(failure) for failure in data_batch.get("failures", [])]
         for path, error in failures:
             if path not in self.report.counts:
@@ -58,7 +59,7 @@ class BadFileHook(Hook):
         self._add(runner, failures)
 
     def after_train_epoch(self, runner) -> None:
-        """Merge all ranks' failures; raise TooManyBadFilesError when they are too many together."""
+        """Merge all ranks' failures; end the training when they are too many together."""
         of_all_ranks: list[list[tuple[str, str]]] = all_gather_object(self._fresh)
         own = set(self._fresh)
         self._fresh = []
@@ -72,9 +73,12 @@ class BadFileHook(Hook):
     def _add(self, runner, failures: list[tuple[str, str]]) -> None:
         """Count failures; that the report cannot be written is said once, and it is tried again."""
         try:
-            self.report.add(failures)
-        except WriteError as error:
-            if not self._warned:
-                runner.logger.warning(f"{error}; the training goes on")
-            self._warned = True
-            self.report.check()
+            try:
+                self.report.add(failures)
+            except WriteError as error:
+                if not self._warned:
+                    runner.logger.warning(f"{error}; the training goes on")
+                self._warned = True
+                self.report.check()
+        except TooManyBadFilesError as error:
+            runner.train_loop.failure = error

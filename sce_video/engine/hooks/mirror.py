@@ -15,7 +15,7 @@ from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.engine.mirror import LOGS
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import run_on_main_rank
-from sce_video.utils.storage import is_url, join, list_files, put_file, remove
+from sce_video.utils.storage import cancel_uploads, is_url, join, list_files, put_file, remove
 
 
 @HOOKS.register_module()
@@ -81,7 +81,13 @@ class MirrorHook(Hook):
         if self._thread is None:
             return
         self._thread.submit(self._copy, runner, last=True)
-        self._thread.shutdown()
+        try:
+            self._thread.shutdown()
+        except BaseException:  # Ctrl-C again: else Python waits for the uploads at its end
+            self._waiting.clear()
+            self._thread.shutdown(wait=False, cancel_futures=True)
+            cancel_uploads()
+            raise
         self._thread = None
         tried = f", {_count(self.failures, 'failed attempt')}" if self.failures else ""
         if self._error is None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import os
+import signal
 
 import cv2
 import numpy as np
@@ -11,6 +13,7 @@ import pytest
 import torch
 from helpers.tiny_encoder import write_lossless
 
+from sce_video.apis.curation import duplicates
 from sce_video.commands.curate import main
 from sce_video.datasets import read_annotation_list
 from sce_video.evaluation import Rows, save_features
@@ -131,6 +134,26 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
     assert "5 kept, 1 removed" in capsys.readouterr().out
     assert main(words) == 2
     assert "--duplicates features" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch, name):
+    number = signal.Signals[name]
+
+    def ended(stored, *args):
+        assert list(tmp_path.glob("out/frames-*.tmp"))
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(duplicates, "compare_pairs", ended)
+    before = signal.signal(number, signal.SIG_DFL)
+    try:
+        words = [str(videos[0]), "--out", str(tmp_path / "out"), "--workers", "0"]
+        assert main(words) == 128 + number
+        assert signal.getsignal(number) is signal.SIG_DFL
+    finally:
+        signal.signal(number, before)
+    assert "interrupted; nothing was written" in capsys.readouterr().err
+    assert not list(tmp_path.glob("out/frames-*.tmp"))
 
 
 @pytest.mark.parametrize(

@@ -1,11 +1,14 @@
 """The list of labels is the one that finetuning reads; nothing of an existing list is lost."""
 
 import hashlib
+import os
+import subprocess
 
 import numpy as np
 import pytest
 from helpers.disk_faults import file_size_limit
 
+from sce_video.apis.search_server import label_list
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.datasets import VideoDataset
 from sce_video.utils.atomic_file import WriteError
@@ -115,6 +118,41 @@ def test_a_full_disk_changes_nothing(labels):
     assert labels.labels == {"a.mp4": 0} and labels.undo_depth == 1
     assert (labels.file.read_bytes(), labels.class_file.read_bytes()) == before
     assert labels.apply(["b.mp4"], "one") == (1, [])
+
+
+@pytest.mark.parametrize("change", ["a new class", "undo"])
+def test_killed_between_the_two_files_every_label_has_a_name(labels, tmp_path, monkeypatch, change):
+    labels.apply(PATHS[:1], "one")
+    if change == "undo":
+        labels.apply(PATHS[1:], "two")
+    write, written = label_list.write_text, []
+
+    def only_once(file, text):
+        if written:
+            raise KeyboardInterrupt
+        written.append(file)
+        write(file, text)
+
+    monkeypatch.setattr(label_list, "write_text", only_once)
+    with pytest.raises(KeyboardInterrupt):
+        labels.undo() if change == "undo" else labels.apply(PATHS[1:], "two")
+    assert len(written) == 1
+    assert read(LabelList(labels.file), tmp_path) == {PATHS[0]: "one"}
+
+
+def test_what_a_killed_page_was_writing_is_removed(tmp_path):
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    kept = [f".labels.txt.{os.getppid()}-0123abcd.part", ".labels.txt.part", ".other.txt.1-x.part"]
+    left = [
+        f".labels{name}.txt.{pid}-0123abcd.part"
+        for name in ("", "_classes")
+        for pid in (ended.pid, os.getpid())
+    ]
+    for name in [*kept, *left]:
+        (tmp_path / name).touch()
+    LabelList(tmp_path / "labels.txt")
+    assert sorted(os.listdir(tmp_path)) == sorted(kept)
 
 
 def test_a_list_that_another_program_changed_is_not_overwritten(labels):

@@ -3,6 +3,7 @@
 import os
 import signal
 import time
+from concurrent.futures import Future
 
 import pytest
 
@@ -38,8 +39,24 @@ def test_a_worker_that_was_killed_between_two_calls_is_replaced(workers):
     assert workers.call(abs, -2, timeout=60) == 2
 
 
+def test_the_end_does_not_wait_for_a_process_that_is_starting(workers):
+    class Starting(Future):
+        def result(self, timeout=None):
+            raise SystemExit("waited")
+
+    (worker,) = workers._all
+    worker.open()
+    started, worker._started = worker._started, Starting()
+    workers.close()
+    with pytest.raises(CallError, match="closed"):
+        worker.open()
+    worker._started = started
+    started.result(60)
+
+
 def test_after_the_end(workers):
     workers.start()
+    assert workers.call(abs, -1, timeout=60) == 1
     workers.close()
     with pytest.raises(CallError, match="closed"):
         workers.call(abs, 1, timeout=1)

@@ -6,18 +6,27 @@ import logging
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from helpers.object_store import busy, change_answers
 from helpers.tables import PIPELINE, sources, write_repacked, write_table
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
 from sce_video.data_tools.tables import TableWriter, video_row, write_rows
 from sce_video.datasets import LanceVideoDataset, ResumableSampler, SampleRequest, VideoDataset
-from sce_video.datasets.tables.storage import TableError, cannot, client_options
+from sce_video.datasets.tables.reader_process import open_dataset
+from sce_video.datasets.tables.storage import (
+    TableError,
+    cannot,
+    client_options,
+    dataset_arguments,
+)
 
 
 @pytest.fixture(scope="module")
@@ -128,11 +137,46 @@ def test_a_bucket_that_vanishes_ends_the_training(table, bucket):
         rows.__getitems__([1, 2, 3])
 
 
+def test_a_store_that_refuses_half_of_all_requests_costs_time_only(
+    folder, table, bucket, monkeypatch
+):
+    uri = upload(bucket, table, "busy.lance")
+    change_answers(monkeypatch, busy(0.5))
+    files, rows = VideoDataset(folder, pipeline=PIPELINE), LanceVideoDataset(uri, None, PIPELINE)
+    requests = [SampleRequest(index, 20 + index) for index in range(3)]
+    for one, other in zip(files.__getitems__(requests), rows.__getitems__(requests), strict=True):
+        assert all(map(torch.equal, one["inputs"], other["inputs"]))
+
+
+@pytest.mark.parametrize(
+    ("reason", "attempts"),
+    [
+        ("Server returned non-2xx status code: 503 Service Unavailable: SlowDown", [3, 100]),
+        ("HTTP error: error sending request", [3]),
+    ],
+)
+def test_only_a_store_that_answers_is_asked_patiently(reason, attempts):
+    opened = []
+
+    def dataset(storage_options, **arguments):
+        opened.append(int(storage_options["client_max_retries"]))
+        if len(opened) == 1:
+            raise OSError(reason)
+
+    with suppress(OSError):
+        open_dataset(SimpleNamespace(dataset=dataset), dataset_arguments("s3://b/t"))
+    assert opened == attempts
+
+
 def test_messages_name_the_reason():
     refused = OSError("Error performing GET: Server returned non-2xx status code: 403 Forbidden")
     assert "refuses the credentials" in cannot("open", "s3://b/t", refused)
     missing = OSError("Failed to get AWS credentials: ProviderError(...)")
     assert "there are no credentials" in cannot("open", "s3://b/t", missing)
+    overloaded = OSError(
+        "non-2xx status code: 503 Service Unavailable: <Error><Code>SlowDown</Code>"
+    )
+    assert "too busy" in cannot("read", "s3://b/t", overloaded)
     slow = OSError("Error performing GET in 403.2ms - HTTP error: error sending request")
     assert "does not answer" in cannot("open", "s3://b/t", slow)
     assert "credentials" not in cannot("open", "/data/t", refused)

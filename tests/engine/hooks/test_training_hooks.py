@@ -330,6 +330,7 @@ def bad_file_runner(tmp_path, files=100, iteration=0):
         work_dir=str(tmp_path),
         iter=iteration,
         train_dataloader=SimpleNamespace(dataset=range(files)),
+        train_loop=SimpleNamespace(failure=None),
         logger=logging.getLogger("test"),
     )
 
@@ -343,8 +344,10 @@ def test_bad_files_are_reported_once_and_stop_above_the_share(tmp_path):
     hook.after_train_epoch(runner)
     lines = (tmp_path / "bad_files.jsonl").read_text().splitlines()
     assert len(lines) == 2 and '"a.mp4"' in lines[0] and '"count": 2' in lines[0]
+    assert runner.train_loop.failure is None
+    hook.after_train_iter(runner, 0, data_batch=dict(failures=[("c.mp4", "broken")]))
     with pytest.raises(TooManyBadFilesError, match=r"3 of 100[\s\S]*a\.mp4[\s\S]*c\.mp4"):
-        hook.after_train_iter(runner, 0, data_batch=dict(failures=[("c.mp4", "broken")]))
+        raise runner.train_loop.failure
 
 
 def test_report_is_continued_by_a_resumed_run_and_started_again_by_a_new_one(tmp_path):
