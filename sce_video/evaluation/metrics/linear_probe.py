@@ -22,7 +22,7 @@ class LinearProbe(RowMetric):
 
     Args:
         l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the gallery held out to select one.
+        val_fraction: Fraction of the gallery, or of its groups, held out to select one.
         seed: Seed of that split.
         max_iter: Maximum number of L-BFGS iterations per fit.
     """
@@ -58,7 +58,8 @@ class LinearProbe(RowMetric):
         """See the class."""
 
         def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-            probe = fit_linear_probe(training.values, training.labels, **self.settings())
+            options = {"groups": training.groups, **self.settings()}
+            probe = fit_linear_probe(training.values, training.labels, **options)
             return probe.scores(queries.values, num_classes)
 
         scores = for_each_group(rows, gallery, score)

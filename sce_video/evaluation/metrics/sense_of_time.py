@@ -181,7 +181,7 @@ class SenseOfTime(RowMetric):
         plain = None
         for tested, trained in self._combinations(queries, training):
             if trained is not training.values or plain is None:
-                probe = fit_linear_probe(trained, training.labels)
+                probe = fit_linear_probe(trained, training.labels, groups=training.groups)
             else:
                 probe = plain
             plain = plain or probe
