@@ -58,8 +58,9 @@ class LinearProbe(RowMetric):
         """See the class."""
 
         def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
-            options = {"groups": training.groups, **self.settings()}
-            probe = fit_linear_probe(training.values, training.labels, **options)
+            probe = fit_linear_probe(
+                training.values, training.labels, groups=training.groups, **self.settings()
+            )
             return probe.scores(queries.values, num_classes)
 
         scores = for_each_group(rows, gallery, score)

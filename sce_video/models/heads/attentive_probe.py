@@ -107,11 +107,12 @@ class AttentiveProbe(nn.Module):
                 nn.init.trunc_normal_(parameter, std=_INIT_STD)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
-        for i, block in enumerate(self.blocks, start=1):
-            block.self_attn.out_proj.weight.div_(math.sqrt(2 * i))
-            block.linear2.weight.div_(math.sqrt(2 * i))
+        for i in range(len(self.blocks)):
+            for name in ("self_attn.out_proj", "linear2"):
+                self.get_parameter(f"blocks.{i}.{name}.weight").div_(math.sqrt(2 * (i + 1)))
         if self.mlp is not None:
-            self.mlp[-1].weight.div_(math.sqrt(2 * max(1, len(self.blocks))))
+            divisor = math.sqrt(2 * max(1, len(self.blocks)))
+            self.get_parameter("mlp.3.weight").div_(divisor)
 
     def keys(self) -> Tensor:
         """(H, C): products with standardised tokens that the softmax is taken of."""
