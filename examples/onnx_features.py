@@ -25,7 +25,7 @@ def read_clip(path, clip_duration, num_frames, short_side, crop_size, **_):
     steps = np.arange(num_frames) * (max(1, stop - first) - 1) // max(1, num_frames - 1)
     height, width = frames[0][1].shape[:2]
     scale = [side * short_side // min(height, width) for side in (width, height)]
-    left, top = (-(-(side - crop_size) // 2) for side in scale)
+    left, top = (round((side - crop_size) / 2) for side in scale)
     clip = np.stack([cv2.resize(frames[i][1], scale) for i in min(first, len(times) - 1) + steps])
     return clip[:, top : top + crop_size, left : left + crop_size]
 

@@ -2,6 +2,8 @@
 # configs/contrastive_ssl, slowfast/datasets/transform.py): Kinetics-400, rho clips of one
 # distribution: jitter .6, .6, .6, hue .15 with p 0.8, grey p 0.2, blur sigma U(0.1, 2) p 0.5, flip
 # p 0.5; one draw for all frames of a clip, no solarisation.
+# Initialisation is theirs: no BN starts at 0 (RESNET.ZERO_INIT_FINAL_BN, False by default), heads
+# are Caffe2's Xavier with biases of 0 (slowfast/utils/weight_init_helper.py).
 # Theirs augments the decoded frame and then crops; here the crop comes first, as everywhere in this
 # project: sigma is in pixels of the crop, and contrast is relative to the crop's mean.
 _base_ = [
@@ -22,6 +24,8 @@ rho_view = dict(
     flip_prob=0.5,
 )
 data_preprocessor = dict(type="VideoDataPreprocessor", views=[rho_view] * 2)
+rho_init = dict(type="Caffe2Xavier", layer="Linear")
+model = dict(backbone=dict(zero_init_residual=False))
 
 train_dataloader = dict(batch_size=64, dataset=dict(pipeline=_base_.train_pipeline))
 test_dataloader = dict(dataset=dict(pipeline=_base_.evaluation_pipeline))

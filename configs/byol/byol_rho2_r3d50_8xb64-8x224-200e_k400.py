@@ -22,6 +22,7 @@ model = dict(
     backbone=dict(type="ResNet3dSlowPath", depth=50, channels_last=False),
     projector=dict(
         type="MLP",
+        init_cfg=_base_.rho_init,
         hidden_channels=4096,
         out_channels=256,
         num_layers=2,
@@ -29,7 +30,12 @@ model = dict(
         bias_output=True,
     ),
     predictor=dict(
-        type="MLP", hidden_channels=4096, num_layers=2, norm_output=False, bias_output=True
+        type="MLP",
+        hidden_channels=4096,
+        num_layers=2,
+        norm_output=False,
+        bias_output=True,
+        init_cfg=_base_.rho_init,
     ),
     momentum=0.996,
     backward_per_query=True,

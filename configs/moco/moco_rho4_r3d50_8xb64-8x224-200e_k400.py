@@ -21,6 +21,7 @@ model = dict(
     backbone=dict(type="ResNet3dSlowPath", depth=50, channels_last=False),
     projector=dict(
         type="MLP",
+        init_cfg=_base_.rho_init,
         hidden_channels=2048,
         out_channels=128,
         num_layers=3,

@@ -61,7 +61,7 @@ _NOT_WIDTHS = (
 #: Settings that name a variant of a network.
 _VARIANTS = ("stem", "position")
 _SWITCHES = (
-    *("norm_output", "norm_hidden", "affine_hidden", "affine_output", "bias", "bias_output"),
+    *("norm_output", "norm_hidden", "affine_output", "bias", "bias_output"),
     "gating",
 )
 _BACKBONE_NAMES = (*_BACKBONE, *_VARIANTS, "gating")

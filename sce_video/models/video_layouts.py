@@ -183,7 +183,8 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
         layout: One of :data:`VIDEO_LAYOUTS`.
 
     Raises:
-        ValueError: an unknown layout, or another network than the layout has.
+        ValueError: an unknown layout, or another network than the layout has: SlowFast has no depth
+            34, and its basic blocks (depth 18) have the output channels of bottlenecks.
     """
     names = _layout(layout)
     prefix = "backbone." if any(name.startswith("backbone.") for name in state) else ""
@@ -194,6 +195,11 @@ def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
         kinds = "ResNet3dSlowPath" + " and ResNet2d" * (4 in dimensions)
         raise ValueError(f"the layout of {layout} is for weights of {kinds}")
     backbone = _nearest(stem, inner, None)
+    if layout == "slowfast" and backbone["depth"] < 50:
+        raise ValueError(
+            f"SlowFast has no network of depth {backbone['depth']} like ours: it builds res2 to "
+            "res5 with 256 to 2048 channels at every depth; 50 and 101 can be written"
+        )
     weights = checked_weights(inner, backbone)
     if layout == "mmaction2":
         weights = {name: _with_zero_taps(name, v, backbone) for name, v in weights.items()}

@@ -75,7 +75,8 @@ def feature_by_hand(frames_rgb, clips, num_crops, backbone=None):
     short = min(height, width)
     size = (width * SHORT_SIDE // short, height * SHORT_SIDE // short)
     small = [cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in frames_rgb]
-    top, left = (math.ceil((n - CROP_SIZE) / 2) for n in (size[1], size[0]))
+    rounded = round if num_crops == 1 else math.ceil  # torchvision's rule, SlowFast's
+    top, left = (rounded((n - CROP_SIZE) / 2) for n in (size[1], size[0]))
     if num_crops == 1:
         corners = [(top, left)]
     elif width >= height:

@@ -1,7 +1,5 @@
 """Checkpoints of image networks: one frame per clip, through a 2-D backbone."""
 
-import math
-
 import cv2
 import numpy as np
 import pytest
@@ -60,7 +58,7 @@ def feature_by_hand(frame):
     height, width = frame.shape[:2]
     size = (width * 40 // min(height, width), height * 40 // min(height, width))
     small = cv2.resize(frame, size, interpolation=cv2.INTER_LINEAR)
-    top, left = (math.ceil((n - 32) / 2) for n in (size[1], size[0]))
+    top, left = (round((n - 32) / 2) for n in (size[1], size[0]))
     crop = (small[top : top + 32, left : left + 32] / 255.0 - MEAN) / STD
     image = torch.from_numpy(crop.transpose(2, 0, 1)[None].astype(np.float32))
     with torch.no_grad():

@@ -169,6 +169,7 @@ def test_rho_settings_are_those_of_slowfast(path):
     cfg = load_config(path)
     model = cfg.model
     assert (model.type, model.backbone.depth) == (kind, 50)
+    assert model.backbone.zero_init_residual is False  # RESNET.ZERO_INIT_FINAL_BN
     assert {key: model.projector.get(key) for key in projector} == projector
     assert not model.projector.norm_output
     defaults = dict(symmetric=True, target_views=None, queue_size=0)
@@ -177,6 +178,8 @@ def test_rho_settings_are_those_of_slowfast(path):
         assert model.frozen_prototype_steps == 239_975 // 512
     assert {key: model.get(key, defaults.get(key)) for key in settings} == settings
     predictor = dict(hidden_channels=4096, num_layers=2, norm_output=False, bias_output=True)
+    predictor["init_cfg"] = model.projector.init_cfg  # as every head: c2_xavier_fill
+    assert model.projector.init_cfg == dict(type="Caffe2Xavier", layer="Linear")
     assert model.get("predictor") == (dict(type="MLP", **predictor) if method == "byol" else None)
     assert model.get("backward_per_query", False) == (method in ("moco", "byol"))
 

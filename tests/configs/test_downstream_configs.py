@@ -347,7 +347,12 @@ def test_settings_of_the_severe_benchmark(path):
             int(frames) / 16,
         )
     assert step(pipelines[0], "RandomResizedCropClips").area == (0.08, 1.0)
-    assert (pipelines[2][1].num_clips, step(pipelines[2], "PackVideo").crop_size) == (5, 112)
+    assert (pipelines[2][1].num_clips, step(pipelines[2], "PackVideo").crop_size) == (10, 112)
+    assert cfg.test_cfg.max_views == 10  # test_dense: one pass for all clips of a video
+    prepared = cfg.data_preprocessor  # datasets/preprocessing.py, VideoPrep_MSC_CJ: every data set
+    assert prepared.mean == (0.485, 0.456, 0.406) and prepared.std == (0.229, 0.224, 0.225)
+    view = dict(brightness=0.4, contrast=0.4, saturation=0.4, hue=0.2, jitter_prob=1, flip_prob=0.5)
+    assert prepared.views == [view]
     lists = {cfg[f"{part}_dataloader"].dataset.ann_file for part in ("train", "val", "test")}
     assert len(lists) == 2 and all(name.startswith("data/") for name in lists)
 

@@ -68,6 +68,7 @@ def run_method(rank: int, world: int) -> dict:
         loss = model([view[rank::world] for view in joint], mode="loss")["loss"]
         loss.backward()
         gradients = {n: p.grad.clone() for n, p in algorithm.named_parameters()}
+        algorithm.before_optimizer_step()
         optimizer.step()
         algorithm.after_optimizer_step()
         losses.append(loss.item())

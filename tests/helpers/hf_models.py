@@ -56,20 +56,20 @@ def processor_settings(family: str, short_side: int = SHORT_SIDE) -> tuple[dict[
         kind = {"video_processor_type": "VJEPA2VideoProcessor"}
         return {**settings, **kind}, "video_preprocessor_config.json"
     kinds = {"videomae": "VideoMAEImageProcessor", "dinov2": "BitImageProcessor"}
-    kind = {"image_processor_type": kinds.get(family, "CLIPImageProcessor")}
-    bicubic = {} if family in ("videomae", "xclip") else {"resample": 3}
+    kind = {"image_processor_type": kinds.get(family.split("_")[0], "CLIPImageProcessor")}
+    bicubic = {} if family.startswith(("videomae", "xclip")) else {"resample": 3}
     return {**settings, **kind, **bicubic}, name
 
 
 def _model(family: str) -> Any:
     import transformers as hf
 
-    if family == "videomae":
-        return hf.VideoMAEModel(
-            hf.VideoMAEConfig(
-                image_size=SIDE, patch_size=PATCH, num_frames=FRAMES, intermediate_size=64, **_VIT
-            )
+    if family.startswith("videomae"):
+        config = hf.VideoMAEConfig(
+            image_size=SIDE, patch_size=PATCH, num_frames=FRAMES, intermediate_size=64, **_VIT
         )
+        classifies = family.endswith("_classifier")
+        return (hf.VideoMAEForVideoClassification if classifies else hf.VideoMAEModel)(config)
     if family == "vjepa2":
         config = hf.VJEPA2Config(
             crop_size=SIDE,

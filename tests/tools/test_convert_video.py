@@ -15,11 +15,11 @@ from sce_video.models.video_layouts import VIDEO_LAYOUTS, from_video_layout, to_
 from sce_video.registry import MODELS
 
 NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")
-BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}
+BLOCKS = (3, 4, 6, 3)
 
 
-def slowfast_shapes(depth: int, width: int) -> dict[str, tuple[int, ...]]:
-    """Names and shapes of a SlowFast network ``ARCH: slow``, without its head."""
+def slowfast_shapes(width: int) -> dict[str, tuple[int, ...]]:
+    """Names and shapes of a SlowFast network ``ARCH: slow`` of depth 50, without its head."""
     shapes: dict[str, tuple[int, ...]] = {}
 
     def add(conv: str, norm: str, size: tuple[int, ...]) -> None:
@@ -28,15 +28,13 @@ def slowfast_shapes(depth: int, width: int) -> dict[str, tuple[int, ...]]:
 
     add("s1.pathway0_stem.conv", "s1.pathway0_stem.bn", (width, 3, 1, 7, 7))
     before = width
-    for stage, count in enumerate(BLOCKS[depth], start=2):
+    for stage, count in enumerate(BLOCKS, start=2):
         inner = width * 2 ** (stage - 2)
-        out, t = inner * (4 if depth == 50 else 1), 3 if stage >= 4 else 1
+        out, t = inner * 4, 3 if stage >= 4 else 1
         for block in range(count):
             here = f"s{stage}.pathway0_res{block}."
-            kernels = {"a": (inner, before, t, 3, 3), "b": (inner, inner, 1, 3, 3)}
-            if depth == 50:
-                kernels = {"a": (inner, before, t, 1, 1), "b": (inner, inner, 1, 3, 3)}
-                kernels["c"] = (out, inner, 1, 1, 1)
+            kernels = {"a": (inner, before, t, 1, 1), "b": (inner, inner, 1, 3, 3)}
+            kernels["c"] = (out, inner, 1, 1, 1)
             for letter, size in kernels.items():
                 add(f"{here}branch2.{letter}", f"{here}branch2.{letter}_bn", size)
             if before != out:
@@ -49,8 +47,10 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-@pytest.mark.parametrize("layout", VIDEO_LAYOUTS)
-@pytest.mark.parametrize("depth", [18, 50])
+@pytest.mark.parametrize(
+    ("layout", "depth"),
+    [*((name, 50) for name in VIDEO_LAYOUTS), ("mmaction2", 18), ("pytorchvideo", 18)],
+)
 def test_round_trips_are_equal_bit_for_bit(layout, depth):
     ours = tiny_backbone(depth=depth).state_dict()
     written = to_video_layout({f"backbone.{n}": v for n, v in ours.items()}, layout)
@@ -61,11 +61,17 @@ def test_round_trips_are_equal_bit_for_bit(layout, depth):
     assert back.backbone["base_channels"] == 4
 
 
-@pytest.mark.parametrize("depth", [18, 50])
-def test_slowfast_has_these_names_and_shapes(depth):
-    theirs = to_video_layout(tiny_backbone(depth=depth).state_dict(), "slowfast").state_dict
+def test_slowfast_has_these_names_and_shapes():
+    theirs = to_video_layout(tiny_backbone(depth=50).state_dict(), "slowfast").state_dict
     shapes = {name: tuple(value.shape) for name, value in theirs.items()}
-    assert shapes == slowfast_shapes(depth, 4)
+    assert shapes == slowfast_shapes(4)
+
+
+@pytest.mark.parametrize("depth", [18, 34])
+def test_slowfast_has_no_network_of_these_depths(depth):
+    """slowfast/models/video_model_builder.py: _MODEL_STAGE_DEPTH, dim_out of every stage."""
+    with pytest.raises(ValueError, match=f"SlowFast has no network of depth {depth} like ours"):
+        to_video_layout(tiny_backbone(depth=depth).state_dict(), "slowfast")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +105,7 @@ def test_mmaction2_computes_the_same(theirs):
 
 def test_what_cannot_be_converted_is_named():
     ours = tiny_backbone().state_dict()
-    theirs = to_video_layout(ours, "slowfast").state_dict
+    theirs = to_video_layout(tiny_backbone(depth=50).state_dict(), "slowfast").state_dict
     lacking = {n: v for n, v in theirs.items() if n != "s3.pathway0_res1.branch2.b.weight"}
     lacking["s3.pathway0_nonlocal0.conv_g.weight"] = torch.zeros(1)
     lacking["head.projection.weight"] = torch.zeros(2, 2)
@@ -120,12 +126,12 @@ def test_what_cannot_be_converted_is_named():
 def test_the_tools_account_for_every_tensor(tmp_path, capsys):
     src = save_tiny(tmp_path / "ours.pth")  # with a weight of a projector
     to_layout, from_layout = load("convert/to_layout"), load("convert/from_layout")
-    words = [str(src), str(tmp_path / "theirs.pth"), "--layout", "slowfast"]
+    words = [str(src), str(tmp_path / "theirs.pth"), "--layout", "pytorchvideo"]
     assert to_layout.main(words) == 0
     out = capsys.readouterr().out
-    assert "120 tensors in the layout of slowfast" in out
+    assert "120 tensors in the layout of pytorchvideo" in out
     assert "counterpart there: 1\n  projector.layers.0.weight" in out
-    back = [str(tmp_path / "theirs.pth"), str(tmp_path / "back.pth"), "--layout", "slowfast"]
+    back = [str(tmp_path / "theirs.pth"), str(tmp_path / "back.pth"), "--layout", "pytorchvideo"]
     assert from_layout.main(back) == 0
     assert "ResNet3dSlowPath(depth=18, base_channels=4" in capsys.readouterr().out
     assert equal(

@@ -19,7 +19,7 @@ from sce_video.apis.encoders import MODEL_PREFIX, is_model
 from sce_video.apis.encoders.config import encoder_config
 from sce_video.apis.encoders.processor import ProcessorSettings, read_processor
 from sce_video.apis.encoders.source import (
-    brings_attentive,
+    brought_pool,
     find_model,
     load_parts,
     read_config,
@@ -35,7 +35,7 @@ from sce_video.utils.downloads import cache_folder
 
 CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
 #: Counts up when the files of a run change.
-_FORMAT = 1
+_FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -101,9 +101,9 @@ def import_encoder(
     Args:
         name: Folder of a model, as ``save_pretrained`` writes it, or its name on the hub.
         out: Folder of the run.
-        pool: How features become a representation; None for the model's own: attentive where it
-            brings such a pooler, the class token or the projection where it has one, else the mean
-            of the patch tokens.
+        pool: How features become a representation; None for the model's own: that of a classifier
+            where it is one (attentive, mean_norm), the class token or the projection where it has
+            one, else the mean of the patch tokens.
         frames: Frames of a clip; None for the model's own.
         fps: Frames per second; None for the model's own.
         folder: Where the files are, if they have been found already.
@@ -120,16 +120,15 @@ def import_encoder(
     folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
     config = read_config(folder)
     family = family_of(config.model_type)
-    attentive = brings_attentive(folder)
-    if pool is None:
-        pool = "attentive" if attentive else family.pools[0]
-    known = [p for p in family.pools if p != "attentive" or attentive]
+    brought = brought_pool(folder, config)
+    pool = brought or family.pools[0] if pool is None else pool
+    known = [p for p in family.pools if p == brought or p not in (family.classifier or ())]
     if pool not in known:
         raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
     settings = read_processor(folder, config).with_clip(frames, fps)
     architecture = architecture_of(config)
     _check_frames(name, architecture, settings)
-    parts, unused = load_parts(folder, config, pool == "attentive")
+    parts, unused = load_parts(folder, config, pool)
     backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
     if settings.in_float:
         backbone["resize_to"] = settings.crop_size

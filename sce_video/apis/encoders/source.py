@@ -24,8 +24,6 @@ _SETTINGS = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFIG = "config.json"
-#: Classes with an attentive pooler, which the base class lacks.
-_ATTENTIVE = "VJEPA2ForVideoClassification"
 
 
 class EncoderError(UserError, ValueError):
@@ -92,25 +90,30 @@ def read_config(folder: Path) -> Any:
         raise EncoderError(f"{folder / _CONFIG}: {error}") from error
 
 
-def brings_attentive(folder: Path) -> bool:
-    """Whether a model has an attentive pooler."""
-    return _ATTENTIVE in (read_json(folder / _CONFIG).get("architectures") or ())
+def brought_pool(folder: Path, config: Any) -> str | None:
+    """The pool that a classifier brings, None for other models."""
+    kind, pool = family_of(config.model_type).classifier or ("", None)
+    if kind not in (read_json(folder / _CONFIG).get("architectures") or ()):
+        return None
+    return pool if getattr(config, "use_mean_pooling", True) else None
 
 
-def load_parts(folder: Path, config: Any, attentive: bool) -> tuple[dict[str, nn.Module], int]:
+def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Module], int]:
     """The parts of a model with its weights in float32.
 
     Returns:
-        ``network``, and where the model has them ``pooler`` (if ``attentive``), ``text_model`` and
-        ``text_projection``; and the number of weights in the files that belong to other parts: a
-        decoder, a classifier.
+        ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a classifier),
+        ``text_model`` and ``text_projection``; and the number of weights in the files that belong
+        to other parts: a decoder, a classifier.
 
     Raises:
-        EncoderError: the files lack weights of the encoder, or cannot be read.
+        EncoderError: the files lack weights of the encoder, have some that it has no place for, or
+            cannot be read.
     """
     package = transformers()
     family = family_of(config.model_type)
-    name = _ATTENTIVE if attentive else family.model
+    kind, of_classifier = family.classifier or ("", None)
+    name = kind if pool == of_classifier else family.model
     model, info = _from_pretrained(getattr(package, name), folder)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
     if missing or info["mismatched_keys"]:
@@ -119,15 +122,30 @@ def load_parts(folder: Path, config: Any, attentive: bool) -> tuple[dict[str, nn
             f"{folder} lacks {len(wrong)} weights of {name}, first {wrong[0]}: it is a model of "
             "another task or another network"
         )
+    stray = sorted(key for key in info["unexpected_keys"] if _is_of_network(key, model))
+    if stray:
+        raise EncoderError(
+            f"{folder} has {len(stray)} weights for which {name} of transformers "
+            f"{package.__version__} has no place, first {stray[0]}: it is another network, or one "
+            "whose names this version does not know"
+        )
     parts: dict[str, nn.Module] = {}
     for part in ("text_model", "text_projection"):
         if hasattr(model, part):
             parts[part] = getattr(model, part)
-    if attentive:
-        parts["pooler"] = model.pooler
-        model = model.vjepa2
+    if name == kind:
+        parts["pooler"] = model.pooler if pool == "attentive" else model.fc_norm
+        model = model.base_model
     parts["network"] = vision_part(model, family)
     return parts, len(info["unexpected_keys"])
+
+
+def _is_of_network(key: str, model: Any) -> bool:
+    """Whether a weight belongs to a part of the encoder, and not to a decoder or a classifier."""
+    part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
+    # Files of transformers 4 have the numbers of positions, which are no weights.
+    known = getattr(model.base_model, part, None) is not None
+    return known and not key.endswith(".position_ids")
 
 
 def _from_pretrained(kind: Any, folder: Path) -> tuple[Any, dict[str, Any]]:

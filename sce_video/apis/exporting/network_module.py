@@ -60,9 +60,12 @@ class ClipNetwork(nn.Module):
     def any_size(self, shape: tuple[int, int, int, int]) -> bool:
         """Whether clips of other lengths and sizes than ``shape`` go through one graph.
 
-        A transformer computes its positions from the size, which is fixed while it is traced.
+        A transformer computes its positions from the size, which is fixed while it is traced, and
+        S3D pools fewer than five frames otherwise.
         """
-        return isinstance(self.backbone, StagedBackbone) and shape[1] >= _LEAST_SIZE
+        if not isinstance(self.backbone, StagedBackbone):
+            return False
+        return shape[0] >= self.backbone.least_frames and shape[1] >= _LEAST_SIZE
 
     def forward(self, clips: Tensor) -> tuple[Tensor, ...]:
         """The outputs, in the order of ``outputs``."""

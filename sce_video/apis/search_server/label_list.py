@@ -8,15 +8,10 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
 
-<<<<<<< HEAD
 import numpy as np
 
 from sce_video.datasets.video_list import MAX_LABEL, list_line, read_annotation_list
-from sce_video.utils.atomic_file import write_text
-=======
-from sce_video.datasets.video_list import MAX_LABEL, read_annotation_list
 from sce_video.utils.atomic_file import remove_unfinished, write_text
->>>>>>> h-storage
 
 _MAX_NAME = 100
 _UNDONE = 200  # changes that can be taken back

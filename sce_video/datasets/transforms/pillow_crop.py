@@ -19,7 +19,7 @@ class PillowResizeCenterCrop:
 
     Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``
     on PIL images: the long side becomes ``floor(size * long / short)``, the offset is ``(length -
-    crop) / 2`` rounded half to even. ``ResizeShortSide`` does not filter and rounds up.
+    crop) / 2`` rounded half to even. ``ResizeShortSide`` does not filter.
 
     Args:
         size: Short side in pixels.

@@ -69,25 +69,26 @@ def _cut(view: View, top: int, left: int, size: int) -> View:
 def crop_offsets(frame_size: tuple[int, int], size: int, num_crops: int) -> list[tuple[int, int]]:
     """Top and left of one square in the centre, or of three along the long side.
 
-    Offsets along the long side (the width of a square frame): 0, ``ceil((long - size) / 2)``,
-    ``long - size``; along the other ``ceil((short - size) / 2)``::
+    One begins at ``(length - size) / 2`` rounded half to even, as torchvision's ``CenterCrop``.
+    Three, along the long side (the width of a square frame), at 0, ``ceil((long - size) / 2)`` and
+    ``long - size``; along the other at ``ceil((short - size) / 2)``::
 
         width >= height   +------+------+------+        height > width   +------+  0
                           |  0   |  1   |  2   |                         +------+  1
                           +------+------+------+                         +------+  2
 
-    SlowFast's ``uniform_crop`` (datasets/transform.py).
+    The three are SlowFast's ``uniform_crop`` (datasets/transform.py) and pytorchvideo's.
 
     Raises:
         ValueError: The frame is smaller than the crop, or ``num_crops`` is not 1 or 3.
     """
     _check_fits(frame_size, size)
     height, width = frame_size
-    top, left = math.ceil((height - size) / 2), math.ceil((width - size) / 2)
     if num_crops == 1:
-        return [(top, left)]
+        return [(round((height - size) / 2), round((width - size) / 2))]
     if num_crops != 3:
         raise ValueError(f"num_crops must be 1 or 3, got {num_crops}")
+    top, left = math.ceil((height - size) / 2), math.ceil((width - size) / 2)
     if width >= height:
         return [(top, 0), (top, left), (top, width - size)]
     return [(0, left), (top, left), (height - size, left)]
@@ -256,7 +257,7 @@ class ResizeShortSide:
 
 @TRANSFORMS.register_module()
 class CenterCropClips:
-    """Cut the central square; its offset is ``ceil((length - size) / 2)`` along both sides."""
+    """Cut the central square, where torchvision's ``CenterCrop`` does."""
 
     def __init__(self, size: int) -> None:
         self.size = _check_size(size)

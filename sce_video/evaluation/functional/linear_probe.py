@@ -111,12 +111,7 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
     Returns:
         Training and validation indices, ascending; validation is empty if every class has one
         sample.
-
-    Raises:
-        ValueError: ``fraction`` is not between 0 and 1.
     """
-    if not 0.0 < fraction < 1.0:
-        raise ValueError(f"the validation fraction must be between 0 and 1, got {fraction}")
     generator = torch.Generator().manual_seed(seed)
     held = torch.zeros(len(labels), dtype=torch.bool)
     for c in labels.unique():
@@ -126,10 +121,31 @@ def stratified_split(labels: Tensor, fraction: float, seed: int) -> tuple[Tensor
     return torch.nonzero(~held).flatten(), torch.nonzero(held).flatten()
 
 
+def group_split(
+    labels: Tensor, groups: Tensor, fraction: float, seed: int
+) -> tuple[Tensor, Tensor]:
+    """As :func:`stratified_split`, but whole groups are held out, ``round(fraction * groups)``.
+
+    At least one, and none with the last training samples of a class; validation is empty if every
+    group has some.
+    """
+    names, classes = groups.unique(), len(labels.unique())
+    order = torch.randperm(len(names), generator=torch.Generator().manual_seed(seed))
+    kept, wanted = torch.ones(len(labels), dtype=torch.bool), max(round(fraction * len(names)), 1)
+    for name in names[order]:
+        rest = kept & (groups != name)
+        if len(labels[rest].unique()) == classes:
+            kept, wanted = rest, wanted - 1
+        if not wanted:
+            break
+    return torch.nonzero(kept).flatten(), torch.nonzero(~kept).flatten()
+
+
 def fit_linear_probe(
     features: Tensor,
     labels: Tensor,
     *,
+    groups: Tensor | None = None,
     l2_grid: Sequence[float] = L2_GRID,
     val_fraction: float = 0.2,
     seed: int = 0,
@@ -141,21 +157,26 @@ def fit_linear_probe(
     Every dimension is standardised by its mean and standard deviation over ``features``. The
     weight decay with the highest accuracy on a stratified validation split of ``features`` is
     selected (ties: the lower cross-entropy), then the probe is fitted again on all of them. Test
-    features are not used. Deterministic, in float64 on the CPU. If no class has two samples there
-    is no validation split, and the middle of the grid is used.
+    features are not used. Deterministic, in float64 on the CPU. If no class has two samples (of
+    different groups) there is no validation split, and the middle of the grid is used.
 
     Args:
         features: (N, C).
         labels: (N,) integers from 0; at least two classes.
+        groups: (N,) integers; the split holds out whole groups, as the test does
+            (:func:`group_split`).
         l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the training features held out for the selection.
+        val_fraction: Fraction of the training features (of the groups) held out for the selection.
         seed: Seed of that split.
         max_iter: Maximum number of L-BFGS iterations per fit.
         on_fit: Called after each fit; there are :func:`num_fits`.
 
     Raises:
-        ValueError: bad labels, features that are not finite, fewer than two classes, empty grid.
+        ValueError: bad labels, ``val_fraction`` not between 0 and 1, features that are not finite,
+            fewer than two classes, empty grid.
     """
+    if not 0.0 < val_fraction < 1.0:
+        raise ValueError(f"the validation fraction must be between 0 and 1, got {val_fraction}")
     grid = sorted(set(l2_grid), reverse=True)
     if not grid or grid[-1] <= 0:
         raise ValueError(f"l2_grid must hold positive weight decays, got {tuple(l2_grid)}")
@@ -171,7 +192,10 @@ def fit_linear_probe(
     x = (x - mean) / scale
     validation: dict[float, float] = {}
     best = grid[len(grid) // 2]
-    train, held = stratified_split(targets, val_fraction, seed)
+    if groups is None:
+        train, held = stratified_split(targets, val_fraction, seed)
+    else:
+        train, held = group_split(targets, groups.cpu(), val_fraction, seed)
     if len(grid) > 1 and len(held) > 0:
         best, validation = _choose_l2(x, targets, (train, held), grid, max_iter, on_fit)
     weight, bias = fit_logistic(x, targets, len(classes), best, max_iter=max_iter)

@@ -22,7 +22,7 @@ class LinearProbe(RowMetric):
 
     Args:
         l2_grid: Candidate weight decays.
-        val_fraction: Fraction of the gallery held out to select one.
+        val_fraction: Fraction of the gallery, or of its groups, held out to select one.
         seed: Seed of that split.
         max_iter: Maximum number of L-BFGS iterations per fit.
     """
@@ -61,7 +61,11 @@ class LinearProbe(RowMetric):
 
             def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
                 probe = fit_linear_probe(
-                    training.values, training.labels, **self.settings(), on_fit=on_fit
+                    training.values,
+                    training.labels,
+                    groups=training.groups,
+                    on_fit=on_fit,
+                    **self.settings(),
                 )
                 return probe.scores(queries.values, num_classes)
 

@@ -191,7 +191,9 @@ class SenseOfTime(RowMetric):
                 plain = None
                 for tested, trained in self._combinations(queries, training):
                     if trained is not training.values or plain is None:
-                        probe = fit_linear_probe(trained, training.labels, on_fit=on_fit)
+                        probe = fit_linear_probe(
+                            trained, training.labels, groups=training.groups, on_fit=on_fit
+                        )
                     else:
                         probe = plain
                     plain = plain or probe

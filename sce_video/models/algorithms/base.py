@@ -114,6 +114,9 @@ class SelfSupervisedModel(BaseModel):
             return None
         return math.ceil(len(queue.keys) / queue.keys_per_step)
 
+    def before_optimizer_step(self) -> None:
+        """Change gradients; called once before each real optimiser step."""
+
     def after_optimizer_step(self) -> None:
         """Change the method's own state; called once after each real optimiser step."""
 

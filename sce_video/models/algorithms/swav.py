@@ -26,7 +26,7 @@ class SwAV(SelfSupervisedModel):
     assigned views get codes by Sinkhorn-Knopp over the samples of all ranks, which every other view
     predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation codes are
     balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
-    assignment (section 3.1). There is no target network, no predictor and no negative.
+    assignment (section 3.1). There is no target network.
 
     Args:
         backbone: Config of the encoder; must have ``out_channels``.
@@ -89,15 +89,7 @@ class SwAV(SelfSupervisedModel):
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of small or cut batches; ValueError for too few samples or views."""
         check_views(num_views, self.target_views)
-        prototypes = len(self.prototypes.weight)
-        if num_samples < prototypes:
-            few = f"{num_samples} training samples are fewer than the {prototypes} prototypes"
-            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
-        warning = (
-            f"a batch of {batch_size} and a queue of {self.queue_size} are less than a sample for "
-            f"each of {prototypes} prototypes: raise model.queue_size or lower model.num_prototypes"
-        )
-        small = [warning] if batch_size + self.queue_size < prototypes else []
+        small = self.prototypes.check_samples(num_samples, batch_size, self.queue_size)
         return small + uneven_queue_warnings(self.queue_size, batch_size)
 
     def chance_level(self) -> float:
@@ -113,8 +105,7 @@ class SwAV(SelfSupervisedModel):
         check_views(len(views), self.target_views)
         h = [self.represent(view) for view in views]
         embeddings = [unit_vectors(self.projector(x)) for x in h]
-        frozen = self.steps.step < self.frozen_prototype_steps
-        scores = [self.prototypes(z, frozen) for z in embeddings]
+        scores = [self.prototypes(z) for z in embeddings]
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)
@@ -136,6 +127,11 @@ class SwAV(SelfSupervisedModel):
             samples = self.queue.keys[get_rank() :: get_world_size()]
             rows.append(self.prototypes(samples.chunk(len(self.target_views), dim=1)[number]))
         return sinkhorn(torch.cat(rows), epsilon=self.epsilon)[: len(scores)]
+
+    def before_optimizer_step(self) -> None:
+        """Take the gradient of frozen prototypes: nothing enters their momentum (as authors)."""
+        if self.steps.done < self.frozen_prototype_steps:
+            self.prototypes.weight.grad = None
 
     def after_optimizer_step(self) -> None:
         """Normalise the prototypes, enqueue the embeddings of this step, count it."""

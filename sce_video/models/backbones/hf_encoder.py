@@ -35,6 +35,7 @@ class HFEncoder(BaseModule):
     ========== ============================================ ==========================
     mean       mean of the patch tokens                     tokens (N, C, T', H', W')
     class      class token                                  (N, C, T, 1, 1)
+    mean_norm  mean, normalised as in a VideoMAE classifier (N, C, 1, 1, 1)
     attentive  attentive pooler of a V-JEPA 2 classifier    (N, C, 1, 1, 1)
     projection embedding shared with the texts, not         (N, D, 1, 1, 1), CLIP
                normalised                                   (N, D, T, 1, 1)
@@ -79,7 +80,7 @@ class HFEncoder(BaseModule):
         self.resize_to = resize_to
         self.frozen_stages = frozen_stages
         self.network = build_network(config)
-        if self.pool_name == "attentive":
+        if self.pool_name in ("attentive", "mean_norm"):
             self.pooler = build_pooler(config)
         projected = self.pool_name == "projection"
         self.out_channels = config.projection_dim if projected else config.hidden_size
@@ -134,6 +135,8 @@ class HFEncoder(BaseModule):
             tokens, class_token = tokens_of(self.network, clip)
             if self.pool_name == "mean":
                 return self._on_grid(tokens, N, *frames.shape[3:])
+            if self.pool_name == "mean_norm":
+                tokens = tokens.mean(dim=1)
             pooled = class_token if self.pool_name == "class" else self.pooler(tokens)
         assert pooled is not None
         return pooled.unflatten(0, (N, -1)).transpose(1, 2)[..., None, None]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from sce_video.utils.errors import MissingPackageError
 
 #: How features become a representation.
-POOLS = ("mean", "class", "attentive", "projection")
+POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 #: Entries of a model's ``config.json`` that shape no layer.
 _NO_ARCHITECTURE = (
     *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path"),
@@ -31,6 +31,8 @@ class Family:
         layers: Path of the list of blocks in the network.
         embeddings: Path of what comes before the blocks.
         unused: Parts that no representation needs; they are removed.
+        classifier: Class of its classifiers and the pool that they bring, which is then the
+            default; None where they bring none.
         frames_per_second: Rate of the frames where the processor's config names none; None spreads
             the frames over the whole video.
         source: Where that rate is from.
@@ -42,6 +44,7 @@ class Family:
     layers: str
     embeddings: str
     unused: tuple[str, ...] = ()
+    classifier: tuple[str, str] | None = None
     frames_per_second: float | None = 1.0
     source: str = "an image: frames a second apart"
 
@@ -51,7 +54,8 @@ _TEXT = ("text_model", "text_projection", "logit_scale")
 FAMILIES: dict[str, Family] = {
     "videomae": Family(
         "VideoMAEModel",
-        pools=("mean",),
+        pools=("mean", "mean_norm"),
+        classifier=("VideoMAEForVideoClassification", "mean_norm"),
         per_frame=False,
         layers="encoder.layer",
         embeddings="embeddings",
@@ -61,6 +65,7 @@ FAMILIES: dict[str, Family] = {
     "vjepa2": Family(
         "VJEPA2Model",
         pools=("mean", "attentive"),
+        classifier=("VJEPA2ForVideoClassification", "attentive"),
         per_frame=False,
         layers="encoder.layer",
         embeddings="encoder.embeddings",
@@ -185,8 +190,13 @@ def vision_part(model: nn.Module, family: Family) -> nn.Module:
 
 
 def build_pooler(config: Any) -> nn.Module:
-    """The attentive pooler of V-JEPA 2's classifiers, with random weights."""
+    """What a classifier of the family pools patch tokens with, with random weights.
+
+    V-JEPA 2: the attentive pooler. VideoMAE: the norm of their mean, ``fc_norm``.
+    """
     transformers()
+    if config.model_type == "videomae":
+        return nn.LayerNorm(config.hidden_size)
     from transformers.models.vjepa2.modeling_vjepa2 import VJEPA2AttentivePooler
 
     return VJEPA2AttentivePooler(config)

@@ -75,7 +75,8 @@ class ResNet2d(ResNetBase):
         in_channels: Channels of the frames.
         stem: "imagenet": 7x7 convolution of stride 2 and 3x3 max-pooling of stride 2. "small": 3x3
             convolution of stride 1 and no pooling, for CIFAR (32 pixels), Tiny-ImageNet (64) and
-            STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9).
+            STL10 (96) (paper, appendix D.1, following SimCLR, arXiv 2002.05709, appendix B.9). It
+            has torch's default initialisation (juliendenize/eztorch, models/trunks/resnet.py).
         frozen_stages: -1 trains everything; 0 freezes the stem, s freezes stem and res2..res(s+1),
             4 everything. A frozen part takes no gradient and its BN statistics stay.
         norm_eval: Keep every BN in evaluation mode while training.
@@ -117,6 +118,12 @@ class ResNet2d(ResNetBase):
             channels, stride = base_channels * 2**stage, 1 if stage == 0 else 2
             self.add_module(f"layer{stage + 1}", self._make_stage(block, channels, count, stride))
         self.finish(frozen_stages, norm_eval, zero_init_residual, channels_last)
+
+    def reset_parameters(self) -> None:
+        """As every backbone, but for the "small" stem."""
+        super().reset_parameters()
+        if isinstance(self.maxpool, nn.Identity):
+            self.conv1.reset_parameters()
 
     def _make_stage(
         self, block: type[BasicBlock2d | Bottleneck2d], channels: int, count: int, stride: int

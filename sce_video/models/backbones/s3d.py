@@ -136,6 +136,8 @@ class S3D(StagedBackbone):
         ValueError: a value out of its range.
     """
 
+    least_frames = 5  # LastPool
+
     def __init__(
         self,
         base_channels: int = 64,

@@ -31,8 +31,11 @@ class StagedBackbone(BaseModule):
     """A stem and four stages, one after the other; their initialisation, freezing and pooling.
 
     A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
-    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum.
+    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
+    than ``least_frames`` take another graph of operators than longer ones.
     """
+
+    least_frames = 1
 
     @abstractmethod
     def stem_layers(self) -> list[nn.Module]:

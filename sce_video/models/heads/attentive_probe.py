@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from sce_video.models.modules.pooling import map_tokens
 from sce_video.registry import MODELS
 
-_EPS = 1e-6
+_EPS = 1e-5
 _INIT_STD = 0.02
 
 
@@ -92,14 +92,27 @@ class AttentiveProbe(nn.Module):
         self.fc_cls = nn.Linear(channels, num_classes)
         self.reset_parameters()
 
+    @torch.no_grad()
     def reset_parameters(self) -> None:
-        """Normal with 0.02, truncated, for weights and query; biases 0, norms the identity."""
+        """Normal with 0.02, truncated, for weights and query; biases 0, norms the identity.
+
+        The linear layer that ends a shortcut is divided by ``sqrt(2 i)`` in block i, in the
+        cross-attention as in the block before it; the classifier is torch's.
+        """
         nn.init.trunc_normal_(self.query, std=_INIT_STD)
         for name, parameter in self.named_parameters():
+            if name.startswith("fc_cls"):
+                continue
             if parameter.ndim == 2:
                 nn.init.trunc_normal_(parameter, std=_INIT_STD)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
+        for i in range(len(self.blocks)):
+            for name in ("self_attn.out_proj", "linear2"):
+                self.get_parameter(f"blocks.{i}.{name}.weight").div_(math.sqrt(2 * (i + 1)))
+        if self.mlp is not None:
+            divisor = math.sqrt(2 * max(1, len(self.blocks)))
+            self.get_parameter("mlp.3.weight").div_(divisor)
 
     def keys(self) -> Tensor:
         """(H, C): products with standardised tokens that the softmax is taken of."""

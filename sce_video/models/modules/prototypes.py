@@ -28,20 +28,22 @@ class Prototypes(nn.Module):
         self.weight = nn.Parameter(torch.randn(count, dim))
         self.normalise()
 
-    def forward(self, embeddings: Tensor, frozen: Tensor | bool = False) -> Tensor:
-        """Similarities (N, K) of embeddings (N, D), in fp32 under autocast too.
+    def forward(self, embeddings: Tensor) -> Tensor:
+        """Similarities (N, K) of l2-normalised embeddings (N, D), in fp32 under autocast too."""
+        with torch.autocast(self.weight.device.type, enabled=False):
+            return embeddings.float() @ self.weight.float().T
 
-        Args:
-            embeddings: (N, D), l2-normalised.
-            frozen: Whether the prototypes get a gradient of zeros; a tensor () on the device of the
-                weights is not read by the host.
-        """
-        if isinstance(frozen, bool):  # made on the device, not copied to it
-            frozen = torch.full((), frozen, device=self.weight.device)
-        # DistributedDataParallel expects a gradient of every parameter: zeros, not none.
-        weight = torch.where(frozen, self.weight.detach(), self.weight)
-        with torch.autocast(weight.device.type, enabled=False):
-            return embeddings.float() @ weight.float().T
+    def check_samples(self, num_samples: int, batch_size: int, queue_size: int) -> list[str]:
+        """Warn of fewer samples in batch and queue than prototypes; ValueError: fewer in all."""
+        count = len(self.weight)
+        if num_samples < count:
+            few = f"{num_samples} training samples are fewer than the {count} prototypes"
+            raise ValueError(f"{few}: lower model.num_prototypes, to a fraction of the samples")
+        warning = (
+            f"a batch of {batch_size} and a queue of {queue_size} are less than a sample for each "
+            f"of {count} prototypes: raise model.queue_size or lower model.num_prototypes"
+        )
+        return [warning] if batch_size + queue_size < count else []
 
     @torch.no_grad()
     def normalise(self) -> None:

@@ -52,14 +52,13 @@ class MLP(BaseModule):
         norm_output: BN after the last layer.
         bias: Biases in the linear layers.
         norm_hidden: BN after the hidden layers.
-        affine_hidden: Learned scale and shift in the hidden BN.
         affine_output: Learned scale and shift in the output BN.
         bias_output: Bias in the last linear layer; None: as ``bias``.
+        init_cfg: mmengine's initialisation config; None: torch's. The heads of SlowFast:
+            ``dict(type="Caffe2Xavier", layer="Linear")`` (slowfast/utils/weight_init_helper.py).
 
     Raises:
-        ValueError: a size or ``num_layers`` below 1; affine parameters chosen for a BN that is not
-            there (``affine_output`` without ``norm_output``, ``affine_hidden=False`` without
-            ``norm_hidden``).
+        ValueError: a size or ``num_layers`` below 1; ``affine_output`` without ``norm_output``.
     """
 
     def __init__(
@@ -72,11 +71,11 @@ class MLP(BaseModule):
         *,
         bias: bool = False,
         norm_hidden: bool = True,
-        affine_hidden: bool = True,
         affine_output: bool = False,
         bias_output: bool | None = None,
+        init_cfg: dict | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(init_cfg=init_cfg)
         sizes = dict(
             in_channels=in_channels,
             hidden_channels=hidden_channels,
@@ -88,15 +87,13 @@ class MLP(BaseModule):
                 raise ValueError(f"{name} must be at least 1, got {value}")
         if affine_output and not norm_output:
             raise ValueError("affine_output=True needs an output BN: set norm_output=True too")
-        if not (affine_hidden or norm_hidden):
-            raise ValueError("affine_hidden=False needs hidden BNs: leave norm_hidden=True")
         self.in_channels = in_channels
         self.out_channels = out_channels
         layers: list[nn.Module] = []
         for _ in range(num_layers - 1):
             layers.append(nn.Linear(in_channels, hidden_channels, bias=bias))
             if norm_hidden:
-                layers.append(nn.BatchNorm1d(hidden_channels, affine=affine_hidden))
+                layers.append(nn.BatchNorm1d(hidden_channels))
             layers.append(nn.ReLU(inplace=True))
             in_channels = hidden_channels
         last_bias = bias if bias_output is None else bias_output

@@ -66,6 +66,11 @@ def test_weights_that_are_missing_damaged_or_too_many(mae, tmp_path, capsys):
     head["classifier.weight"] = weights[name].clone()
     save_file(head, folder / "model.safetensors", metadata={"format": "pt"})
     assert import_encoder(str(folder), tmp_path / "run").unused == 1
+    stray = "encoder.layer.1.attention.attention.k_bias"
+    many = {**head, f"videomae.{stray}": weights[name].clone()}
+    save_file(many, folder / "model.safetensors", metadata={"format": "pt"})
+    message = refused(capsys, str(folder), tmp_path / "none")
+    assert "has 1 weights for which VideoMAEModel" in message and stray in message
     del weights[name]
     save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     message = refused(capsys, str(folder), tmp_path / "none")

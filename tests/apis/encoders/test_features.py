@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 
 import numpy as np
 import pytest
 import torch
-from helpers.hf_models import FAMILIES, SIDE
+from helpers.hf_models import FAMILIES, SIDE, save_model
 from helpers.tiny_encoder import moving_frames, write_lossless
+from safetensors.torch import load_file, save_file
 from torch.nn import functional
 
 from sce_video.apis import EmbedOptions, embed, load_model
@@ -20,6 +22,55 @@ from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 TORCHVISION = importlib.util.find_spec("torchvision") is not None
 POOLS = [(family, None) for family in FAMILIES]
 POOLS += [("dinov2", "mean"), ("dinov3_vit", "mean"), ("vjepa2", "mean")]
+POOLS += [("videomae_classifier", None), ("videomae_classifier", "mean")]
+#: Names of the weights of block 1 in published files ("*": weight and bias), and of others.
+PUBLISHED = {
+    "videomae_classifier": """videomae.encoder.layer.1.attention.attention.{q_bias,v_bias}
+        videomae.encoder.layer.1.attention.attention.{query,key,value}.weight
+        videomae.encoder.layer.1.{attention.output.dense,intermediate.dense,output.dense}.*
+        videomae.encoder.layer.1.{layernorm_before,layernorm_after}.*
+        videomae.embeddings.patch_embeddings.projection.* fc_norm.* classifier.*""",
+    "vjepa2": """vjepa2.encoder.layer.1.attention.{query,key,value,proj}.*
+        vjepa2.encoder.layer.1.{norm1,norm2,mlp.fc1,mlp.fc2}.* vjepa2.encoder.layernorm.*
+        vjepa2.encoder.embeddings.patch_embeddings.proj.* pooler.query_tokens classifier.*
+        pooler.self_attention_layers.0.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
+        pooler.cross_attention_layer.cross_attn.{q_proj,k_proj,v_proj}.*""",
+    "dinov2": """encoder.layer.1.attention.attention.{query,key,value}.*
+        encoder.layer.1.attention.output.dense.* encoder.layer.1.{norm1,norm2,mlp.fc1,mlp.fc2}.*
+        encoder.layer.1.{layer_scale1,layer_scale2}.lambda1 layernorm.*
+        embeddings.{cls_token,mask_token,position_embeddings}
+        embeddings.patch_embeddings.projection.*""",
+    "dinov3_vit": """layer.1.attention.k_proj.weight layer.1.attention.{q_proj,v_proj,o_proj}.*
+        layer.1.{norm1,norm2,mlp.up_proj,mlp.down_proj}.*
+        layer.1.{layer_scale1,layer_scale2}.lambda1
+        embeddings.{cls_token,mask_token,register_tokens} embeddings.patch_embeddings.* norm.*""",
+    "clip": """vision_model.encoder.layers.1.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
+        vision_model.encoder.layers.1.{layer_norm1,layer_norm2,mlp.fc1,mlp.fc2}.*
+        vision_model.embeddings.class_embedding vision_model.pre_layrnorm.*
+        vision_model.embeddings.{patch_embedding,position_embedding}.weight
+        vision_model.post_layernorm.* {visual_projection,text_projection}.weight logit_scale""",
+    "xclip": """vision_model.encoder.layers.1.self_attn.{q_proj,k_proj,v_proj,out_proj}.*
+        vision_model.encoder.layers.1.message_attn.{q_proj,k_proj,v_proj,out_proj}.*
+        vision_model.encoder.layers.1.{message_fc,message_ln,layer_norm1,mlp.fc1}.*
+        vision_model.pre_layernorm.* vision_model.embeddings.class_embedding
+        mit.encoder.layers.0.{self_attn.q_proj,mlp.fc2}.* mit.position_embedding
+        {visual_projection,text_projection}.weight prompts_visual_projection""",
+}
+#: From these names to those of the modules of transformers, where they differ.
+RENAMED = {
+    "videomae_classifier": {"q_bias": "query.bias", "v_bias": "value.bias"},
+    "dinov2": {
+        **{f"attention.attention.{n}": f"attention.{n[0]}_proj" for n in ("query", "key", "value")},
+        "attention.output.dense": "attention.o_proj",
+    },
+    "dinov3_vit": {r"^layer\.": "model.layer."},
+}
+#: Others in such files: of the decoder of a pretraining, numbers of positions.
+OTHERS = {
+    "videomae_classifier": "decoder.decoder_layers.0.attention.attention.q_bias",
+    "clip": "vision_model.embeddings.position_ids",
+    "xclip": "text_model.embeddings.position_ids",
+}
 
 
 def clips_of(video, settings, num_clips):
@@ -67,8 +118,9 @@ def processed_without_torchvision(folder, family, frames):
 @torch.no_grad()
 def own_feature(model, family, pool, clip):
     """The representation (C,) of a processed clip, by transformers' own functions."""
-    if family == "videomae":
-        return model(clip[None]).last_hidden_state[0].mean(0)
+    if family.startswith("videomae"):
+        mean = model.base_model(clip[None]).last_hidden_state[0].mean(0)
+        return model.fc_norm(mean) if family != "videomae" and pool is None else mean
     if family == "vjepa2":
         tokens = model.vjepa2(clip[None], skip_predictor=True).last_hidden_state
         return tokens[0].mean(0) if pool == "mean" else model.pooler(tokens)[0]
@@ -102,9 +154,45 @@ def test_features_are_those_of_transformers(family, pool, hf_model, hf_videos, t
     folder, model = hf_model(family)
     network = compare(folder, model, family, pool, hf_videos / "a" / "0.mp4", tmp_path)
     pools = {"videomae": "mean", "vjepa2": "attentive", "clip": "projection"}
+    pools |= {"videomae_classifier": "mean_norm"}
     default = pools.get(family, "projection" if family == "xclip" else "class")
     assert network.settings.backbone["pool"] == (pool or default)
     assert not network.encoder.training
+
+
+def published_names(family):
+    """Expanded: braces, and "*" as weight and bias."""
+    for text in PUBLISHED[family].split():
+        head, inner, tail = re.fullmatch(r"(.*?)(?:\{(.*)\})?([^{}]*)", text).groups()
+        for name in (inner or "").split(","):
+            for end in ("weight", "bias") if tail.endswith("*") else ("",):
+                yield f"{head}{name}{tail.removesuffix('*')}{end}"
+
+
+@pytest.mark.parametrize("family", PUBLISHED)
+def test_published_files_have_other_names(family, hf_videos, tmp_path):
+    """The names of the files on the hub, whatever transformers calls its modules today."""
+    folder = tmp_path / "model"
+    model = save_model(family, folder)
+    for parameter in model.parameters():
+        if parameter.ndim == 1:  # no norm is the identity, no bias is 0
+            parameter.data.add_(0.3 * torch.randn_like(parameter))
+    renamed = RENAMED.get(family, {})
+
+    def own_name(name):
+        for pattern, replacement in renamed.items():
+            name = re.sub(pattern, replacement, name)
+        return name
+
+    stored = {}
+    own = model.state_dict()
+    for name in set(load_file(folder / "model.safetensors")) | set(published_names(family)):
+        stored[name] = own[own_name(name)].clone()  # KeyError: not what transformers calls it
+    assert set(map(own_name, stored)) == set(own)
+    if family in OTHERS:
+        stored[OTHERS[family]] = torch.arange(4)
+    save_file(stored, folder / "model.safetensors", metadata={"format": "pt"})
+    compare(folder, model, family, None, hf_videos / "a" / "0.mp4", tmp_path)
 
 
 @pytest.mark.skipif(not TORCHVISION, reason="torchvision is not installed")

@@ -40,7 +40,7 @@ BACKBONE = (
 )
 
 
-def checkpoint_of(settings: dict, path: Path) -> Path:
+def checkpoint_of(settings: dict, path: Path, size: int = 32) -> Path:
     """A checkpoint of a random network whose BN does not leave its input as it is."""
     assert BACKBONE in CONFIG
     torch.manual_seed(0)
@@ -51,7 +51,8 @@ def checkpoint_of(settings: dict, path: Path) -> Path:
         elif value.dtype == torch.float32:
             value.add_(0.05 * torch.randn_like(value))
     text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
-    return save_tiny(path, network, CONFIG.replace(BACKBONE, text))
+    config = CONFIG.replace("size=32", f"size={size}").replace("size=40", f"size={size + 8}")
+    return save_tiny(path, network, config.replace(BACKBONE, text))
 
 
 def hundred_clips(size: int = 32, frames: int = 4) -> np.ndarray:
@@ -96,6 +97,18 @@ def test_programs_with_100_clips_at_batches_of_1_and_7(name, tmp_path):
     report = export_network(model, "program", tmp_path / "model.pt2")
     assert report.outputs == ["features"]
     check_100_clips(report.path, model)
+
+
+@pytest.mark.slow
+def test_s3d_of_fewer_than_five_frames_is_fixed_to_their_number(tmp_path):
+    """Its last pooling is another: the graph of longer clips has no output for them."""
+    settings = dict(type="S3D", base_channels=4)
+    model = load_model(checkpoint_of(settings, tmp_path / "tiny.pth", size=48), device="cpu")
+    report = export_network(model, "program", tmp_path / "model.pt2")
+    assert not report.any_size and ClipNetwork(model).any_size((5, 48, 48, 3))
+    clips = hundred_clips(48)[:4]
+    found = runner(report.path)(clips)[0]
+    np.testing.assert_allclose(found, reference(model, clips), rtol=1e-6, atol=1e-4)
 
 
 def test_onnx_of_a_transformer_with_100_clips(tmp_path):

@@ -37,10 +37,13 @@ def corner(view):
 
 
 def test_center_crop_offsets():
+    """torchvision's ``center_crop``: int(round((length - size) / 2.0)), half to even."""
     for height, width, size, expected in [
         (10, 15, 4, (3, 6)),
-        (9, 8, 8, (1, 0)),
+        (9, 8, 8, (0, 0)),
+        (8, 11, 8, (0, 2)),
         (8, 8, 8, (0, 0)),
+        (256, 341, 224, (16, 58)),
     ]:
         state = build("CenterCropClips", size=size)(results(coordinates(height, width)))
         assert corner(state["views"][0]) == expected

@@ -12,7 +12,7 @@ from sce_video.evaluation import (
     mean_class_accuracy,
     top_k_accuracy,
 )
-from sce_video.evaluation.functional.linear_probe import fit_logistic, stratified_split
+from sce_video.evaluation.functional.linear_probe import fit_logistic, group_split, stratified_split
 
 
 def clusters(count, classes=4, size=6, spread=1.0, seed=0):
@@ -92,6 +92,45 @@ def test_the_weight_decay_is_the_best_on_the_validation_split():
     assert probe.validation == pytest.approx(expected)
     assert len(set(expected.values())) > 1
     assert probe.validation[probe.l2] == max(expected.values())
+
+
+def test_with_groups_the_weight_decay_is_the_best_for_groups_not_seen():
+    """Features tell the persons apart better than the classes, as those of a few people do."""
+    generator = torch.Generator().manual_seed(0)
+    y, persons = torch.arange(120) % 4, torch.arange(120) // 12
+    x = torch.randn(120, 40, generator=generator) + 0.5 * torch.randn(4, 40, generator=generator)[y]
+    # Every person has a way of their own to do each action.
+    x = x + 3 * torch.randn(10, 4, 40, generator=generator)[persons, y]
+    grid = (1e-4, 1e-2, 10.0)
+    probe = fit_linear_probe(x, y, groups=persons, l2_grid=grid, val_fraction=0.3, seed=1)
+    train, held = group_split(y, persons, 0.3, 1)
+    assert sorted(torch.cat([train, held]).tolist()) == list(range(120))
+    assert len(persons[held].unique()) == 3
+    assert not set(persons[held].tolist()) & set(persons[train].tolist())
+    z = (x.double() - x.double().mean(0)) / x.double().std(0, correction=0)
+    expected = {}
+    for l2 in grid:
+        w, b = fit_logistic(z[train], y[train], 4, l2)
+        expected[l2] = float(((z[held] @ w + b).argmax(1) == y[held]).double().mean())
+    assert probe.validation == pytest.approx(expected)
+    assert max(fit_linear_probe(x, y, l2_grid=grid).validation.values()) > 0.9
+    assert max(expected.values()) < 0.7  # the split by samples promised what no one gets
+    rows = Rows(x, y, torch.arange(120), [f"{p}" for p in persons], groups=persons)
+    alone = rows.subset(persons != 0)
+    probe = fit_linear_probe(alone.values, alone.labels, groups=alone.groups)
+    hits = probe.scores(x[persons == 0], 4).argmax(1) == y[persons == 0]
+    metric = LinearProbe()
+    metric.compute(rows)
+    assert torch.equal(metric.outcomes["linear_top1"][persons == 0].bool(), hits)
+
+
+def test_a_group_with_all_samples_of_a_class_stays_in_training():
+    labels, groups = torch.tensor([0, 1, 0, 1, 2]), torch.tensor([0, 0, 1, 1, 2])
+    held = {tuple(group_split(labels, groups, 0.9, seed)[1].tolist()) for seed in range(20)}
+    assert held == {(0, 1), (2, 3)}
+    assert len(group_split(labels[:2], groups[:2], 0.2, 0)[1]) == 0
+    probe = fit_linear_probe(torch.eye(2), labels[:2], groups=groups[:2], l2_grid=(0.1, 1, 2))
+    assert (probe.l2, probe.validation) == (1, {})
 
 
 def test_test_features_do_not_influence_the_fit():

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+from sce_video.engine import LARS, OptimizerStepHook
 from sce_video.models.algorithms import SwAV
 
 K, D = 6, 8
@@ -113,9 +115,29 @@ def step(model, optimizer, x):
     return loss.item()
 
 
+def optimizer_of(model, kind=torch.optim.SGD, **options):
+    """An optimiser that tells the model of its steps, as in a training."""
+    optimizer = kind(model.parameters(), **options)
+    wrapper = SimpleNamespace(optimizer=optimizer)
+    OptimizerStepHook().before_train(SimpleNamespace(model=model, optim_wrapper=wrapper))
+    return optimizer
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, LARS])
+def test_frozen_prototypes_are_none_of_the_optimisers(kind):
+    """main_swav.py sets their gradient to None: no weight decay enters their momentum."""
+    model = build(frozen_prototype_steps=2)
+    optimizer = optimizer_of(model, kind, lr=0.5, momentum=0.9, weight_decay=0.1)
+    known = []
+    for number in range(3):
+        step(model, optimizer, views(seed=number))
+        known.append(model.prototypes.weight in optimizer.state)
+    assert known == [False, False, True]
+
+
 def test_prototypes_are_frozen_at_first_and_unit_vectors_always():
     model = build(frozen_prototype_steps=2)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.5, momentum=0.9, weight_decay=0.1)
+    optimizer = optimizer_of(model, lr=0.5, momentum=0.9, weight_decay=0.1)
     initial = model.prototypes.weight.detach().clone()
     moved = []
     for number in range(4):
@@ -175,7 +197,7 @@ def test_resume_in_the_middle_gives_the_same_losses():
     options = dict(queue_size=10, queue_start_steps=1, frozen_prototype_steps=3)
 
     def run(model, steps):
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        optimizer = optimizer_of(model, lr=0.1)
         return [step(model, optimizer, views(seed=number)) for number in steps]
 
     whole = build(**options)
@@ -195,7 +217,7 @@ GOLDEN = [5.033580, 8.062334, 2.030289, 3.795650, 5.848193]
 def test_golden_losses():
     # BN of five samples magnifies rounding a thousandfold a step
     model = build(queue_size=10, frozen_prototype_steps=1).eval()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    optimizer = optimizer_of(model, lr=0.1)
     losses = [step(model, optimizer, views(seed=number)) for number in range(5)]
     assert losses == pytest.approx(GOLDEN, rel=1e-4)
 

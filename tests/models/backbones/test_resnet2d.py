@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -229,6 +231,18 @@ def test_frozen_stages_do_not_change(frozen):
             assert same, f"{name} is frozen and has changed"
         elif "running_mean" in name:
             assert not same, f"{name} is trained and has not changed"
+
+
+def test_the_small_stem_begins_as_torch_begins_a_convolution():
+    """eztorch replaces conv1 of a built torchvision ResNet; the other layers keep He's normal."""
+    torch.manual_seed(0)
+    model = ResNet2d(depth=18, stem="small")
+    bound = 1 / math.sqrt(27)  # U(-1 / sqrt(fan in), 1 / sqrt(fan in))
+    assert 0.99 * bound < float(model.conv1.weight.detach().abs().max()) <= bound
+    assert model.conv1.weight.std().item() == pytest.approx(bound / math.sqrt(3), rel=0.05)
+    for conv in (model.layer1[0].conv1, ResNet2d(depth=18).conv1):
+        fan_out = conv.out_channels * conv.kernel_size[0] ** 2
+        assert conv.weight.std().item() == pytest.approx(math.sqrt(2 / fan_out), rel=0.05)
 
 
 def test_norm_eval_keeps_the_statistics():

@@ -57,7 +57,7 @@ def wrapped(head, **changes):
 def plain(features, weights):
     """Logits (N, K) of one probe of depth 1, every token projected, a head at a time."""
     tokens = features.flatten(2).transpose(1, 2)
-    tokens = F.layer_norm(tokens, (C,), weights["norm.weight"], weights["norm.bias"], 1e-6)
+    tokens = F.layer_norm(tokens, (C,), weights["norm.weight"], weights["norm.bias"], 1e-5)
     query = F.linear(weights["query"], weights["to_query.weight"], weights["to_query.bias"])
     keys = F.linear(tokens, weights["to_key.weight"])
     values = F.linear(tokens, weights["to_value.weight"], weights["to_value.bias"])
@@ -69,7 +69,7 @@ def plain(features, weights):
             share = scores.exp() / scores.exp().sum()
             parts.append(share @ values[n][:, part])
         x = weights["query"] + torch.cat(parts)
-        y = F.layer_norm(x, (C,), weights["mlp.0.weight"], weights["mlp.0.bias"], 1e-6)
+        y = F.layer_norm(x, (C,), weights["mlp.0.weight"], weights["mlp.0.bias"], 1e-5)
         y = F.gelu(F.linear(y, weights["mlp.1.weight"], weights["mlp.1.bias"]))
         x = x + F.linear(y, weights["mlp.3.weight"], weights["mlp.3.bias"])
         rows.append(F.linear(x, weights["fc_cls.weight"], weights["fc_cls.bias"]))
@@ -108,11 +108,12 @@ def test_a_step_equals_plain_attention_at_each_point():
 
 @pytest.mark.parametrize("depth", [1, 3])
 def test_is_the_attentive_classifier_of_v_jepa_2(depth):
-    """The pooler of transformers' V-JEPA 2, with the same weights."""
+    """The pooler of transformers' V-JEPA 2, with the same weights and the authors' eps."""
     vjepa2 = pytest.importorskip("transformers.models.vjepa2.modeling_vjepa2")
     config = vjepa2.VJEPA2Config(
-        hidden_size=C, num_attention_heads=HEADS, num_pooler_layers=depth - 1, mlp_ratio=4
-    )
+        hidden_size=C, num_attention_heads=HEADS, num_pooler_layers=depth - 1, mlp_ratio=4,
+        layer_norm_eps=1e-5,
+    )  # fmt: skip
     config._attn_implementation = "sdpa"  # eager takes the softmax in float32
     theirs = vjepa2.VJEPA2AttentivePooler(config).double().eval()
     head = build(LRS[:1], DECAYS[:1], depth=depth).eval()
@@ -146,6 +147,25 @@ def test_is_the_attentive_classifier_of_v_jepa_2(depth):
     with torch.no_grad():
         pooled = theirs(features.flatten(2).transpose(1, 2))
         torch.testing.assert_close(head(features), probe.fc_cls(pooled), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_begins_as_the_attentive_classifier_of_v_jepa_2(depth):
+    """facebookresearch/vjepa2, src/models/attentive_pooler.py: _init_weights, _rescale_blocks."""
+    torch.manual_seed(0)
+    (probe,) = AttentiveProbeHead(30, 48, lrs=(1e-3,), num_heads=4, depth=depth).probes
+    divisors = {"mlp.3": 2 * max(1, depth - 1)}
+    for i in range(1, depth):
+        divisors |= {f"blocks.{i - 1}.{n}": 2 * i for n in ("self_attn.out_proj", "linear2")}
+    for name, parameter in probe.named_parameters():
+        stem, end = name.rsplit(".", 1) if "." in name else (name, "")
+        if stem == "fc_cls":  # torch's, U(-1 / sqrt(fan in), 1 / sqrt(fan in))
+            assert 0.9 < float(parameter.detach().abs().max()) * math.sqrt(48) <= 1
+        elif parameter.ndim == 2:
+            std = 0.02 / math.sqrt(divisors.get(stem, 1))
+            assert parameter.std().item() == pytest.approx(std, rel=0.06), name
+        elif end:
+            assert (parameter == (0 if end.endswith("bias") else 1)).all(), name
 
 
 def train(head, steps=6):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -54,10 +56,6 @@ HEADS = {
         dict(num_layers=2, norm_output=False, bias=True),
         ["8-16 bias", "bn affine", "relu", "16-4 bias"],
     ),
-    "no affine parameters at all": (
-        dict(num_layers=2, norm_output=True, affine_hidden=False),
-        ["8-16", "bn", "relu", "16-4", "bn"],
-    ),
     "biases but for the last layer": (
         dict(num_layers=2, norm_output=True, bias=True, bias_output=False),
         ["8-16 bias", "bn affine", "relu", "16-4", "bn"],
@@ -102,6 +100,19 @@ def test_forward_equals_the_functional_one():
     torch.testing.assert_close(mlp(h), x, rtol=1e-4, atol=1e-5)
 
 
+def test_heads_of_slowfast_begin_as_theirs():
+    """fvcore's ``c2_xavier_fill``, U(-sqrt(3 / fan in), sqrt(3 / fan in)), and biases of 0."""
+    options = dict(bias=True, init_cfg=dict(type="Caffe2Xavier", layer="Linear"))
+    mlp = MLP(8, 16, 4, 3, False, norm_hidden=False, **options)
+    torch.manual_seed(0)
+    mlp.init_weights()
+    torch.manual_seed(0)
+    for layer in mlp.layers[::2]:
+        bound = math.sqrt(3 / layer.in_features)
+        assert torch.equal(layer.weight, torch.empty_like(layer.weight).uniform_(-bound, bound))
+        assert not layer.bias.any()
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
@@ -110,7 +121,6 @@ def test_forward_equals_the_functional_one():
         (dict(in_channels=-1), "in_channels must be at least 1, got -1"),
         (dict(out_channels=0), "out_channels must be at least 1, got 0"),
         (dict(norm_output=False, affine_output=True), "affine_output=True needs an output BN"),
-        (dict(norm_hidden=False, affine_hidden=False), "affine_hidden=False needs hidden BNs"),
     ],
 )
 def test_bad_combinations(change, message):
