@@ -44,7 +44,7 @@ _PARTS = ("test", "bank", "train")
 
 
 def training_config(
-    config: str | Path,
+    config: str | Path | Config,
     *,
     work_dir: str | Path | None = None,
     resume: str | None = None,
@@ -63,7 +63,7 @@ def training_config(
     checkpoint of the work dir, whatever ``resume`` says.
 
     Args:
-        config: A config file.
+        config: A config file, or a config.
         work_dir: Folder for logs and checkpoints; by default the config's, or
             ``work_dirs/<config name>``.
         resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint file.
@@ -85,7 +85,8 @@ def training_config(
             ``pretrained`` for a config that does not start from a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
-    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    source = config.filename if isinstance(config, Config) else config
+    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     resume = _after_restart(resume, work_dir)
     resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
@@ -100,7 +101,7 @@ def training_config(
     cfg.launcher = launcher
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
-        raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
+        raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
     if amp is None and _is_slow_here(cfg):
         amp = "float32"
         print_log(
@@ -117,7 +118,7 @@ def training_config(
     if pretrained is not None:
         if "pretrained" not in cfg:
             raise ValueError(
-                f"{config} trains from random weights and takes no --pretrained; to start it from "
+                f"{source} trains from random weights and takes no --pretrained; to start it from "
                 "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained

@@ -21,6 +21,8 @@ from sce_video.engine.pretrained_folder import test_settings
 from sce_video.engine.recipes import recipes_folder
 from sce_video.engine.untrusted_network import checked_parts
 
+#: Where the data of the recipe are: a test has its own.
+_OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
 #: What a result says of its recipe: plain data.
 _CLAIMS = ("benchmark", "split")
 
@@ -82,10 +84,13 @@ def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
 
 
 def _loader(loader: Any, settings: ModelSettings) -> dict[str, Any]:
-    """A loader with a data set of this package and the test crop of the network."""
-    if not isinstance(loader, dict):
-        raise ValueError(f"a loader is a dict, got {loader!r:.100}")
-    dataset = checked_parts(loader.get("dataset"))
+    """A loader without data: a data set of this package, with the test crop of the network."""
+    dataset = loader.get("dataset") if isinstance(loader, dict) else None
+    if not isinstance(dataset, dict):
+        raise ValueError(f"a loader is a dict with a dataset, got {loader!r:.100}")
+    dataset = checked_parts({k: v for k, v in dataset.items() if k not in _OF_THE_DATA})
+    if dataset.get("type") == "LanceVideoDataset":
+        dataset["type"] = "VideoDataset"  # a test on a table says so
     for _, step in walk_dicts(dataset, ()):
         name = TEST_CROPS.get(step.get("type", ""))
         if name is not None:

@@ -108,10 +108,14 @@ def _read(path: str | Path) -> Config:
 
 
 def _first_line(error: Exception) -> str:
-    """Type and reason; the innermost one where mmengine wraps an error in one without words."""
-    while not str(error) and isinstance(error.__cause__ or error.__context__, Exception):
-        error = error.__cause__ or error.__context__
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = str(error)
+    if not reason and traceback.extract_tb(error.__traceback__)[-1].filename.endswith("lazy.py"):
+        # mmengine reads a config that imports from other packages as names of classes.
+        reason = (
+            "what this config imports names a type and cannot be called; with _base_ = [] in the "
+            "file it is imported as in any program"
+        )
+    return f"{type(error).__name__}: {reason}".splitlines()[0]
 
 
 def parse_options(options: Sequence[str]) -> dict[str, Any]:
