@@ -120,7 +120,7 @@ def checked_parts(node: Any) -> Any:
             raise ValueError("storage_options name a store")
         return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
     if isinstance(node, list | tuple):
-        return [checked_parts(value) for value in node]
+        return type(node)([checked_parts(value) for value in node])
     if not (node is None or isinstance(node, bool | int | float | str)):
         raise ValueError(f"a config holds plain data, got a {type(node).__name__}")
     if isinstance(node, str) and "://" in node:
