@@ -57,7 +57,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     ],
     "curate": [
         (("index", "table"), "X --out O --workers 0"),
-        (NETWORKS, "V --checkpoint X --out O --workers 0"),
+        (NETWORKS, "V --checkpoint X --out O --workers 0 --no-page --duplicates none"),
         (("list",), "I --labels X --out O --workers 0 --no-page"),
     ],
     "look": [(NETWORKS, "X --query F --key F --out O/l.png"), (NETWORKS, "X F --out O/l.png")],
@@ -177,27 +177,32 @@ def save_run(folder: Path, text: str, file_text: str) -> Path:
 
 
 def evil_texts(canary: Canary, videos: Path) -> dict[str, str]:
-    """Config texts that are plain data and name the canary."""
+    """Config texts that are plain data and name the canary; ``unread`` where no test reads it."""
     model, data = "type='ResNet3dSlowPath'", f"data_root={str(videos)!r}, type='VideoDataset'"
-    text = CONFIG.replace("type='VideoDataset'", data)
-    assert model in text and text.count(data) == 2
+    text = CONFIG.replace("type='VideoDataset'", data).replace("num_clips=10", "num_clips=2")
+    loader = re.search(r"test_dataloader = (dict\(.*\))\ntrain_dataloader", text, re.DOTALL)[1]
+    text += f"test_cfg = dict(type='MultiViewTestLoop', gallery_dataloader={loader})\n"
+    metrics = "test_evaluator = [dict(type='KNN', k=1)]\n"
     evil = "type='canary_module.Evil'"
-    return {
+    assert model in text and text.count(data) == 3
+    texts = {
         "network": text.replace(model, evil),
         "data": text.replace(data, evil),
         "step": text.replace("dict(type='OpenVideo')", f"dict(type='OpenVideo'), dict({evil})"),
         "preprocessor": text.replace("type='VideoDataPreprocessor'", evil),
-        "collate": text.replace("train_dataloader = dict(", "train_dataloader = dict("
-            f"collate_fn=dict({evil}), sampler=dict({evil}),"),
-        "imports": f"{text}\ncustom_imports = dict(imports=['canary_module'])\n"
-            f"_base_ = [{str(canary.module)!r}]\ndefault_scope = 'canary_module'\n",
-        "hooks": f"{text}\ncustom_hooks = [dict({evil})]\nrunner_type = 'canary_module.Evil'\n",
-        "metric": f"{text}\ntest_cfg = dict(type='MultiViewTestLoop')\n"
-            f"test_evaluator = [dict({evil}), dict(type='AVAMeanAP', csv={str(canary.file)!r})]\n",
-        "address": text.replace("'nowhere.pth'", repr(canary.url)) + f"\nload_from = {canary.url!r}"
-            f"\npretrained = {canary.url!r}\n",
         "store": text.replace(repr(str(videos)), "'s3://evil/v.lance'"),
-    }  # fmt: skip
+        "unread": text.replace("'nowhere.pth'", repr(canary.url)).replace(
+            "train_dataloader = dict(",
+            f"train_dataloader = dict(collate_fn=dict({evil}), sampler=dict({evil}),",
+        )
+        + f"custom_imports = dict(imports=['canary_module'])\n_base_ = [{str(canary.module)!r}]\n"
+        f"default_scope = 'canary_module'\nrunner_type = 'canary_module.Evil'\n"
+        f"custom_hooks = [dict({evil})]\nload_from = {canary.url!r}\npretrained = {canary.url!r}\n",
+    }
+    texts = {name: text + metrics for name, text in texts.items()}
+    path = str(canary.file)
+    metrics = f"test_evaluator = [dict({evil}), dict(type='AVAMeanAP', csv={path!r})]\n"
+    return {**texts, "metric": text + metrics}
 
 
 @pytest.fixture(scope="module")
@@ -208,11 +213,10 @@ def things(canary, videos, good, tmp_path_factory):
     plan = "plan = ['  recipe  sce_r3d18_folder_small  x']\n"
     found: dict[str, list[Path]] = {kind: [] for kind in KINDS}
     found["run"] = [
-        save_run(root / "run_code", CONFIG, f"{canary.code}\n{plan}{CONFIG}"),
-        save_run(root / "run_base", CONFIG, f"_base_ = [{canary.code}]\n{plan}{CONFIG}"),
+        save_run(root / "run_code", CONFIG, f"{plan}_base_ = [{canary.code}]\n{CONFIG}"),
         *(save_run(root / f"run_{n}", t, plan + t) for n, t in texts.items()),
     ]
-    found["checkpoint"] = [run / "epoch_1.pth" for run in found["run"][2:]]
+    found["checkpoint"] = [run / "epoch_1.pth" for run in found["run"][1:]]
     kernel, pickle = root / "kernel.pth", root / "pickle.pth"
     save_model("videomae", root / "model")
     found["checkpoint"] += [kernel, pickle]
