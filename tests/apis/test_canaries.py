@@ -135,6 +135,9 @@ def canary(tmp_path_factory):
 @pytest.fixture(autouse=True)
 def _watched(canary, monkeypatch, tmp_path_factory):
     """Its module can be imported, and transformers asks it for kernels."""
+    canary.file.unlink(missing_ok=True)
+    canary.kernels.clear()
+    sys.modules.pop("canary_module", None)
     hub_kernels = pytest.importorskip("transformers.integrations.hub_kernels")
     monkeypatch.syspath_prepend(str(canary.module.parent))
     monkeypatch.setattr(hub_kernels, "is_kernels_available", lambda *_: True)
@@ -304,6 +307,7 @@ def indexes(root, good, canary):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("command", "kind", "line"), CASES)
 def test_no_canary_sings(command, kind, line, canary, things, videos, good, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
