@@ -77,8 +77,9 @@ setup(
         "gs": ["gcsfs>=2024.6"],
         # Tables of videos, on a local disk or in object storage.
         "lance": ["pylance>=14", "pyarrow>=14"],
-        # Encoders of others: V-JEPA 2, VideoMAE, DINO, X-CLIP.
-        "hf": ["transformers>=5", "huggingface_hub>=1"],
+        # Encoders of others: V-JEPA 2, VideoMAE, DINO, X-CLIP. The version is the one whose
+        # configs were searched for what makes transformers load, download or import.
+        "hf": ["transformers>=5.23", "huggingface_hub>=1"],
         # The package of public leaderboards, as of docs/protocols.md.
         "mteb": ["mteb>=2.26"],
         # Export of a network, and running it without torch.
@@ -109,7 +110,7 @@ setup(
             "s3fs>=2024.6",
             "scikit-learn>=1.3",
             "scipy>=1.10",
-            "transformers>=5",
+            "transformers>=5.23",
             "wandb",
         ],
     },

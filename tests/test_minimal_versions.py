@@ -30,3 +30,11 @@ def test_older_ones_are_refused():
 
     assert f"torch 2.5.1 is older than {TORCH}" in problems("2.5.1")
     assert "is older than 2." not in problems(TORCH).replace("mmaction2", "")
+
+
+def test_transformers_is_the_one_that_was_tested(repo):
+    """What its configs can make it load or import was looked for in that version."""
+    setup = (repo / "setup.py").read_text(encoding="utf-8")
+    pinned = (repo / "requirements/constraints.txt").read_text(encoding="utf-8")
+    tested = re.search(r"^transformers==(\d+\.\d+)\.", pinned, re.MULTILINE)[1]
+    assert set(re.findall(r'"transformers([^"]*)"', setup)) == {f">={tested}"}

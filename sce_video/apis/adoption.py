@@ -81,7 +81,7 @@ _Path = tuple[str, ...]
 
 
 def adopted_config(
-    path: str | Path,
+    path: str | Path | Config,
     options: Sequence[str],
     checkpoint: str | Path,
     use: Literal["resume", "test", "finetune"],
@@ -102,7 +102,7 @@ def adopted_config(
     files), or with one that is not plain data, gives nothing.
 
     Args:
-        path: The config file.
+        path: The config file, or a config.
         options: ``KEY=VALUE`` each.
         checkpoint: A local file.
         use: What the checkpoint is for.
@@ -235,7 +235,7 @@ def _steps(node: Any, path: _Path) -> Iterator[tuple[_Path, dict]]:
 class _Adoption:
     """A config file, the options that change it, and the checkpoint that settings come from."""
 
-    file: str | Path
+    file: str | Path | Config
     options: Sequence[str]
     cfg: Config
     """The file with the options."""

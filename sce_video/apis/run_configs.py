@@ -44,7 +44,7 @@ _PARTS = ("test", "bank", "train")
 
 
 def training_config(
-    config: str | Path,
+    config: str | Path | Config,
     *,
     work_dir: str | Path | None = None,
     resume: str | None = None,
@@ -63,7 +63,7 @@ def training_config(
     checkpoint of the work dir, whatever ``resume`` says.
 
     Args:
-        config: A config file.
+        config: A config file, or a config.
         work_dir: Folder for logs and checkpoints; by default the config's, or
             ``work_dirs/<config name>``.
         resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint file.
@@ -85,7 +85,8 @@ def training_config(
             ``pretrained`` for a config that does not start from a pretrained backbone.
     """
     cfg = load_config(config, cfg_options)
-    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    source = config.filename if isinstance(config, Config) else config
+    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     resume = _after_restart(resume, work_dir)
     resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
@@ -100,7 +101,7 @@ def training_config(
     cfg.launcher = launcher
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
-        raise ValueError(f"{config} has no train_cfg: there is nothing to train, only to test")
+        raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
     if amp is None and _is_slow_here(cfg):
         amp = "float32"
         print_log(
@@ -117,7 +118,7 @@ def training_config(
     if pretrained is not None:
         if "pretrained" not in cfg:
             raise ValueError(
-                f"{config} trains from random weights and takes no --pretrained; to start it from "
+                f"{source} trains from random weights and takes no --pretrained; to start it from "
                 "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
             )
         cfg.pretrained = pretrained
@@ -180,7 +181,7 @@ def _checked_output(out: str | Path) -> str:
 
 
 def testing_config(
-    config: str | Path,
+    config: str | Path | Config,
     checkpoint: str,
     *,
     work_dir: str | Path | None = None,
@@ -193,7 +194,8 @@ def testing_config(
     """The checked config of a test.
 
     Args:
-        config: A config file with ``test_dataloader`` and ``test_cfg``.
+        config: A config file with ``test_dataloader`` and ``test_cfg``; or a config, which takes
+            no settings from the checkpoint, see :func:`~sce_video.apis.stored_test.stored_test`.
         checkpoint: A file, the folder of a pretrained network, or "random" to test random
             initialisation.
         work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
@@ -210,21 +212,24 @@ def testing_config(
     """
     selected = False
     checkpoint = str(weights_file(checkpoint))
-    if checkpoint == RANDOM:
-        cfg = load_config(config, cfg_options)
-    else:
+    source = config.filename if isinstance(config, Config) else config
+    content = None
+    if checkpoint != RANDOM:
         _check_file(checkpoint, "tests random weights")
         content = load_checkpoint_file(checkpoint)
         meta = content.get("meta")  # of a stranger's file, anything
         selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
+    if content is None or isinstance(config, Config):
+        cfg = load_config(config, cfg_options)
+    else:
         cfg = adopted_config(config, cfg_options, checkpoint, "test", content)
     if backend is not None:
         set_backend(cfg, backend)
     check_config(cfg)
     if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
-        raise ValueError(f"{config} has no test_cfg and test_dataloader: nothing to test with")
+        raise ValueError(f"{source} has no test_cfg and test_dataloader: nothing to test with")
     if cfg.get("test_evaluator") is None:
-        raise ValueError(f"{config} has no test_evaluator: name the metrics to evaluate by")
+        raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
     cfg.launcher = launcher
     cfg.resume = False
     cfg.load_from = None
@@ -234,7 +239,7 @@ def testing_config(
     for name in _TRAINING_ONLY:
         cfg[name] = None
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
-    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(config).stem)
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
         cfg.test_cfg.out = _checked_output(out)
     elif selected and cfg.test_cfg.get("type") == "MultiViewTestLoop":
@@ -246,7 +251,7 @@ def testing_config(
 
 
 def extraction_config(
-    config: str | Path,
+    config: str | Path | Config,
     checkpoint: str,
     out: str | Path,
     *,
@@ -262,7 +267,8 @@ def extraction_config(
 
     Args:
         config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
-            backbone, normalisation and test pipeline are used.
+            backbone, normalisation and test pipeline are used. Or a config, as in
+            :func:`testing_config`.
         checkpoint: A file with that backbone, or "random".
         out: The .npz file.
         part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
@@ -296,7 +302,7 @@ def extraction_config(
         "train": load_config(config, cfg_options).get("train_dataloader"),
     }[part]
     if found is None:
-        raise ValueError(f"{config} has no {part} data to embed; it has a test part")
+        raise ValueError(f"the config has no {part} data to embed; it has a test part")
     loader = copy.deepcopy(cfg.test_dataloader)
     for key in ("data_root", "ann_file"):
         loader.dataset[key] = found.dataset.get(key)

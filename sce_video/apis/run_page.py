@@ -22,6 +22,7 @@ from sce_video.apis.run_features import (
 )
 from sce_video.apis.run_folder import read_run
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.untrusted_network import checked_parts
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
@@ -61,10 +62,19 @@ class PageOptions:
             raise ValueError(f"videos must be a whole number of at least 0, got {self.videos!r}")
 
 
-def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Path:
+def write_run_page(
+    folder: str | Path, options: PageOptions | None = None, trusted: bool = False
+) -> Path:
     """Write ``run.html`` into the folder of a run, also while it trains; returns its path.
 
-    What cannot be shown is a sentence on the page.
+    What cannot be shown is a sentence on the page. The folder may be a stranger's: of its config,
+    which is read as data, only data sets and transforms of this package are built, and no store is
+    opened that it names.
+
+    Args:
+        folder: Of the run.
+        options: What to show.
+        trusted: The run was trained here and now, with the classes and the data of its config.
 
     Raises:
         FileNotFoundError: no such folder, or no such file of features.
@@ -74,11 +84,12 @@ def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Pa
     options = options or PageOptions()
     record = read_run(folder)
     notes: list[str] = []
-    rows = _features(record, options, notes)
+    views = record.config if trusted or not options.videos else _of_views(record, notes)
+    rows = _features(record, views, options, notes)
     path = Path(folder, PAGE)
     reader, html = ClipReader(), ""
     for budget in _BUDGETS:
-        parts = _parts(record, rows, reader if options.videos else None, budget)
+        parts = _parts(record, views, rows, reader if options.videos else None, budget)
         html = render_run_page(record, parts, notes)
         if len(html) <= MAX_BYTES:
             break
@@ -86,9 +97,26 @@ def write_run_page(folder: str | Path, options: PageOptions | None = None) -> Pa
     return path
 
 
-def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows | None:
+def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
+    """What the training views are made by, from a config that may be a stranger's."""
+    preprocessor = (record.config.get("model") or {}).get("data_preprocessor")
+    try:
+        return checked_parts(
+            {
+                "train_dataloader": {"dataset": _training_set(record.config)},
+                "data_preprocessor": preprocessor or record.config.get("data_preprocessor"),
+            }
+        )
+    except (AttributeError, ValueError) as error:
+        notes.append(f"No views and no videos are shown: {error}.")
+        return {}
+
+
+def _features(
+    record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
+) -> Rows | None:
     """The features to draw; None without any, with the reason among the notes."""
-    dataset = _training_set(record)
+    dataset = _training_set(views)
     if options.features is not None:
         given, said = given_features(options.features, record.folder)
         notes += said
@@ -96,7 +124,8 @@ def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows
     if not options.videos:
         return None
     if not dataset:
-        notes.append("The config names no training videos, so none were embedded.")
+        if not _training_set(record.config):
+            notes.append("The config names no training videos, so none were embedded.")
         return None
     try:
         rows, said = run_features(record.folder, dataset, options.videos)
@@ -107,19 +136,23 @@ def _features(record: RunRecord, options: PageOptions, notes: list[str]) -> Rows
     return rows
 
 
-def _training_set(record: RunRecord) -> dict[str, Any]:
-    loader = record.config.get("train_dataloader")
+def _training_set(config: dict[str, Any]) -> dict[str, Any]:
+    loader = config.get("train_dataloader")
     dataset = loader.get("dataset") if isinstance(loader, dict) else None
     return dataset if isinstance(dataset, dict) else {}
 
 
 def _parts(
-    record: RunRecord, rows: Rows | None, reader: ClipReader | None, budget: int
+    record: RunRecord,
+    views: dict[str, Any],
+    rows: Rows | None,
+    reader: ClipReader | None,
+    budget: int,
 ) -> list[Part]:
     """View sheet, neighbours and map; without a reader of videos, only the map without clips."""
     parts = []
-    if reader is not None and record.config:
-        cfg = Config(record.config, filename=record.config_file)
+    if reader is not None and views:
+        cfg = Config(views, filename=record.config_file)
         parts.append(view_sheet(cfg, max_bytes=budget))
     if rows is not None:
         names = record.data.get("classes") or class_names(rows)
@@ -171,7 +204,7 @@ def _has_failed_since(begun: float, folder: str) -> bool:
 
 def _write_or_warn(folder: str, options: PageOptions) -> None:
     try:
-        path = write_run_page(folder, options)
+        path = write_run_page(folder, options, trusted=True)
     except KeyboardInterrupt:
         _say(f"interrupted: no run page was written; sce-video report {folder} does it")
     except Exception as error:  # a page must not change how a training ends

@@ -28,7 +28,7 @@ from sce_video.datasets.tables.named_rows import split_row_path
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.engine.pretrained_folder import weights_file
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
-from sce_video.utils.storage import exists
+from sce_video.utils.storage import exists, is_url
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
 _READ_ROWS, _CACHED_ROWS = 16384, 512
@@ -84,6 +84,11 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
     """
     given = None if checkpoint is None else os.fspath(weights_file(os.fspath(checkpoint)))
     path = given or index.checkpoint["path"]
+    if given is None and is_url(path):  # an index may be a stranger's: it causes no requests
+        raise ValueError(
+            f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
+            f"give it, if you trust it: --checkpoint {path}"
+        )
     if not exists(path):
         advice = ": give its current path (--checkpoint)" if checkpoint is None else ""
         raise FileNotFoundError(

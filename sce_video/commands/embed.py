@@ -14,12 +14,12 @@ from collections.abc import Sequence
 
 from sce_video.apis import EmbedOptions, launch, load_model
 from sce_video.apis.encoders.run import run_of_model
+from sce_video.apis.stored_test import stored_test
 from sce_video.apis.window_file import embed_to_file
 from sce_video.commands.index import add_window_options, given_windows
 from sce_video.datasets.live_video import is_stream
 from sce_video.datasets.windows import Windows
 from sce_video.engine.checkpoint import newest_checkpoint
-from sce_video.engine.work_dir import config_of_run
 from sce_video.utils.command import command
 from sce_video.utils.downloads import output_file
 from sce_video.utils.printable import printable
@@ -42,7 +42,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "of transformers: hf:FOLDER, hf:OWNER/MODEL",
     )
     parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file or URL")
-    parser.add_argument("--config", help="config (default: the one beside the checkpoint)")
+    parser.add_argument(
+        "--config", help="config to run (default: the one inside the checkpoint, as data)"
+    )
     add_window_options(parser, "default: whole videos")
     windows = parser.add_argument_group("with --windows")
     windows.add_argument("--clips", type=int, default=4, help="per window (default: 4)")
@@ -70,8 +72,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if is_stream(args.videos) or args.follow:
         raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
     run = run_of_model(args.checkpoint)
-    config = args.config or config_of_run(run)
     checkpoint = newest_checkpoint(run)
+    config = args.config or stored_test(checkpoint)
     with output_file(args.out) as out:
         launch.test(launch.extraction_config(config, checkpoint, out, data_root=args.videos))
     return 0

@@ -5,7 +5,8 @@
     sce-video evaluate RUN --gallery A --test B --protocols time [--factors '{appearance}_{motion}']
 
 A class per first-level sub-folder, or the labels of a table (v.lance). RUN is the folder of a
-training (its newest checkpoint) or a checkpoint in it. Prints a table and writes the results with
+training (its newest checkpoint) or a checkpoint in it; the config inside the checkpoint is read as
+data, and RUN/config.py is not run. Prints a table and writes the results with
 their provenance as JSON.
 """
 
@@ -19,10 +20,11 @@ from typing import Any
 from sce_video.apis import launch
 from sce_video.apis.encoders import is_model
 from sce_video.apis.encoders.run import run_of_model
+from sce_video.apis.stored_test import stored_test
 from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.runner import RANDOM
-from sce_video.engine.work_dir import config_of_run, folder_of_run
+from sce_video.engine.work_dir import folder_of_run
 from sce_video.evaluation import PROTOCOLS
 from sce_video.utils.command import command
 from sce_video.utils.storage import is_url, join, path_or_url
@@ -111,10 +113,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # The run of a model is in a cache, which is no folder for results.
     folder = Path("work_dirs", Path(run).name) if is_model(args.run) else folder_of_run(run)
     name = "results_random.json" if args.random else "results.json"
-    checkpoint = RANDOM if args.random else newest_checkpoint(run)
+    checkpoint = newest_checkpoint(run)
     cfg = launch.testing_config(
-        config_of_run(run),
-        checkpoint,
+        stored_test(checkpoint),
+        RANDOM if args.random else checkpoint,
         work_dir=Path("work_dirs" if is_url(folder) else folder, "evaluation"),
         out=args.out or join(folder, name),
         cfg_options=options(args),

@@ -4,8 +4,8 @@
 
 Looks at the videos and the machine, prints the chosen settings with a reason each, writes them to
 RUN/config.py, and trains. Ctrl-C, SIGTERM or SIGHUP (a closed terminal) completes the current step
-and writes a checkpoint; --resume continues from it. `python tools/train.py RUN/config.py` is the
-same training.
+and writes a checkpoint; --resume continues from it, and reads RUN/config.py as data. `python
+tools/train.py RUN/config.py` is the same training, and runs that file.
 
     sce-video pretrain VIDEOS --out RUN --seeds 0 1 2
 
@@ -25,6 +25,7 @@ from sce_video.apis.automatic.pretrain import (
     PRECISIONS,
     PlannedPretraining,
     methods,
+    planned_config,
     planned_pretraining,
     write_config,
 )
@@ -134,7 +135,11 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
     resume = "auto" if restarted or args.resume else None
     cfg = training_config(
-        config, work_dir=args.out, resume=resume, track=args.track, mirror=args.mirror
+        planned_config(config, args.mirror, args.track),
+        work_dir=args.out,
+        resume=resume,
+        track=args.track,
+        mirror=args.mirror,
     )
     status = end_training(train_with_page(cfg, args.overwrite))
     leave_process_group(status)

@@ -8,6 +8,7 @@ config file itself by this rule.
 
 from __future__ import annotations
 
+import copy
 import difflib
 import traceback
 from collections.abc import Iterator, Sequence
@@ -39,20 +40,22 @@ from sce_video.engine.config_steps import (
 from sce_video.engine.pretrained_folder import CONFIG as MODEL_CONFIG
 from sce_video.engine.pretrained_folder import FORMAT, read_model_config, test_settings
 from sce_video.engine.recipes import find_recipe, recipes_folder
+from sce_video.engine.untrusted_network import checked_backbone
 from sce_video.utils.json_files import read_json
 
 __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
 
 def load_config(
-    path: str | Path, cfg_options: Sequence[str] | dict[str, Any] | None = None
+    path: str | Path | Config, cfg_options: Sequence[str] | dict[str, Any] | None = None
 ) -> Config:
     """Read a config file and change it as the command line asks.
 
     Args:
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.pretrained_folder`), or the name of a recipe
-            (:func:`~sce_video.engine.recipes.find_recipe`).
+            (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a
+            copy of it.
         cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
             ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
@@ -68,7 +71,7 @@ def load_config(
             suggests the near ones), a name or number that a list does not have, a name that several
             of its entries have, a plain value where the config has a dict.
     """
-    cfg = _read(find_recipe(path))
+    cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
     if cfg_options is not None and not isinstance(cfg_options, dict):
         cfg_options = parse_options(cfg_options)
     options = [
@@ -91,6 +94,7 @@ def _read(path: str | Path) -> Config:
         if isinstance(stored, dict) and stored.get("format") == FORMAT:
             runtime = read_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
             settings = test_settings(read_model_config(path))
+            settings["model"]["backbone"] = checked_backbone(settings["model"]["backbone"])
             return Config({**runtime, **settings}, filename=str(path))
     try:
         return read_config(path)
@@ -104,7 +108,14 @@ def _read(path: str | Path) -> Config:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}".splitlines()[0]
+    reason = str(error)
+    if not reason and traceback.extract_tb(error.__traceback__)[-1].filename.endswith("lazy.py"):
+        # mmengine reads a config that imports from other packages as names of classes.
+        reason = (
+            "what this config imports names a type and cannot be called; with _base_ = [] in the "
+            "file it is imported as in any program"
+        )
+    return f"{type(error).__name__}: {reason}".splitlines()[0]
 
 
 def parse_options(options: Sequence[str]) -> dict[str, Any]:

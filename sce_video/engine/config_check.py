@@ -24,6 +24,7 @@ from sce_video.engine.config_values import unknown_type, wrong_values
 
 # Unused top-level keys at least this similar to one that is read are taken for misspellings.
 _MISSPELLED = 0.75
+_FORMATS = (".py", ".json", ".yaml", ".yml")
 
 
 def check_config(cfg: Config) -> None:
@@ -70,7 +71,8 @@ def check_config(cfg: Config) -> None:
 def _unknown_top_level_keys(cfg: Config) -> list[str]:
     """A message for each misspelled or misplaced top-level key; warns of others without effect."""
     known = top_level_keys()
-    files = config_files(cfg.filename) if cfg.filename and Path(cfg.filename).is_file() else []
+    own_file = Path(cfg.filename or "")  # of a stored config the checkpoint, which is no text
+    files = config_files(own_file) if own_file.suffix in _FORMATS and own_file.is_file() else []
     texts = [Path(file).read_text(encoding="utf-8") for file in files]
     used = set().union(*map(_names_read, texts))
     own = _names_assigned(texts[0]) - _names_read(texts[0]) if texts else set()

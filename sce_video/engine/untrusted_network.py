@@ -1,4 +1,4 @@
-"""Networks that a file of unknown origin describes: which may be built, and how large.
+"""What a file of unknown origin describes: which classes may be built, networks how large.
 
 The constructor of a registered class may do anything: mmaction2's ``LFBInferHead`` makes folders
 and saves features. So the text in a checkpoint or an index can only name the classes listed here,
@@ -20,7 +20,7 @@ from torch.nn.modules.module import (
     register_module_parameter_registration_hook,
 )
 
-from sce_video.registry import MODELS
+from sce_video.registry import DATASETS, METRICS, MODELS, TRANSFORMS
 
 #: Backbones whose constructors only make layers, by scope. mmaction2's others read files or the
 #: network, map no videos, or compute tables of any size (``VisionTransformer``).
@@ -56,6 +56,10 @@ LAYERS: dict[str, frozenset[str]] = {
         }
     ),
 }  # fmt: skip
+#: Models that :func:`checked_parts` lets a file name, beside data sets, transforms and metrics.
+_PARTS = ("AttentiveProbeHead", "I3DHead", "VideoDataPreprocessor")
+#: A metric that writes a file of any name.
+_WRITES = ("AVAMeanAP",)
 #: Packages whose classes must be listed above. A class of any other package is in the registry
 #: only because the user's own code imported it.
 KNOWN_PACKAGES = frozenset({"sce_video", "mmaction", "mmengine", "mmcv", "torch"})
@@ -95,6 +99,44 @@ def checked_backbone(backbone: Any, trusted: bool = False) -> dict[str, Any]:
     if not isinstance(backbone, dict) or "type" not in backbone:
         raise ValueError(f"a backbone is a dict with a type, got {backbone!r:.100}")
     return _Cleaner(trusted).clean(backbone, "backbone", 0)
+
+
+def checked_parts(node: Any) -> Any:
+    """A copy of the config of data sets, transforms, metrics or heads that is safe to build.
+
+    Their constructors only keep their arguments, or read lists and videos on this machine.
+
+    Raises:
+        ValueError: a ``type`` is not one of this package's, a value is no plain data, or a text is
+            a URL or an option of a store: a stranger's file causes no requests.
+    """
+    if isinstance(node, dict):
+        if "type" in node and not _is_part(node["type"]):
+            raise ValueError(
+                f"type {node['type']!r:.100} is no data set, transform, metric or head of "
+                "sce_video: only those are built for a config that is read as data"
+            )
+        if node.get("storage_options"):
+            raise ValueError("storage_options name a store")
+        return {key: checked_parts(value) for key, value in node.items() if key != "_scope_"}
+    if isinstance(node, list | tuple):
+        return type(node)([checked_parts(value) for value in node])
+    if not (node is None or isinstance(node, bool | int | float | str)):
+        raise ValueError(f"a config holds plain data, got a {type(node).__name__}")
+    if isinstance(node, str) and "://" in node:
+        raise ValueError(f"{node!r:.100} is a URL, which a config that is read as data cannot open")
+    return node
+
+
+def _is_part(kind: Any) -> bool:
+    name = kind.removeprefix("sce_video.") if isinstance(kind, str) else ""
+    if name in _PARTS:
+        return True
+    for registry in (DATASETS, TRANSFORMS, METRICS):
+        part = next(registry.chain()).module_dict.get(name)
+        if part is not None and part.__module__.startswith("sce_video."):
+            return name not in _WRITES
+    return False
 
 
 class _Cleaner:

@@ -17,12 +17,9 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.pretrained_folder import CONFIG as MODEL_CONFIG
-from sce_video.engine.pretrained_folder import is_pretrained_folder
 from sce_video.utils.atomic_file import write_text
-from sce_video.utils.downloads import local_copy
 from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
-from sce_video.utils.storage import is_url, join, list_files, split
+from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"
 #: The config of a run that was planned in its own folder.
@@ -111,34 +108,17 @@ def _holder(text: bytes) -> str:
         return ""
 
 
-def config_of_run(run: str | Path) -> Path:
-    """The config that a training has left in its folder; of a URL, a local copy of it.
-
-    Of a pretrained network's folder, its ``config.json``.
+def config_of_run(folder: Path) -> Path:
+    """The config that a training has left in its folder: a program, to be shown, not to be run.
 
     Raises:
         FileNotFoundError: there is none, or several and none is called config.py.
-        StorageError: a store cannot be read.
     """
-    if is_url(run):
-        stored = folder_of_run(run)
-        if is_pretrained_folder(stored):
-            return local_copy(join(stored, MODEL_CONFIG), newest=True)
-        names = [file.name for file in list_files(str(stored)) if file.name.endswith(".py")]
-        return local_copy(join(stored, _config_name(names, stored)), newest=True)
-    folder = Path(folder_of_run(run))
-    if is_pretrained_folder(folder):
-        return folder / MODEL_CONFIG
-    return folder / _config_name(sorted(path.name for path in folder.glob("*.py")), folder)
-
-
-def _config_name(names: list[str], folder: str | Path) -> str:
-    if CONFIG in names:
-        return CONFIG
-    if len(names) != 1:
+    names = sorted(path.name for path in folder.glob("*.py"))
+    if CONFIG not in names and len(names) != 1:
         found = ", ".join(names) or "no .py file"
         raise FileNotFoundError(f"the config of the run in {folder} is not clear: {found}")
-    return names[0]
+    return folder / (CONFIG if CONFIG in names else names[0])
 
 
 def folder_of_run(run: str | Path) -> str | Path:

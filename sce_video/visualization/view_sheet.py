@@ -28,6 +28,7 @@ _LEVELS = (
 #: Height of the largest view on the page, CSS pixels; smaller views are smaller in proportion.
 _SHOWN_HEIGHT = 104
 _AXIS_LABELS = 5
+_EXPECTED = (ValueError, OSError, ImportError, VideoDecodeError, TooManyBadFilesError)
 
 
 def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_000) -> Part:
@@ -44,8 +45,9 @@ def view_sheet(cfg: Config, num: int = 4, seed: int = 0, max_bytes: int = 1_000_
     """
     try:
         videos, failures = training_views(cfg, num, seed)
-    except (ValueError, OSError, ImportError, VideoDecodeError, TooManyBadFilesError) as error:
-        return sentence_part(_ID, _TITLE, f"There are no views to show: {error}")
+    except Exception as error:  # the config may be anybody's: its steps can raise anything
+        reason = str(error) if isinstance(error, _EXPECTED) else f"{type(error).__name__}: {error}"
+        return sentence_part(_ID, _TITLE, f"There are no views to show: {reason}")
     return draw_views(videos, failures, max_bytes)
 
 

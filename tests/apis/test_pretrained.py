@@ -18,7 +18,6 @@ from sce_video.apis.pretrained import from_pretrained, load_network, save_pretra
 from sce_video.commands import evaluate, predict
 from sce_video.commands import export as export_command
 from sce_video.engine.checkpoint import load_checkpoint_file, newest_checkpoint
-from sce_video.engine.work_dir import config_of_run
 from sce_video.utils.errors import MissingPackageError
 
 
@@ -81,7 +80,7 @@ def test_a_folder_is_accepted_like_a_run(encoder, classifier, split_videos, tmp_
 
 def test_configs_take_a_folder(encoder, tmp_path):
     """Of sce-video embed, and of a recipe, which takes what the network needs from the folder."""
-    for config in (config_of_run(encoder), "r3d18_8x224_ucf101"):
+    for config in (encoder / "config.json", "r3d18_8x224_ucf101"):
         cfg = launch.extraction_config(config, str(encoder), tmp_path / "f.npz")
         assert cfg.load_from == str(encoder / "model.safetensors")
         assert cfg.model.backbone.base_channels == 4

@@ -223,7 +223,7 @@ def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, sign
     monkeypatch.setattr(run_page, "train", lambda cfg, overwrite: runner)
     asked = []
 
-    def fail(folder, options):
+    def fail(folder, options, trusted):
         asked.append(options.videos)
         raise RuntimeError("broken")
 

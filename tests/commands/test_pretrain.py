@@ -25,6 +25,7 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
     monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
     monkeypatch.setattr(pretrain, "planned_pretraining", planned)
     monkeypatch.setattr(pretrain, "training_config", config)
+    monkeypatch.setattr(pretrain, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(pretrain, "train_with_page", lambda cfg, overwrite: None)
     monkeypatch.setattr(pretrain, "end_training", lambda runner: 0)
     status = pretrain.main(["videos", "--out", str(tmp_path)])

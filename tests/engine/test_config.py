@@ -415,3 +415,13 @@ def test_a_backend_that_is_unknown_not_installed_or_not_used_is_refused(monkeypa
     monkeypatch.setattr("sce_video.datasets.readers.backend_importable", lambda name: False)
     with pytest.raises(ValueError, match="'torchcodec' cannot be imported here"):
         set_backend(cfg, "torchcodec")
+
+
+def test_a_config_that_calls_what_it_imports_says_so(tmp_path):
+    text = f"import numpy\nopen({str(tmp_path / 'x')!r}, 'w').write(str(numpy.zeros(1)))\n"
+    path = tmp_path / "config.py"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"config\.py, line 2: RuntimeError: what this .*_base_"):
+        load_config(path)
+    path.write_text(f"_base_ = []\n{text}x = 1")
+    assert load_config(path).x == 1

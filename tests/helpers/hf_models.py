@@ -25,7 +25,9 @@ _CROP = dict(
 #: Short side of the processors: that of :data:`VIDEO_SIZE`, so that nothing is resampled.
 SHORT_SIDE = int(SIDE * 256 / 224)
 VIDEO_SIZE = (SHORT_SIDE, 49)
-FAMILIES = ("videomae", "vjepa2", "dinov2", "dinov3_vit", "clip", "xclip")
+FAMILIES = (
+    *("videomae", "vjepa2", "dinov2", "dinov2_with_registers", "dinov3_vit", "clip", "xclip"),
+)
 
 
 def save_model(family: str, folder: Path, short_side: int = SHORT_SIDE) -> Any:
@@ -82,10 +84,12 @@ def _model(family: str) -> Any:
             **{**_VIT, "hidden_size": 48},  # rotary embedding: heads of a multiple of 6
         )
         return hf.VJEPA2ForVideoClassification(config)
+    dino = dict(image_size=SIDE, patch_size=PATCH, mlp_ratio=2, **_VIT)
     if family == "dinov2":
-        return hf.Dinov2Model(
-            hf.Dinov2Config(image_size=SIDE, patch_size=PATCH, mlp_ratio=2, **_VIT)
-        )
+        return hf.Dinov2Model(hf.Dinov2Config(**dino))
+    if family == "dinov2_with_registers":
+        config = hf.Dinov2WithRegistersConfig(num_register_tokens=2, **dino)
+        return hf.Dinov2WithRegistersModel(config)
     if family == "dinov3_vit":
         return hf.DINOv3ViTModel(
             hf.DINOv3ViTConfig(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from sce_video.apis.automatic.choices import (
 from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
 from sce_video.apis.automatic.machine import Machine, this_machine
 from sce_video.apis.automatic.timing import Timing, measure
+from sce_video.apis.config_text import parse_config_text
 from sce_video.apis.launch import training_config
 from sce_video.apis.run_page import train_with_page
 from sce_video.datasets import dataset_settings
@@ -31,14 +32,20 @@ from sce_video.engine.config_keys import top_level_keys
 from sce_video.engine.config_settings import available_settings, options_of_settings
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.runner import VideoRunner
+from sce_video.engine.trackers import TRACKERS
 from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.atomic_file import write_text
+from sce_video.visualization.run_page.tables import plan_of
 
 _RECIPE = "_r3d18_folder_small"
 #: The recipe with the paper's views, for networks and clips of the paper's size.
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
+#: Classes that a plan may name beside those of its recipe.
+_CHOSEN_CLASSES = ("LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+#: Settings that say where the run and its videos are, and why it was planned so.
+_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
 
 
 @dataclass(frozen=True)
@@ -216,6 +223,55 @@ def write_config(planned: PlannedPretraining) -> Path:
     planned.config.plan = planned.lines()
     write_text(path, planned.config.pretty_text)
     return path
+
+
+def planned_config(
+    path: str | Path, mirror: str | None = None, track: Sequence[str] = ()
+) -> Config:
+    """The config that :func:`write_config` has written, as data: nothing in the file is run.
+
+    It may have been changed since, also by a stranger: numbers and switches are taken as they are,
+    and of the texts, which name classes and files, those of its recipe, and the videos.
+
+    Args:
+        path: The file.
+        mirror: Folder of a store that it may name.
+        track: Trackers that it may name.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no plain data, has no plan, or names something else.
+    """
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    stored = parse_config_text(text, str(path))
+    advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
+    recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")
+    if recipe not in (*methods().values(), _LARGE_RECIPE):
+        raise ValueError(f"{path} has no plan of sce-video pretrain; {advice}")
+    base = load_config(recipe)
+    for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
+        stored.pop(name, None)
+    stored |= {"load_from": None, "resume": False}
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
+    strange = next((value for value in _texts(stored) if value not in known), None)
+    if strange is not None:
+        raise ValueError(
+            f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
+            f"tracker has to be given again); {advice}"
+        )
+    return Config(stored, cfg_text=text, filename=str(path))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    """All texts of a config but those that say where the run and its videos are, and the plan."""
+    if isinstance(node, dict | Config):
+        for name, value in node.items():
+            yield from () if name in _OF_THE_RUN else _texts(value)
+    elif isinstance(node, list | tuple | set):
+        for value in node:
+            yield from _texts(value)
+    elif isinstance(node, str):
+        yield node
 
 
 def pretrain(

@@ -11,12 +11,15 @@ from typing import Any
 
 from mmengine.config import Config
 
-from sce_video.apis.automatic.pretrain import PlannedPretraining, planned_pretraining
+from sce_video.apis.automatic.pretrain import (
+    PlannedPretraining,
+    planned_config,
+    planned_pretraining,
+)
 from sce_video.apis.launch import end_training, training_config
 from sce_video.apis.run_comparison import write_comparison
 from sce_video.apis.run_page import train_with_page
 from sce_video.apis.sweep import check_seeds
-from sce_video.engine.config import load_config
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.work_dir import CONFIG, check_unused
 from sce_video.utils.atomic_file import write_text
@@ -105,7 +108,7 @@ def resumed_seeds(out: str | Path, seeds: Sequence[int] | None) -> list[int]:
     wanted = found if seeds is None else list(seeds)
     new = [seed for seed in wanted if seed not in found]
     if new:
-        write_seed_configs(load_config(seed_folder(out, found[0]) / CONFIG), out, new)
+        write_seed_configs(planned_config(seed_folder(out, found[0]) / CONFIG), out, new)
     return wanted
 
 
@@ -143,12 +146,13 @@ def train_seeds(
             say(f"{folder.name} ({number} of {len(folders)}) has finished and is kept")
             continue
         say(f"{folder.name} ({number} of {len(folders)})")
+        own_mirror = None if mirror is None else join(mirror, folder.name)
         cfg = training_config(
-            folder / CONFIG,
+            planned_config(folder / CONFIG, own_mirror, track),
             work_dir=folder,
             resume="auto" if continued else None,
             track=track,
-            mirror=None if mirror is None else join(mirror, folder.name),
+            mirror=own_mirror,
         )
         runner = train_with_page(cfg, overwrite)
         if getattr(runner.train_loop, "stopped_by", None) is not None:

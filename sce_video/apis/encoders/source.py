@@ -8,20 +8,22 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
 from torch import nn
 
-from sce_video.models.backbones.hf_families import (
-    config_of,
-    family_of,
-    transformers,
-    vision_part,
-)
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.models.backbones.hf_families import config_of, family_of, transformers, vision_part
 from sce_video.utils.errors import UserError
 from sce_video.utils.json_files import read_json
 
 #: Files that are fetched from the hub: settings and weights, no code.
 _SETTINGS = ["*.json", "*.txt", "*.model"]
 _WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_WEIGHT_FILES = (
+    *("model.safetensors", "model-*-of-*.safetensors"),
+    *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
+)
 _HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 _CONFIG = "config.json"
 
@@ -71,21 +73,14 @@ def read_config(folder: Path) -> Any:
     """The ``PreTrainedConfig`` of a model whose family is known.
 
     Raises:
-        EncoderError: it asks for code of its own.
-        ValueError: it is of no known family, or damaged.
+        EncoderError: it is of no known family or damaged, or asks for more than a network: see
+            :func:`~sce_video.models.backbones.hf_families.config_of`.
     """
     stored = read_json(folder / _CONFIG)
     if not isinstance(stored, dict):
         raise EncoderError(f"{folder / _CONFIG} is no config of a model")
-    if stored.get("auto_map"):
-        raise EncoderError(
-            f"{folder / _CONFIG} asks for code of its own (auto_map): such models are refused, "
-            "since their code would run here; give a model whose classes are part of transformers"
-        )
     try:
-        family_of(stored.get("model_type"))
-        values = {k: v for k, v in stored.items() if k != "transformers_version"}
-        return config_of(values)
+        return config_of(stored)
     except ValueError as error:
         raise EncoderError(f"{folder / _CONFIG}: {error}") from error
 
@@ -114,13 +109,14 @@ def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Modul
     family = family_of(config.model_type)
     kind, of_classifier = family.classifier or ("", None)
     name = kind if pool == of_classifier else family.model
-    model, info = _from_pretrained(getattr(package, name), folder)
+    model, info = _with_weights(getattr(package, name), config, folder)
     missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
-    if missing or info["mismatched_keys"]:
-        wrong = missing or sorted(str(entry) for entry in info["mismatched_keys"])
+    mismatched = sorted(str(entry[0]) for entry in info["mismatched_keys"])
+    missing += [key for key in mismatched if not key.startswith("classifier.")]
+    if missing:
         raise EncoderError(
-            f"{folder} lacks {len(wrong)} weights of {name}, first {wrong[0]}: it is a model of "
-            "another task or another network"
+            f"{folder} lacks {len(missing)} weights of {name}, first {missing[0]}: it is a model "
+            "of another task or another network"
         )
     stray = sorted(key for key in info["unexpected_keys"] if _is_of_network(key, model))
     if stray:
@@ -148,7 +144,12 @@ def _is_of_network(key: str, model: Any) -> bool:
     return known and not key.endswith(".position_ids")
 
 
-def _from_pretrained(kind: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """A model of transformers with the weights of a folder, and what did not fit.
+
+    transformers sees neither the folder nor its files, among which it would look for adapters and
+    other configs, but a config of ours and tensors that were read as data.
+    """
     logging = transformers().utils.logging
     level = logging.get_verbosity()
     logging.set_verbosity_error()  # what was not used is counted and said here
@@ -156,19 +157,39 @@ def _from_pretrained(kind: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
     logging.disable_progress_bar()
     try:
         return kind.from_pretrained(
-            folder, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            None,
+            config=config,
+            state_dict=_read_weights(folder),
+            local_files_only=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # of a classifier, which is not used
         )
+    except EncoderError:
+        raise
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
         reason = str(error).strip().splitlines()[0][:300]
         raise EncoderError(f"the weights in {folder} cannot be read: {reason}") from error
-    except Exception as error:  # safetensors' error has no public parent
-        if type(error).__name__ != "SafetensorError":
-            raise
-        raise EncoderError(f"the weights in {folder} are damaged: {error}") from error
     finally:
         logging.set_verbosity(level)
         if bars:
             logging.enable_progress_bar()
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a model, in one file or in several."""
+    for pattern in _WEIGHT_FILES:
+        weights: dict[str, torch.Tensor] = {}
+        for file in sorted(folder.glob(pattern)):
+            try:
+                plain = file.suffix == ".safetensors"
+                content = load_file(file) if plain else load_checkpoint_file(file)
+            except SafetensorError as error:
+                raise EncoderError(f"the weights in {folder} are damaged: {error}") from error
+            weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}
+        if weights:
+            return weights
+    raise FileNotFoundError(f"there is no {' and no '.join(_WEIGHT_FILES[::2])}")
 
 
 def weights_of(parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:

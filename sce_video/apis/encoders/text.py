@@ -13,21 +13,30 @@ from torch import nn
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.untrusted_network import bounded_network, checked_backbone
 from sce_video.models.backbones.hf_families import config_of, family_of, transformers
+from sce_video.utils.json_files import read_json
 
 _PREFIX = "text_encoder."
+#: A tokenizer, or the two files of one like CLIP's.
+_TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt")
 _PARTS = ("text_model", "text_projection")
 
 
 def stored_text(folder: Path, config: Any) -> dict[str, Any] | None:
     """The tokenizer of a model as plain data for its checkpoint; None if the folder has none."""
-    tokenizer_class = transformers().AutoTokenizer
+    from tokenizers import Tokenizer
+
+    # By the files alone: the configs beside them may name classes and code.
+    whole, vocabulary, merges = (folder / name for name in _TOKENIZER_FILES)
     try:
-        tokenizer = tokenizer_class.from_pretrained(folder, local_files_only=True)
-    except (OSError, ValueError, TypeError, KeyError):
+        if whole.is_file():
+            backend = Tokenizer.from_file(str(whole))
+        else:
+            pairs = [tuple(line.split()) for line in merges.read_text("utf-8").split("\n")[1:]]
+            pairs = [pair for pair in pairs if len(pair) == 2]
+            tokenizer = transformers().CLIPTokenizer(read_json(vocabulary), pairs)
+            backend = tokenizer.backend_tokenizer
+    except Exception:  # tokenizers raises Exception itself
         return None  # weights alone: videos can be embedded, texts cannot
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        return None
     backend.no_padding()
     backend.no_truncation()
     longest = config.text_config.max_position_embeddings

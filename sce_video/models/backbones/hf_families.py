@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from sce_video.utils.errors import MissingPackageError
 
 #: How features become a representation.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
-#: Entries of a model's ``config.json`` that shape no layer.
-_NO_ARCHITECTURE = (
-    *("architectures", "auto_map", "dtype", "torch_dtype", "transformers_version", "_name_or_path"),
-    *("id2label", "label2id", "num_labels", "problem_type", "_attn_implementation_internal"),
+#: Entries of a model's ``config.json`` that are text or tables and shape no layer; not passed on.
+_READ_OVER = frozenset(
+    "architectures dtype finetuning_task id2label label2id model_type name_or_path _name_or_path "
+    "_commit_hash out_features pipeline_tag prefix problem_type pruned_heads stage_names "
+    "task_specific_params tokenizer_class torch_dtype transformers_version".split()
 )
+#: Parts of the names of switches and numbers that ask for more than a network. Text and tables that
+#: are not listed above are refused whatever their names are.
+_ASKS_FOR_MORE = ("adapter", "backbone", "kernel", "quant", "remote_code")
+#: Others are names of kernels, which transformers fetches from the hub and imports.
+_IMPLEMENTATIONS = ("eager", "sdpa")
 _PROJECTED = ("get_video_features", "get_image_features")
 
 
@@ -136,28 +143,24 @@ def family_of(model_type: Any) -> Family:
 
 def architecture_of(config: Any) -> dict[str, Any]:
     """A ``PreTrainedConfig`` as plain data: what differs from the defaults of its class."""
-    found = _without_noise(config.to_diff_dict())
-    return {"model_type": config.model_type, **found}
-
-
-def _without_noise(node: dict[str, Any]) -> dict[str, Any]:
-    return {
-        key: _without_noise(value) if isinstance(value, dict) else value
-        for key, value in node.items()
-        if key not in _NO_ARCHITECTURE
-    }
+    return {"model_type": config.model_type, **_checked(config.to_diff_dict(), type(config), "")}
 
 
 def config_of(architecture: dict[str, Any]) -> Any:
     """The ``PreTrainedConfig`` of plain data; the inverse of :func:`architecture_of`.
 
+    The data may be a stranger's. transformers gets the sizes alone: the fields that the config
+    class of the family, or of its text and vision parts, adds to those of every model. What other
+    entries could make it load, download or import is refused.
+
     Raises:
-        ValueError: the family or a value is not valid.
+        ValueError: the family or a value is not valid, or an entry is refused.
     """
-    family_of(architecture.get("model_type"))
-    values = _lists({k: v for k, v in architecture.items() if k != "model_type"})
+    family = family_of(architecture.get("model_type"))
+    kind = getattr(transformers(), family.model).config_class
+    values = _checked(architecture, kind, "")
     try:
-        return transformers().AutoConfig.for_model(architecture["model_type"], **values)
+        return kind(**values)
     except Exception as error:  # huggingface_hub's validation errors have no common class
         known = isinstance(error, TypeError | AttributeError | ValueError)
         if not known and type(error).__module__.partition(".")[0] != "huggingface_hub":
@@ -166,10 +169,61 @@ def config_of(architecture: dict[str, Any]) -> Any:
         raise ValueError(f"architecture of the encoder: {reason}") from error
 
 
-def _lists(node: Any) -> Any:
-    if isinstance(node, dict):
-        return {key: _lists(value) for key, value in node.items()}
-    return [_lists(value) for value in node] if isinstance(node, list | tuple) else node
+def _checked(stored: dict[str, Any], kind: Any, path: str) -> dict[str, Any]:
+    """The entries of a config that shape the network; see :func:`config_of`.
+
+    Args:
+        stored: Untrusted plain data.
+        kind: Class of the config.
+        path: Of ``stored`` in the whole config, for messages.
+    """
+    of_every_model = {field.name for field in fields(transformers().PreTrainedConfig)}
+    own = {field.name for field in fields(kind)} - of_every_model
+    own.add("qkv_bias")  # VideoMAE's name of qv_bias in published files
+    taken: dict[str, Any] = {}
+    for key, value in stored.items():
+        name, part = f"{path}{key}", kind.sub_configs.get(str(key).removesuffix("_dict"))
+        if part is not None and isinstance(value, dict):
+            taken[key] = _checked(value, part, f"{name}.")
+        elif key in own and part is None:
+            taken[key] = _size(value, name)
+        elif "implementation" in str(key):
+            if value in _IMPLEMENTATIONS:
+                taken["attn_implementation"] = value
+            elif not (value is None or isinstance(value, bool)):
+                raise ValueError(
+                    f"{name} is {value!r:.80}, but only {' and '.join(_IMPLEMENTATIONS)} are taken"
+                    ": other names are those of code that is fetched from the hub"
+                )
+        elif str(key).endswith("dtype") and not _is_dtype(value):
+            raise ValueError(f"{name} is {value!r:.80}, which is no type of numbers")
+        elif value and key not in _READ_OVER and _asks_for_more(str(key), value):
+            raise ValueError(
+                f"{name} = {value!r:.80} is refused: it may ask for code of its own, or for files "
+                "elsewhere; give a model with the sizes of its network alone"
+            )
+    return taken
+
+
+def _size(value: Any, name: str) -> Any:
+    """A number, a switch, the name of an activation, or a list of these."""
+    if isinstance(value, list | tuple):
+        return [_size(item, name) for item in value]
+    plain = value is None or isinstance(value, bool | int | float)
+    if not plain and not (isinstance(value, str) and value.isidentifier()):
+        raise ValueError(f"{name} must be a number or a name, got {value!r:.80}")
+    return value
+
+
+def _asks_for_more(key: str, value: Any) -> bool:
+    parts = value if isinstance(value, list | tuple) else (value,)
+    numbers = all(part is None or isinstance(part, bool | int | float) for part in parts)
+    return not numbers or any(word in key for word in _ASKS_FOR_MORE)
+
+
+def _is_dtype(value: Any) -> bool:
+    name = str(value).removeprefix("torch.")
+    return value is None or isinstance(getattr(torch, name, None), torch.dtype)
 
 
 def build_network(config: Any) -> nn.Module:

@@ -34,7 +34,7 @@ def _own_argv(monkeypatch):
 
 @pytest.fixture
 def _without_page(monkeypatch):
-    monkeypatch.setattr("sce_video.apis.run_page.write_run_page", lambda folder, options: folder)
+    monkeypatch.setattr("sce_video.apis.run_page.write_run_page", lambda folder, *_, **__: folder)
 
 
 def words(**settings):
@@ -172,6 +172,7 @@ def test_seeds_that_are_refused(videos, tmp_path, capsys, options, message):
 
 def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
     stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
+    monkeypatch.setattr(seeds, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(seeds, "training_config", lambda path, **options: options)
     monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
     monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
