@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -24,7 +25,6 @@ from sce_video.apis.exporting.source import read_videos
 from sce_video.apis.index import build_index
 from sce_video.apis.index_store import find_store
 from sce_video.datasets.tables.named_rows import is_table
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
@@ -156,7 +156,7 @@ def _source(args: argparse.Namespace, bars: _Bars) -> str:
         raise ValueError("--column names features that exist, --checkpoint makes new ones")
     if not is_table(args.source) and find_store(Path(args.source)) is not None:
         raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    model = load_model(args.checkpoint, args.config, args.device)
     folder = os.path.join(args.out, _INDEX)
     build_index(
         model,
@@ -190,8 +190,6 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
     lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]
     if page:
         lines.append(f"page: {out / _PAGE}")
-    lines.append(
-        f"next: sce-video train RECIPE --cfg-options train_dataloader.dataset.data_root="
-        f"{found.videos.root or '/'} train_dataloader.dataset.ann_file={report['lists']['keep']}"
-    )
+    data = ("--data-root", str(found.videos.root or "/"), "--train-list", report["lists"]["keep"])
+    lines.append(f"next: sce-video train RECIPE {shlex.join(data)}")
     return "\n".join(map(printable, lines))

@@ -79,7 +79,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    model = load_model(args.checkpoint, args.config, args.device)
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(

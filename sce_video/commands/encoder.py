@@ -10,6 +10,7 @@ run takes it then; `hf:MODEL` in place of RUN is the same with the model's own s
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -74,5 +75,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = write_recipe(
             recipe, args.out, imported.backbone, imported.settings, imported.checkpoint
         )
-        print(printable(f"written to {path}: sce-video train {path}"))
+        print(printable(f"written to {path}: sce-video train {shlex.quote(str(path))}"))
     return 0

@@ -89,18 +89,19 @@ def evaluator(args: argparse.Namespace) -> list[dict[str, Any]]:
     ]
 
 
-def options(args: argparse.Namespace) -> list[str]:
-    """The changes of the run's config."""
-    data = _dataset_options("test_dataloader", args.test)
-    if args.gallery is not None:
-        return [*data, *_dataset_options("test_cfg.gallery_dataloader", args.gallery)]
-    pattern = f"test_cfg.group_pattern={args.group_pattern}"
-    return [*data, "test_cfg.gallery_dataloader=None", pattern]
-
-
-def _dataset_options(loader: str, root: str) -> list[str]:
-    settings = dataset_settings(root)
-    return [f"{loader}.dataset.{name}={value}" for name, value in settings.items()]
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The changes of the run's config, by key: as text a folder ``2023`` would be a number."""
+    folders = {"test_dataloader": args.test, "test_cfg.gallery_dataloader": args.gallery}
+    changes = {
+        f"{loader}.dataset.{name}": value
+        for loader, folder in folders.items()
+        if folder is not None
+        for name, value in dataset_settings(folder).items()
+    }
+    if args.gallery is None:
+        changes["test_cfg.gallery_dataloader"] = None
+        changes["test_cfg.group_pattern"] = args.group_pattern
+    return changes
 
 
 @command

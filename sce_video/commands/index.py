@@ -27,7 +27,6 @@ from sce_video.apis.search import model_of_index
 from sce_video.commands.job_options import add_gpu_option, add_ray_option, add_shard_option
 from sce_video.datasets.tables.named_rows import is_table
 from sce_video.datasets.windows import Windows, parse_seconds
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
@@ -135,7 +134,7 @@ def run_index(args: argparse.Namespace) -> None:
     if args.column is not None and windows is not None:
         raise ValueError("--column holds a feature of each whole video: give it without --windows")
     if args.checkpoint is not None:
-        model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+        model = load_model(args.checkpoint, args.config, args.device)
     elif stored is not None:
         model = model_of_index(stored, None, args.config, args.device)
     else:

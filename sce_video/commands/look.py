@@ -21,7 +21,6 @@ from sce_video.apis.cell_strips import activation_strips, describe_grid, similar
 from sce_video.apis.model import load_model
 from sce_video.apis.video_classifier import NoClassifierError, VideoClassifier, load_classifier
 from sce_video.datasets import VideoDecodeError
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.visualization.cell_maps import MapStrip, Scale, common_scale, write_maps
@@ -139,9 +138,8 @@ def _classifier(args: argparse.Namespace) -> VideoClassifier:
     names = None
     if args.classes is not None:
         names = Path(args.classes).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
-    checkpoint = newest_checkpoint(args.checkpoint)
     try:
-        return load_classifier(checkpoint, args.config, args.device, names)
+        return load_classifier(args.checkpoint, args.config, args.device, names)
     except NoClassifierError as error:
         raise ValueError(
             f"{error}; or compare two videos with it: sce-video look {args.checkpoint} --query "
@@ -151,7 +149,7 @@ def _classifier(args: argparse.Namespace) -> VideoClassifier:
 
 def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str, str]:
     """The same for a query and a key."""
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    model = load_model(args.checkpoint, args.config, args.device)
     one_frame = model.settings.num_frames == 1
     found = cell_similarity(
         model,

@@ -27,7 +27,6 @@ from sce_video.apis.embed import Embedded, iterate_embeddings
 from sce_video.commands.decoding_options import add_decoding_options
 from sce_video.datasets import list_videos, video_exists
 from sce_video.datasets.tables.named_rows import is_table
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import atomic_file
 from sce_video.utils.command import INTERRUPTED, command
 from sce_video.utils.printable import printable
@@ -169,13 +168,12 @@ def run(args: argparse.Namespace) -> bool:
         raise ValueError(f"--top must be at least 1, got {args.top}")
     paths = find_videos(args.videos)
     names = read_class_names(args.classes)
-    args.checkpoint = str(newest_checkpoint(args.checkpoint))
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)
     options = view_options(args, classifier)
     if not classifier.named:
         print(
-            f"predict.py: {args.checkpoint} contains no class names (its training read lists, not "
-            "folders): classes are numbers, --classes FILE names them",
+            f"predict.py: {classifier.checkpoint} contains no class names (its training read "
+            "lists, not folders): classes are numbers, --classes FILE names them",
             file=sys.stderr,
         )
     failures: list[tuple[str, str]] = []

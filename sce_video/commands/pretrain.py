@@ -40,7 +40,7 @@ from sce_video.apis.automatic.seeds import (
 from sce_video.apis.launch import end_training, training_config
 from sce_video.apis.run_page import train_with_page
 from sce_video.commands.train import add_mirror_option, add_track_option
-from sce_video.engine.config import load_config, parse_options
+from sce_video.engine.config import load_config, parse_value
 from sce_video.engine.config_settings import available_settings
 from sce_video.engine.mirror import restore_run
 from sce_video.engine.restarts import is_restart
@@ -83,8 +83,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         group.add_argument(f"--{name.replace('_', '-')}", metavar="X", dest=f"set_{name}")
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
-    options = [f"{name}={text}" for name, text in texts.items() if text is not None]
-    return args, parse_options(options)
+    return args, {name: parse_value(text) for name, text in texts.items() if text is not None}
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")

@@ -21,10 +21,9 @@ from pathlib import Path
 
 import numpy as np
 
-from sce_video.apis.encoders.run import run_of_model
 from sce_video.apis.feature_columns import is_table_folder
 from sce_video.apis.index import VideoIndex, read_index
-from sce_video.apis.model import VideoModel
+from sce_video.apis.model import VideoModel, checkpoint_of
 from sce_video.apis.moments import Query, parse_query
 from sce_video.apis.refined_moments import MOST_REFINED, own_moment, refine_moments
 from sce_video.apis.search import (
@@ -38,7 +37,6 @@ from sce_video.apis.search import (
     text_query,
 )
 from sce_video.commands.index import INDEX_HELP, INTERRUPTED, add_index_options, run_index
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
@@ -196,7 +194,7 @@ def run_query(args: argparse.Namespace) -> None:
         return
     index = read_index(args.index, args.column)
     if args.checkpoint is not None:
-        args.checkpoint = newest_checkpoint(run_of_model(args.checkpoint))
+        args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
         check_checkpoint(index, args.checkpoint)
@@ -272,7 +270,8 @@ def run_serve(args: argparse.Namespace) -> None:
             f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
             "index"
         )
-    network = Network(args.checkpoint, args.config, args.device)
+    checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
+    network = Network(checkpoint, args.config, args.device)
     open_browser = can_open_browser() and not args.no_open
     serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
 

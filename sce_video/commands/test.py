@@ -16,6 +16,7 @@ import os
 
 from sce_video.apis import launch
 from sce_video.apis.last_and_best import checkpoints_to_test
+from sce_video.commands.train import add_data_options, pop_options
 from sce_video.engine.runner import RANDOM
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
@@ -49,6 +50,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    add_data_options(parser, "test")
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",
@@ -69,6 +71,7 @@ def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
     options = vars(args)
     options.pop("local_rank")
+    changes = pop_options(options, "test")
     checkpoints = checkpoints_to_test(options.pop("checkpoint"))
     if len(checkpoints) > 1 and (args.out or args.dump):
         raise ValueError(
@@ -76,6 +79,6 @@ def main(argv: list[str] | None = None) -> int:
             "the checkpoints"
         )
     for checkpoint in checkpoints:
-        launch.test(launch.testing_config(checkpoint=checkpoint, **options))
+        launch.test(launch.testing_config(checkpoint=checkpoint, cfg_options=changes, **options))
     leave_process_group()
     return 0

@@ -1,7 +1,7 @@
 """Train a model with a config.
 
-    python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH] | --overwrite] [--amp [DTYPE]]
-                          [--seed N] [--pretrained CHECKPOINT|random]
+    python tools/train.py CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]]
+                          [--seed N] [--pretrained RUN|random]
                           [--backend av|decord|torchcodec|auto] [--track wandb|mlflow]
                           [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
                           [--launcher none|pytorch|slurm]
@@ -16,12 +16,15 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import Any
 
 from mmengine.config import Config
 
 from sce_video.apis import launch
 from sce_video.apis.run_page import train_with_page
+from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.config import parse_options
 from sce_video.engine.trackers import TRACKERS
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
@@ -38,9 +41,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--resume",
         nargs="?",
         const="auto",
-        metavar="PATH",
-        help="continue from this checkpoint, or from the newest readable one of the work dir, with "
-        "its network and views",
+        metavar="RUN",
+        help="continue from this run or checkpoint, or from the newest readable one of the work "
+        "dir, with its network and views",
     )
     start.add_argument(
         "--overwrite",
@@ -49,8 +52,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--pretrained",
-        metavar="CHECKPOINT",
-        help="start from the backbone of this checkpoint; 'random' trains from scratch",
+        metavar="RUN",
+        help="start from the backbone of this run or checkpoint; 'random' trains from scratch",
     )
     parser.add_argument(
         "--amp",
@@ -72,10 +75,48 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    add_data_options(parser, "train", "val")
     add_track_option(parser)
     add_mirror_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
+
+
+def add_data_options(parser: argparse.ArgumentParser, *parts: str) -> None:
+    """Add ``--data-root``, ``--classes``, and a list for each part of a config's data."""
+    group = parser.add_argument_group("other videos than the config's")
+    group.add_argument("--data-root", metavar="DIR", help="folder or table of videos")
+    for part in parts:
+        group.add_argument(
+            f"--{part}-list",
+            metavar="LIST",
+            help=f"'path label' on every line, for {part}_dataloader",
+        )
+    group.add_argument("--classes", metavar="FILE", help="names of their labels, one per line")
+
+
+def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
+    """The changes of a config: ``cfg_options`` and those of :func:`add_data_options`, by key.
+
+    Both are taken out of ``options``. Without a list, all videos of the folder are of the first
+    part.
+
+    Raises:
+        ValueError: ``--classes`` without a list, or a malformed ``KEY=VALUE``.
+    """
+    root, classes = options.pop("data_root"), options.pop("classes")
+    lists = {part: options.pop(f"{part}_list") for part in parts}
+    if classes is not None and not any(lists.values()):
+        raise ValueError(f"--classes names the labels of a list: give --{parts[0]}-list, too")
+    changes = parse_options(options.pop("cfg_options"))
+    for part, ann_file in lists.items():
+        if ann_file is None and (root is None or any(lists.values()) or part != parts[0]):
+            continue
+        data = {**({} if root is None else dataset_settings(root)), "ann_file": ann_file}
+        if classes is not None:
+            data["class_file"] = classes
+        changes |= {f"{part}_dataloader.dataset.{key}": value for key, value in data.items()}
+    return changes
 
 
 def add_track_option(parser: argparse.ArgumentParser) -> None:
@@ -117,7 +158,8 @@ def main(argv: list[str] | None = None) -> int:
     overwrite = options.pop("overwrite")
     cfg = None
     try:
-        cfg = launch.training_config(**options)
+        changes = pop_options(options, "train", "val")
+        cfg = launch.training_config(**options, cfg_options=changes)
         runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
         print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)

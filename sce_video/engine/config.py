@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from collections.abc import Iterator, Sequence
+from ast import literal_eval
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +47,7 @@ __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
 
 def load_config(
-    path: str | Path, cfg_options: Sequence[str] | dict[str, Any] | None = None
+    path: str | Path, cfg_options: Sequence[str] | Mapping[str, Any] | None = None
 ) -> Config:
     """Read a config file and change it as the command line asks.
 
@@ -53,8 +55,8 @@ def load_config(
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.pretrained_folder`), or the name of a recipe
             (:func:`~sce_video.engine.recipes.find_recipe`).
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
-            ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed (:func:`parse_options`), or
+            the values themselves by key. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
             or by its number, ``pipeline.1.num_frames``; child configs may use names too, see
             :func:`~sce_video.engine.config_steps.read_config`.
@@ -69,12 +71,10 @@ def load_config(
             of its entries have, a plain value where the config has a dict.
     """
     cfg = _read(find_recipe(path))
-    if cfg_options is not None and not isinstance(cfg_options, dict):
-        cfg_options = parse_options(cfg_options)
     options = [
         # Names refer to the types in the file, whatever type an option sets before.
         (numbered_path(cfg, key.split(".")), key, value)
-        for key, value in _flat(cfg, cfg_options or {})
+        for key, value in _flat(cfg, parse_options(cfg_options or {}))
     ]
     # Types first: a type decides which keys its dict takes.
     options.sort(key=lambda option: option[0][-1] != "type")
@@ -107,12 +107,16 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def parse_options(options: Sequence[str]) -> dict[str, Any]:
+def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
     """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
+
+    Values that are given by key stay what they are.
 
     Raises:
         ValueError: an option without "=" or with brackets that do not match.
     """
+    if isinstance(options, Mapping):
+        return dict(options)
     parsed = {}
     for option in options:
         key, equals, text = option.partition("=")
@@ -121,12 +125,32 @@ def parse_options(options: Sequence[str]) -> dict[str, Any]:
                 f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
             )
         try:
-            value = DictAction._parse_iterable(text)
-        except AssertionError as error:
-            raise ValueError(f"brackets do not match in the config option {option!r}") from error
-        # mmengine removes spaces from plain text too: a path with spaces would not be found.
-        parsed[key] = text.strip("'\"") if isinstance(value, str) else value
+            parsed[key] = parse_value(text)
+        except ValueError as error:
+            raise ValueError(f"{error} in the config option {option!r}") from None
     return parsed
+
+
+def parse_value(text: str) -> Any:
+    """The value of a typed text, as of mmengine's ``DictAction``.
+
+    ``1e-3``, ``true`` and ``None`` are a number, a switch and None, ``a,b`` and ``[(1,2),c]`` are
+    sequences, and any other text is itself, as is whatever stands in quotes: ``'2023'``.
+
+    Raises:
+        ValueError: brackets do not match.
+    """
+    if text[:1] in ("'", '"'):
+        with suppress(ValueError, SyntaxError):
+            quoted = literal_eval(text)
+            if isinstance(quoted, str):
+                return quoted
+    try:
+        value = DictAction._parse_iterable(text)
+    except AssertionError as error:
+        raise ValueError("brackets do not match") from error
+    # mmengine removes spaces from plain text too: a path with spaces would not be found.
+    return text.strip("'\"") if isinstance(value, str) else value
 
 
 def set_backend(cfg: Config, backend: str) -> None:
@@ -151,7 +175,7 @@ def _opens_videos(node: dict) -> bool:
     return kind is OpenVideo or (isinstance(kind, str) and kind.split(".")[-1] == "OpenVideo")
 
 
-def _flat(node: Any, options: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Nested dicts of options as dotted keys, where the config has a dict to merge them into."""
     for key, value in options.items():
         target = node
