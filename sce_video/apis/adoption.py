@@ -26,7 +26,8 @@ from sce_video.apis.model_settings import (
     training_crop,
 )
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config import load_config, parse_options
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.config_steps import child, named_path, numbered_path
 from sce_video.registry import MODELS
 

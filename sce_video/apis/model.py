@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from sce_video.apis.config_text import stored_config
-from sce_video.apis.encoders import is_model
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config import load_config
@@ -19,6 +18,7 @@ from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_backbone_weights
 from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import MODELS
+from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."

@@ -19,7 +19,8 @@ from sce_video.apis.last_and_best import BEST_RESULTS, RESULTS
 from sce_video.apis.model import checkpoint_of
 from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.engine.config import check_config, load_config, parse_options, set_backend
+from sce_video.engine.config import check_config, load_config, set_backend
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.mirror import add_mirror, mirror_of, restore_run
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM

@@ -19,12 +19,13 @@ from sce_video.apis.index_build import setting_differences
 from sce_video.apis.index_table import TableFeatures, TableRecords
 from sce_video.apis.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.apis.model_settings import ModelSettings
-from sce_video.apis.moments import Match, Query, merge_moments
+from sce_video.apis.moments import Match, merge_moments
 from sce_video.apis.video_states import real_path
 from sce_video.apis.window_features import embed_span
 from sce_video.datasets import video_exists
+from sce_video.datasets.source_names import split_row_path
 from sce_video.datasets.sources import is_elsewhere
-from sce_video.datasets.tables.named_rows import split_row_path
+from sce_video.datasets.windows import Query
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
 from sce_video.utils.storage import exists

@@ -13,7 +13,8 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.apis.sweep import Column, Point, Sweep
-from sce_video.engine.config import load_config, parse_value
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import parse_value
 
 
 @dataclass(frozen=True)

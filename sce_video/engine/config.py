@@ -10,13 +10,11 @@ from __future__ import annotations
 
 import difflib
 import traceback
-from ast import literal_eval
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config import Config, ConfigDict
 
 from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
@@ -30,6 +28,7 @@ from sce_video.engine.config_keys import (
     top_level_keys,
     walk_dicts,
 )
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.config_steps import (
     StepError,
     child,
@@ -105,52 +104,6 @@ def _read(path: str | Path) -> Config:
 
 def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {error}".splitlines()[0]
-
-
-def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
-
-    Values that are given by key stay what they are.
-
-    Raises:
-        ValueError: an option without "=" or with brackets that do not match.
-    """
-    if isinstance(options, Mapping):
-        return dict(options)
-    parsed = {}
-    for option in options:
-        key, equals, text = option.partition("=")
-        if not equals or not key:
-            raise ValueError(
-                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
-            )
-        try:
-            parsed[key] = parse_value(text)
-        except ValueError as error:
-            raise ValueError(f"{error} in the config option {option!r}") from None
-    return parsed
-
-
-def parse_value(text: str) -> Any:
-    """The value of a typed text, as of mmengine's ``DictAction``.
-
-    ``1e-3``, ``true`` and ``None`` are a number, a switch and None, ``a,b`` and ``[(1,2),c]`` are
-    sequences, and any other text is itself, as is whatever stands in quotes: ``'2023'``.
-
-    Raises:
-        ValueError: brackets do not match.
-    """
-    if text[:1] in ("'", '"'):
-        with suppress(ValueError, SyntaxError):
-            quoted = literal_eval(text)
-            if isinstance(quoted, str):
-                return quoted
-    try:
-        value = DictAction._parse_iterable(text)
-    except AssertionError as error:
-        raise ValueError("brackets do not match") from error
-    # mmengine removes spaces from plain text too: a path with spaces would not be found.
-    return text.strip("'\"") if isinstance(value, str) else value
 
 
 def set_backend(cfg: Config, backend: str) -> None:

@@ -26,6 +26,12 @@ PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
 #: The two files of a pretrained network (:mod:`sce_video.engine.pretrained_folder`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
+#: The config of a run that was planned in its own folder.
+CONFIG = "config.py"
+#: In place of a checkpoint: random weights.
+RANDOM = "random"
+#: What a model of transformers begins with where a run or a checkpoint is expected.
+MODEL_PREFIX = "hf:"
 
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
@@ -37,6 +43,11 @@ def is_run_folder(folder: str | Path) -> bool:
     """Whether a folder holds a training: a log, a history or a checkpoint."""
     patterns = (*_MARKS, *_CHECKPOINTS)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
+
+
+def is_model(text: Any) -> bool:
+    """Whether a text names a model: ``hf:FOLDER`` or ``hf:OWNER/MODEL``."""
+    return str(text).startswith(MODEL_PREFIX)
 
 
 def is_pretrained_folder(path: str | Path) -> bool:
@@ -95,6 +106,22 @@ def newest_checkpoint(path: str | Path) -> str:
             f"no checkpoint epoch_N.pth or iter_N.pth in {path} (other .pth files: {others})"
         )
     return str(found[0])
+
+
+def check_run_folder(folder: str | Path) -> None:
+    """Raise unless a folder holds a training.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: it holds none.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    if not is_run_folder(folder):
+        raise ValueError(
+            f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
+            "checkpoint; give the folder that --out or --work-dir named"
+        )
 
 
 def append_row(path: str | Path, row: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from sce_video.apis.sweep import Column, Point, Sweep
 from sce_video.apis.sweep_plan import Extra, chains, option_texts, plan
-from sce_video.engine.config import parse_options
+from sce_video.engine.config_settings import parse_options
 
 CONFIG = """
 model = dict(type="SCE", lambda_=0.5, tau=0.1)

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from sce_video.apis.index import VideoIndex
-from sce_video.apis.moments import Query
 from sce_video.apis.refined_moments import RefinedMoments, refine_by
 from sce_video.apis.search import Match, query_index, rows_of_query
 from sce_video.apis.search_server import media
@@ -24,6 +23,7 @@ from sce_video.apis.search_server.queries import Network, Search, Upload
 from sce_video.apis.search_server.workers import CallError, Workers
 from sce_video.apis.window_features import WindowFeatures
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.datasets.windows import Query
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
 from sce_video.utils.storage import absolute
