@@ -129,7 +129,7 @@ def check_exists(path: str | os.PathLike[str], what: str) -> None:
     """Raise FileNotFoundError for a missing local path; a URL or a row of a table is not asked."""
     name = os.fspath(path)
     if not is_url(name) and split_row_path(name) is None and not os.path.exists(name):
-        raise FileNotFoundError(f"there is no {what} at {name}")
+        raise FileNotFoundError(f"no {what} at {name}")
 
 
 def check_index(folder: str) -> None:

@@ -110,7 +110,8 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     args = parse_args(argv)
-    check_run(args.run)
+    if not args.random:
+        check_run(args.run)
     for folder in filter(None, (args.test, args.gallery)):
         check_videos(folder)
     # Imported here, as in all commands: a wrong command line must not wait for torch.

@@ -138,8 +138,13 @@ def check(args: argparse.Namespace) -> None:
         raise ValueError(f"a parquet file must end in .parquet to be read as one, got {args.out!r}")
     if args.classes is not None and args.labels is None:
         raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    for path in filter(None, (args.source, args.labels, args.classes)):
-        check_exists(path, "file or folder")
+    for path, what in (
+        (args.source, "index or feature file"),
+        (args.labels, "annotation file"),
+        (args.classes, "file of class names"),
+    ):
+        if path is not None:
+            check_exists(path, what)
     if os.path.isdir(args.source):
         check_index(args.source)
 

@@ -134,7 +134,7 @@ def _check(args: argparse.Namespace) -> None:
     _limits(args.scale)
     check_run(args.checkpoint)
     for path in filter(None, (*args.videos, args.query, args.key, args.classes)):
-        check_exists(path, "file")
+        check_exists(path, "video or image" if path != args.classes else "file of class names")
 
 
 def _look_for_class(

@@ -101,9 +101,7 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         help="rank by the features as they are, also among windows, which are whitened otherwise",
     )
     parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="compare all videos, also where the index has a vector index",
+        "--exact", action="store_true", help="compare all videos, also with a vector index"
     )
     parser.add_argument(
         "--refine",
