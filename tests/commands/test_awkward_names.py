@@ -44,7 +44,11 @@ def folder(request, tmp_path, monkeypatch) -> str:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["sce-video"])
     root = Path(request.param)
-    contents = {root / "v/a.mp4": "", root / "list": "v/a.mp4 0\nv/b.mp4 1\n", root / "classes": "v\nw\n"}
+    contents = {
+        root / "v/a.mp4": "",
+        root / "list": "v/a.mp4 0\nv/b.mp4 1\n",
+        root / "classes": "v\nw\n",
+    }
     for path, text in {**contents, Path("run/epoch_1.pth"): ""}.items():
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
@@ -94,7 +98,7 @@ def test_train_and_test(folder, reached):
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         assert {key: loader.dataset[key] for key in wanted} == wanted
     assert cfg.test_dataloader.dataset.data_root != folder
-    words = ["test", "r3d18_folder", "random", "--data-root", folder]
+    words = ["test", "sce_r3d18_folder_small", "random", "--data-root", folder]
     (cfg,), _ = reached(words, "sce_video.apis.launch.test")
     assert (cfg.test_dataloader.dataset.data_root, cfg.test_dataloader.dataset.ann_file) == (
         folder,
