@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import pytest
 
 from sce_video.apis import launch, run_page
@@ -21,7 +23,8 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         given.update(options, path=path)
 
     monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
-    monkeypatch.setattr("sce_video.apis.automatic.pretrain.planned_pretraining", planned)
+    automatic = importlib.import_module("sce_video.apis.automatic.pretrain")
+    monkeypatch.setattr(automatic, "planned_pretraining", planned)
     monkeypatch.setattr(launch, "training_config", config)
     monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
     monkeypatch.setattr(launch, "end_training", lambda runner: 0)
