@@ -113,10 +113,10 @@ def _choices(facts: FolderFacts, machine: Machine, given: Mapping[str, Any]) -> 
     yield known(_frames(facts, duration.value, scale))
     yield known(_size(facts, scale))
     batch = known(_batch(facts, scale))
-    if not 1 <= batch.value <= max(2, facts.num_videos):
+    if batch.value > facts.num_videos:
         raise ValueError(
-            f"batch must be at least 1 and at most the {facts.num_videos} videos, got "
-            f"{batch.value}: clips of one video in a batch are taken for different videos"
+            f"batch must be at most the {facts.num_videos} videos, got {batch.value}: clips of one "
+            "video in a batch are taken for different videos"
         )
     yield batch
     yield known(_queue(facts, machine, batch.value))
