@@ -38,7 +38,14 @@ class Parser(argparse.ArgumentParser):
         return given
 
     def error(self, message: str) -> Any:
-        """Print the message, after the usage only where something is missing, and exit."""
+        """Print the message, after the usage only where something is missing, and exit.
+
+        Raises:
+            ValueError: a number out of its range, as for any other wrong value.
+        """
+        found = re.fullmatch(r"argument (\S+): (must .+)", message, re.DOTALL)
+        if found:
+            raise ValueError(f"{found[1]} {found[2]}")
         if message.startswith("the following arguments are required"):
             self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: error: {message} ({self.prog} --help)\n")

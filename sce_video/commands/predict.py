@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from sce_video.apis.embed import Embedded
 
 _SHOWN_FAILURES = 20
-_VIEWS = re.compile(r"(\d{1,4})x([13])")
+_VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -212,7 +212,9 @@ def run(args: argparse.Namespace) -> bool:
 def check(args: argparse.Namespace) -> None:
     """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
     if args.views is not None and _VIEWS.fullmatch(args.views) is None:
-        raise ValueError(f"--views must be CLIPSxCROPS, for example 10x3 or 1x1, got {args.views}")
+        raise ValueError(
+            f"--views must be CLIPSxCROPS with 1 or 3 crops, for example 10x3, got {args.views}"
+        )
     for path in args.videos:
         if os.path.isdir(path):
             check_videos(path)

@@ -116,8 +116,10 @@ def test_mistakes(folder_classifier, folder, tmp_path, capsys):
         "no video or folder at": arguments(folder_classifier, "none.mp4"),
         "no video in": arguments(folder_classifier, tmp_path / "empty"),
         "--views must be CLIPSxCROPS": arguments(folder_classifier, video, "--views", "10"),
-        "num_crops must be 1": arguments(folder_classifier, video, "--views", "1x2"),
-        "num_clips must be": arguments(folder_classifier, video, "--views", "0x1"),
+        "1 or 3 crops, for example 10x3, got 1x2": arguments(
+            folder_classifier, video, "--views", "1x2"
+        ),
+        "for example 10x3, got 0x1": arguments(folder_classifier, video, "--views", "0x1"),
         "--top must be at least 1": arguments(folder_classifier, video, "--top", "0"),
         "3 class names are given": arguments(
             folder_classifier, video, "--classes", tmp_path / "two"

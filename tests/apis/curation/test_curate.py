@@ -131,7 +131,7 @@ def test_features_alone_open_no_video(videos, tmp_path, capsys):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["nowhere.npz"], "no file at nowhere.npz"),
+        (["nowhere.npz"], "at nowhere.npz"),
         (["FOLDER"], "is no index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--similarity", "0.5", "--duplicates", "none"], "not searched"),
