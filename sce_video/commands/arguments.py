@@ -27,7 +27,9 @@ _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line, and name the option that an unknown one resembles."""
 
-    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:
+    def parse_args(  # type: ignore[override]
+        self, args: Sequence[str] | None = None, namespace: Any = None
+    ) -> Any:
         """The arguments; ends the process with status 2 for others than the parser's."""
         given, rest = self.parse_known_args(args, namespace)
         if rest:
@@ -102,7 +104,7 @@ def add_device_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def check_run(run: str | os.PathLike[str]) -> None:
+def check_run(run: str | Path) -> None:
     """See that RUN names a checkpoint, as far as this can be seen without reading or downloading.
 
     Raises:
