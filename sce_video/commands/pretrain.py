@@ -77,7 +77,6 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
     settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
-    check(args, settings)
     return args, settings
 
 
@@ -109,6 +108,7 @@ def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
+    check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.apis.automatic.pretrain import write_config
     from sce_video.apis.automatic.seeds import found_seeds

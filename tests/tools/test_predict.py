@@ -1,6 +1,7 @@
 """tools/predict.py: lines, the CSV file, failures, views and mistakes."""
 
 import csv
+import importlib
 import shutil
 
 import numpy as np
@@ -70,7 +71,8 @@ def test_the_file_has_the_probabilities_of_the_test_views(
 def test_an_interrupt_keeps_the_rows_so_far(
     folder_classifier, folder, tmp_path, capsys, monkeypatch
 ):
-    real = tool.iterate_embeddings
+    embed = importlib.import_module("sce_video.apis.embed")
+    real = embed.iterate_embeddings
 
     def interrupted(*args):
         for i, result in enumerate(real(*args)):
@@ -78,7 +80,7 @@ def test_an_interrupt_keeps_the_rows_so_far(
                 raise KeyboardInterrupt
             yield result
 
-    monkeypatch.setattr(tool, "iterate_embeddings", interrupted)
+    monkeypatch.setattr(embed, "iterate_embeddings", interrupted)
     out = tmp_path / "out.csv"
     options = arguments(folder_classifier, folder / "v0.mp4", folder / "v2.mp4", "--csv", out)
     assert tool.main([*options, "--views", "1x1"]) == 130
