@@ -94,7 +94,7 @@ def options(args: argparse.Namespace) -> dict[str, Any]:
     from sce_video.datasets import dataset_settings
 
     folders = {"test_dataloader": args.test, "test_cfg.gallery_dataloader": args.gallery}
-    changes = {
+    changes: dict[str, Any] = {
         f"{loader}.dataset.{name}": value
         for loader, folder in folders.items()
         if folder is not None

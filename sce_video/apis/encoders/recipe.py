@@ -73,7 +73,7 @@ def write_recipe(
         holder[key] = [_step(step, settings, built, str(recipe)) for step in holder[key]]
     for name in _DROPPED:
         cfg.pop(name, None)
-    path = Path(out, f"{find_recipe(recipe).stem}.py")
+    path = Path(out, f"{find_recipe(str(recipe)).stem}.py")
     write_text(path, cfg.pretty_text)
     return path
 
