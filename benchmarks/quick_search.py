@@ -31,8 +31,8 @@ from torch import Tensor
 
 from sce_video.apis.automatic.pretrain import planned_pretraining
 from sce_video.datasets.video_list import scan_folder
-from sce_video.engine.config import load_config, parse_options
-from sce_video.engine.config_settings import available_settings
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import available_settings, parse_options
 from sce_video.engine.schedules import build_schedule
 from sce_video.evaluation.functional.knn import knn_scores
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe

@@ -50,6 +50,14 @@ class ChildRegistry(Registry):
         super().__init__(name, parent=parent, scope=_SCOPE, locations=locations)
         self._mmaction_name = mmaction_name
 
+    def import_from_location(self) -> None:
+        """Import the packages, and what those list by name and import when it is asked for."""
+        new = not self._imported
+        super().import_from_location()
+        for package in map(import_module, self._locations if new else ()):
+            for name in getattr(package, "__all__", ()):
+                getattr(package, name)
+
     def chain(self) -> Iterator[Registry]:
         """Yield the registries in lookup order, each after the import of its locations.
 

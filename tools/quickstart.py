@@ -120,11 +120,15 @@ def quickstart(
         videos, {"train": size.train, part: size.evaluated}, workers=os.cpu_count() or 1
     )
     epochs = size.epochs or load_config(REPO / config).train_cfg.max_epochs
+    data = {
+        "train_dataloader": "train",
+        "default_hooks.online_evaluation.gallery": "train",
+        "test_cfg.gallery_dataloader": "train",
+        "test_dataloader": part,
+    }
     options = [
-        f"train_dataloader.dataset.data_root={videos / 'train'}",
-        f"default_hooks.online_evaluation.gallery.dataset.data_root={videos / 'train'}",
-        f"test_cfg.gallery_dataloader.dataset.data_root={videos / 'train'}",
-        f"test_dataloader.dataset.data_root={videos / part}",
+        # In quotes: a folder named 2023 or a,b is no number and no list.
+        *(f"{key}.dataset.data_root={str(videos / name)!r}" for key, name in data.items()),
         f"train_cfg.max_epochs={epochs}",
         f"randomness.seed={seed}",
     ]

@@ -9,7 +9,7 @@ data, only the settings named here are taken, each after a check of its value, a
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,7 +26,8 @@ from sce_video.apis.model_settings import (
     training_crop,
 )
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config import load_config, parse_options
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.config_steps import child, named_path, numbered_path
 from sce_video.registry import MODELS
 
@@ -82,7 +83,7 @@ _Path = tuple[str, ...]
 
 def adopted_config(
     path: str | Path | Config,
-    options: Sequence[str],
+    options: Sequence[str] | Mapping[str, Any],
     checkpoint: str | Path,
     use: Literal["resume", "test", "finetune"],
     content: dict[str, Any] | None = None,
@@ -103,7 +104,7 @@ def adopted_config(
 
     Args:
         path: The config file, or a config.
-        options: ``KEY=VALUE`` each.
+        options: ``KEY=VALUE`` each, or the values by key.
         checkpoint: A local file.
         use: What the checkpoint is for.
         content: Content of the checkpoint, if it has been read already.
@@ -236,7 +237,7 @@ class _Adoption:
     """A config file, the options that change it, and the checkpoint that settings come from."""
 
     file: str | Path | Config
-    options: Sequence[str]
+    options: Sequence[str] | Mapping[str, Any]
     cfg: Config
     """The file with the options."""
     source: str | Path

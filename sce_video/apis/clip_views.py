@@ -18,8 +18,8 @@ from sce_video.apis.model_settings import ModelSettings
 from sce_video.apis.view_steps import pack_step, resize_steps
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline, video_exists
 from sce_video.datasets.clip_sampling import make_clip
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import (
     CenterSegmentClip,
     DecodeSharedFrames,

@@ -8,12 +8,12 @@ from typing import Any
 
 from torch import Tensor
 
+from sce_video.apis.model import checkpoint_of
 from sce_video.engine.checkpoint import (
     file_sha256,
     load_checkpoint_file,
     save_checkpoint_file,
 )
-from sce_video.engine.pretrained_folder import weights_file
 from sce_video.models.checkpoint_conversion import Conversion, stored_weights
 from sce_video.models.image_conversion import EZTORCH_PARTS, detector_file, to_layout
 from sce_video.models.image_conversion import LAYOUTS as IMAGE_LAYOUTS
@@ -75,7 +75,7 @@ def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
     name matching for detectron2.
 
     Args:
-        src: A checkpoint of this package, or the folder of a pretrained network.
+        src: A run or a checkpoint, as in :func:`~sce_video.apis.load_model`.
         dst: File to write.
         layout: One of :data:`LAYOUTS`.
 
@@ -83,7 +83,7 @@ def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
         FileNotFoundError: no file ``src``.
         ValueError: ``src`` is damaged or has no such network, or is ``dst`` itself.
     """
-    src = Path(weights_file(src))
+    src = Path(checkpoint_of(src))
     _check_other_file(src, dst)
     state = stored_weights(load_checkpoint_file(src))
     try:

@@ -27,7 +27,7 @@ from sce_video.apis.automatic.pretrain import PlannedPretraining, planned_pretra
 from sce_video.datasets import list_videos, open_video
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import backend_importable
-from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.source_names import is_table
 from sce_video.datasets.tables.storage import is_remote
 from sce_video.dependencies import dependency_problems, installed_version
 from sce_video.registry import READERS

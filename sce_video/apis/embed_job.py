@@ -11,7 +11,7 @@ from sce_video.apis.embed import EmbedOptions, count_clips, embed_sample, file_r
 from sce_video.apis.model import VideoModel, build_model
 from sce_video.apis.window_features import embed_windows
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.source_names import is_table
 from sce_video.datasets.tables.storage import TableError
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.job_processes import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,8 +185,3 @@ def _finish(opened: OpenTable | RemoteTable, column: str) -> None:
             opened.call("drop_column", _new(column))
         else:
             opened.call("rename_column", _new(column), column)
-
-
-def is_table_folder(folder: str | Path) -> bool:
-    """Whether a path is that of a table itself, and no folder of an index."""
-    return "://" in str(folder) or (Path(folder) / "_versions").is_dir()

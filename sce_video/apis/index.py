@@ -25,7 +25,7 @@ import numpy as np
 
 from sce_video.apis.embed import EmbedOptions
 from sce_video.apis.embed_job import EmbedJob
-from sce_video.apis.feature_columns import is_table_folder, open_features
+from sce_video.apis.feature_columns import open_features
 from sce_video.apis.index_build import (
     RECORDS,
     IndexReport,
@@ -40,6 +40,7 @@ from sce_video.apis.index_table import TableFeatures, TableRecords
 from sce_video.apis.model import VideoModel
 from sce_video.apis.video_states import real_path, video_states
 from sce_video.apis.whitening import FEWEST_ROWS, Whitening, fit_whitening
+from sce_video.datasets.source_names import is_table_folder
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.job_processes import time_limit
 from sce_video.jobs import RecordStore, Workers

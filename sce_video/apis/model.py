@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from sce_video.apis.config_text import stored_config
-from sce_video.apis.encoders import is_model
 from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
 from sce_video.engine.config import load_config
-from sce_video.engine.pretrained_folder import weights_file
 from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_backbone_weights
 from sce_video.evaluation.row_functions import mean_representation
 from sce_video.registry import MODELS
+from sce_video.utils.run_files import is_model
 from sce_video.utils.storage import absolute
 
 _PREFIX = "backbone."
@@ -84,6 +83,26 @@ class VideoModel:
             return function(self.encoder, {"videos": [sample]}).values[0].numpy()
 
 
+def checkpoint_of(run: str | Path) -> str:
+    """The checkpoint that RUN stands for wherever one is taken, by commands and functions.
+
+    Args:
+        run: Folder or URL of a run, for its newest checkpoint; a checkpoint, for itself; the folder
+            of a pretrained network; or a model of transformers, ``hf:FOLDER`` or
+            ``hf:OWNER/MODEL``, which is imported first.
+
+    Raises:
+        FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
+        ValueError: see :func:`~sce_video.apis.encoders.run.import_encoder`.
+    """
+    if is_model(run):
+        # Imported here: no other network needs the lock of a run, or configs.
+        from sce_video.apis.encoders.run import run_of_model
+
+        run = run_of_model(str(run))
+    return newest_checkpoint(run)
+
+
 def load_model(
     checkpoint: str | Path,
     config: str | Path | None = None,
@@ -96,8 +115,7 @@ def load_model(
     you trust.
 
     Args:
-        checkpoint: A file, a URL, or the folder of a pretrained network; or a model of
-            transformers, ``hf:FOLDER`` or ``hf:OWNER/MODEL``.
+        checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them.
         config: Config file; needed for a converted checkpoint, which contains no config.
         device: For example "cuda:1"; None selects a GPU if there is one.
 
@@ -111,12 +129,7 @@ def load_model(
     for name, given in (("checkpoint", checkpoint), ("config", config)):
         if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
             raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
-    if is_model(checkpoint):
-        # Imported here: no other network needs the lock of a run, or configs.
-        from sce_video.apis.encoders.run import run_of_model
-
-        checkpoint = newest_checkpoint(run_of_model(str(checkpoint)))
-    checkpoint = weights_file(checkpoint)
+    checkpoint = checkpoint_of(checkpoint)
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)

@@ -1,15 +1,9 @@
-"""Moments of videos: queries such as ``a.mp4@12.5-17``, and results that are merged windows."""
+"""Moments of videos: results that are merged windows."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-
-from sce_video.datasets import video_exists
-from sce_video.datasets.windows import parse_seconds
-
-_MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 
 
 @dataclass(frozen=True)
@@ -38,38 +32,6 @@ class Match:
     def distance(self) -> float:
         """1 - similarity, 0 to 2."""
         return 1.0 - self.similarity
-
-
-@dataclass(frozen=True)
-class Query:
-    """A video, or a moment of it.
-
-    Attributes:
-        video: A file, a URL or a row of a table.
-        start: Seconds; None for the whole video.
-        end: Likewise.
-    """
-
-    video: str
-    start: float | None = None
-    end: float | None = None
-
-
-def parse_query(text: str) -> Query:
-    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
-
-    A file whose name is the whole text is that file.
-
-    Raises:
-        ValueError: The moment does not end after its start, or its times cannot be read.
-    """
-    found = _MOMENT.fullmatch(text)
-    if found is None or video_exists(text):
-        return Query(text)
-    start, end = parse_seconds(found[2]), parse_seconds(found[3])
-    if end <= start:
-        raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
-    return Query(found[1], start, end)
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:

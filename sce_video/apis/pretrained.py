@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 
 from sce_video.apis.exporting.bundle import new_folder
-from sce_video.apis.model import VideoModel, load_model
+from sce_video.apis.model import VideoModel, checkpoint_of, load_model
 from sce_video.apis.video_classifier import NoClassifierError, VideoClassifier, load_classifier
-from sce_video.engine.checkpoint import describe_checkpoint_file, newest_checkpoint
+from sce_video.engine.checkpoint import describe_checkpoint_file
 from sce_video.engine.pretrained_folder import (
     CONFIG,
     FORMAT,
@@ -40,14 +40,14 @@ def load_network(
     """The classifier of a checkpoint, or its encoder where it has no classes.
 
     Args:
-        checkpoint: Folder of a run or of a pretrained network, a checkpoint, or a URL.
+        checkpoint: As in :func:`~sce_video.apis.load_model`.
         config: As in :func:`~sce_video.apis.load_model`.
         device: As there.
 
     Raises:
         FileNotFoundError, ValueError: as :func:`~sce_video.apis.load_model`.
     """
-    checkpoint = newest_checkpoint(checkpoint)
+    checkpoint = checkpoint_of(checkpoint)  # once: a model of transformers is imported
     try:
         return load_classifier(checkpoint, config, device)
     except NoClassifierError:

@@ -10,12 +10,12 @@ import numpy as np
 
 from sce_video.apis.embed_options import EmbedOptions, VideoNetwork
 from sce_video.apis.index import VideoIndex
-from sce_video.apis.moments import Match, Query
+from sce_video.apis.moments import Match
 from sce_video.apis.search import cosine
 from sce_video.apis.window_features import WindowFeatures, open_patiently, windows_of_reader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.sources import is_elsewhere
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.windows import Query, Windows
 
 #: Moments that are refined unless another number is given, and the most that are refined twice.
 MOST_REFINED = 5

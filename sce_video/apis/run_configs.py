@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,12 @@ from mmengine.logging import print_log
 from sce_video.apis.adoption import adopted_config
 from sce_video.apis.classifier import complete_classifier
 from sce_video.apis.last_and_best import BEST_RESULTS, RESULTS
+from sce_video.apis.model import checkpoint_of
 from sce_video.datasets import dataset_settings
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.engine.config import check_config, load_config, parse_options, set_backend
+from sce_video.engine.config import check_config, load_config, set_backend
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.mirror import add_mirror, mirror_of, restore_run
-from sce_video.engine.pretrained_folder import weights_file
 from sce_video.engine.restarts import is_restart
 from sce_video.engine.runner import RANDOM
 from sce_video.engine.trackers import add_trackers
@@ -52,7 +53,7 @@ def training_config(
     seed: int | None = None,
     pretrained: str | None = None,
     backend: str | None = None,
-    cfg_options: Sequence[str] = (),
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
     track: Sequence[str] = (),
     mirror: str | None = None,
@@ -66,14 +67,14 @@ def training_config(
         config: A config file, or a config.
         work_dir: Folder for logs and checkpoints; by default the config's, or
             ``work_dirs/<config name>``.
-        resume: "auto" for the newest readable checkpoint of the work dir, or a checkpoint file.
+        resume: "auto" for the newest readable checkpoint of the work dir, or a run or checkpoint.
         amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
         seed: Random seed of weights, sampling and augmentation.
-        pretrained: Checkpoint, or folder of a pretrained network, whose backbone the training
-            starts from, or "random".
+        pretrained: Run or checkpoint (:func:`~sce_video.apis.model.checkpoint_of`) whose backbone
+            the training starts from, or "random".
         backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; "auto" measures
             which is the fastest on the given files; None: the config's.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
         launcher: "none", "pytorch" or "slurm".
         track: Trackers beside the files of the run: "wandb", "mlflow".
         mirror: Folder of an object store to which checkpoints and logs are copied; with ``resume``
@@ -87,10 +88,10 @@ def training_config(
     cfg = load_config(config, cfg_options)
     source = config.filename if isinstance(config, Config) else config
     work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
-    resume = _after_restart(resume, work_dir)
+    resume = _checkpoint_or("auto", _after_restart(resume, work_dir))
     resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
     pretrained = pretrained or cfg.get("pretrained")
-    pretrained = None if pretrained is None else str(weights_file(pretrained))
+    pretrained = _checkpoint_or(RANDOM, pretrained)
     if resumed is not None:
         cfg = adopted_config(config, cfg_options, resumed, "resume", content)
     elif "pretrained" in cfg and pretrained not in (None, RANDOM):
@@ -132,6 +133,11 @@ def training_config(
     if resumed is not None or "model.queue_size" in parse_options(cfg_options):
         cfg.fit_queue = False
     return cfg
+
+
+def _checkpoint_or(word: str, given: str | None) -> str | None:
+    """None and the word are themselves, anything else is a run or a checkpoint."""
+    return given if given in (None, word) else checkpoint_of(given)
 
 
 def _after_restart(resume: str | None, work_dir: str) -> str | None:
@@ -188,7 +194,7 @@ def testing_config(
     out: str | Path | None = None,
     dump: str | Path | None = None,
     backend: str | None = None,
-    cfg_options: Sequence[str] = (),
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
 ) -> Config:
     """The checked config of a test.
@@ -196,14 +202,14 @@ def testing_config(
     Args:
         config: A config file with ``test_dataloader`` and ``test_cfg``; or a config, which takes
             no settings from the checkpoint, see :func:`~sce_video.apis.stored_test.stored_test`.
-        checkpoint: A file, the folder of a pretrained network, or "random" to test random
-            initialisation.
+        checkpoint: A run or checkpoint (:func:`~sce_video.apis.model.checkpoint_of`), or "random"
+            to test random initialisation.
         work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
         out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
             for a checkpoint that a validation metric selected.
         dump: A .npz file for per-video scores (of a classifier) or features.
         backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
         launcher: "none", "pytorch" or "slurm".
 
     Raises:
@@ -211,10 +217,10 @@ def testing_config(
         ValueError: the config has no test, unknown keys, or no such checkpoint.
     """
     selected = False
-    checkpoint = str(weights_file(checkpoint))
     source = config.filename if isinstance(config, Config) else config
     content = None
     if checkpoint != RANDOM:
+        checkpoint = checkpoint_of(checkpoint)
         _check_file(checkpoint, "tests random weights")
         content = load_checkpoint_file(checkpoint)
         meta = content.get("meta")  # of a stranger's file, anything
@@ -259,7 +265,7 @@ def extraction_config(
     data_root: str | None = None,
     ann_file: str | None = None,
     backend: str | None = None,
-    cfg_options: Sequence[str] = (),
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
     launcher: str = "none",
     processes: dict[str, Any] | None = None,
 ) -> Config:
@@ -277,7 +283,7 @@ def extraction_config(
             ``ann_file`` all videos in it.
         ann_file: Another annotation list.
         backend: Decoder of all videos, as in :func:`training_config`.
-        cfg_options: Changes of the config, ``KEY=VALUE`` each.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
         launcher: "none", "pytorch" or "slurm".
         processes: Where it runs: ``workers``, ``ray``, ``processes_per_gpu`` and ``shard`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.

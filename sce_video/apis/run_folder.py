@@ -15,7 +15,7 @@ from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
 from sce_video.reporting.result_files import Result, collect_results
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import ALARMS, HISTORY, is_run_folder
+from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
 from sce_video.visualization.curves import (
     read_alarms,
     read_history,
@@ -39,13 +39,7 @@ def read_run(folder: str | Path) -> RunRecord:
         ValueError: the folder holds no training.
     """
     path = Path(folder)
-    if not path.is_dir():
-        raise FileNotFoundError(f"there is no folder {folder}")
-    if not is_run_folder(path):
-        raise ValueError(
-            f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
-            "checkpoint; give the folder that --out or --work-dir named"
-        )
+    check_run_folder(path)
     notes: list[str] = []
     config_file, text, config = _config(path, notes)
     recipe = _recipe(config_file, config)

@@ -17,16 +17,16 @@ from sce_video.apis.encoders.text import text_feature
 from sce_video.apis.index import VideoIndex
 from sce_video.apis.index_build import setting_differences
 from sce_video.apis.index_table import TableFeatures, TableRecords
-from sce_video.apis.model import VideoModel, build_model, load_model
+from sce_video.apis.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.apis.model_settings import ModelSettings
-from sce_video.apis.moments import Match, Query, merge_moments
+from sce_video.apis.moments import Match, merge_moments
 from sce_video.apis.video_states import real_path
 from sce_video.apis.window_features import embed_span
 from sce_video.datasets import video_exists
+from sce_video.datasets.source_names import split_row_path
 from sce_video.datasets.sources import is_elsewhere
-from sce_video.datasets.tables.named_rows import split_row_path
+from sce_video.datasets.windows import Query
 from sce_video.engine.checkpoint import file_sha256
-from sce_video.engine.pretrained_folder import weights_file
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
 from sce_video.utils.storage import exists, is_url
 
@@ -82,9 +82,8 @@ def checkpoint_of_index(index: VideoIndex, checkpoint: str | os.PathLike | None 
         FileNotFoundError: there is no checkpoint at that path.
         ValueError: it is not that of the index.
     """
-    given = None if checkpoint is None else os.fspath(weights_file(os.fspath(checkpoint)))
-    path = given or index.checkpoint["path"]
-    if given is None and is_url(path):  # an index may be a stranger's: it causes no requests
+    path = index.checkpoint["path"] if checkpoint is None else checkpoint_of(os.fspath(checkpoint))
+    if checkpoint is None and is_url(path):  # an index may be a stranger's: it causes no requests
         raise ValueError(
             f"the index {index.folder} names a checkpoint in a store, which is not opened unasked: "
             f"give it, if you trust it: --checkpoint {path}"

@@ -24,8 +24,9 @@ from sce_video.apis.window_features import (
     gather_windows,
 )
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.live_video import is_camera, is_stream, live_frames
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.decode_limits import DecodeLimits
+from sce_video.datasets.live_video import live_frames
+from sce_video.datasets.source_names import is_camera, is_stream
 from sce_video.datasets.windows import Windows, clips_of_span
 
 __all__ = ["LiveWindow", "embed_stream", "embed_stream_to_end", "is_stream"]

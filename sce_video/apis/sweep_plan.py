@@ -13,7 +13,8 @@ from typing import Any
 from mmengine.config import Config
 
 from sce_video.apis.sweep import Column, Point, Sweep
-from sce_video.engine.config import load_config, parse_options
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import parse_value
 
 
 @dataclass(frozen=True)
@@ -194,15 +195,21 @@ def option_texts(options: Mapping[str, Any]) -> list[str]:
     """
     texts = []
     for key, value in _flat(options):
-        text = f"{key}={_text(value)}"
-        try:
-            read = parse_options([text])[key]
-        except ValueError:
-            read = None
-        if read != value or type(read) is not type(value):
+        # Text that would be read as a number, a sequence or None stands in quotes.
+        written = (text for text in (_text(value), repr(value)) if _reads_as(text, value))
+        text = next(written, None)
+        if text is None:
             raise ValueError(f"{key}: {value!r} cannot be written as an option")
-        texts.append(text)
+        texts.append(f"{key}={text}")
     return texts
+
+
+def _reads_as(text: str, value: Any) -> bool:
+    try:
+        read = parse_value(text)
+    except ValueError:
+        return False
+    return read == value and type(read) is type(value)
 
 
 def _flat(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

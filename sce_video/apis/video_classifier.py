@@ -14,11 +14,10 @@ from torch import nn
 
 from sce_video.apis.config_text import stored_config
 from sce_video.apis.embed import EmbedOptions
-from sce_video.apis.model import select_device
+from sce_video.apis.model import checkpoint_of, select_device
 from sce_video.apis.model_settings import ModelSettings, settings_from_config, view_counts
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.config import load_config
-from sce_video.engine.pretrained_folder import weights_file
 from sce_video.engine.untrusted_network import bounded_network
 from sce_video.engine.weights import check_classifier_weights, load_backbone
 from sce_video.evaluation.row_functions import class_scores
@@ -86,7 +85,7 @@ def load_classifier(
     the checkpoint is parsed as data and never executed, while a config *file* is executed.
 
     Args:
-        checkpoint: A file, a URL, or the folder of a pretrained network.
+        checkpoint: As in :func:`~sce_video.apis.load_model`.
         config: Config file, for a checkpoint that contains none or a head of one's own.
         device: For example "cuda:1"; None selects a GPU if there is one.
         classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
@@ -97,7 +96,7 @@ def load_classifier(
         ValueError: the checkpoint has no classifier, another number of classes than names, or see
             :func:`~sce_video.apis.load_model`.
     """
-    checkpoint = weights_file(checkpoint)
+    checkpoint = checkpoint_of(checkpoint)
     stored = load_checkpoint_file(checkpoint)
     if config is not None:
         cfg, source = load_config(config).to_dict(), str(config)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 
 from sce_video.datasets import scan_folder
+from sce_video.datasets.source_names import is_table
 from sce_video.datasets.sources import list_videos
-from sce_video.datasets.tables.named_rows import is_table
 from sce_video.datasets.tables.open_tables import read_table
 from sce_video.datasets.tables.storage import is_remote
 

@@ -15,9 +15,8 @@ from sce_video.apis.model import VideoModel
 from sce_video.apis.stream import embed_stream
 from sce_video.apis.window_features import WindowFeature, embed_windows, gather_windows
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.live_video import is_stream
+from sce_video.datasets.source_names import is_stream, is_table
 from sce_video.datasets.sources import list_videos, video_exists
-from sce_video.datasets.tables.named_rows import is_table
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.npz_files import write_npz
 

@@ -14,13 +14,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.apis.run_comparison import write_comparison
+from sce_video.commands.arguments import Parser
 from sce_video.utils.command import command
+from sce_video.utils.run_files import check_run_folder
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Curves, results and differences of the configs of several runs, on one page."
     )
     parser.add_argument("runs", nargs="+", metavar="RUN", help="folders of trainings, two or more")
@@ -34,6 +35,13 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Write the page; returns the exit status."""
     args = parse_args(argv)
+    if len(args.runs) < 2:
+        raise ValueError("give two runs or more; sce-video report RUN shows a single one")
+    for run in args.runs:
+        check_run_folder(run)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.run_comparison import write_comparison
+
     for line in write_comparison(args.runs, args.out).lines():
         print(line)
     print(f"written: {args.out}")

@@ -13,22 +13,31 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.curation import CurateOptions, Curation, curate, write_curation
-from sce_video.apis.curation.curate import FEATURES, FRAMES, NONE, THRESHOLDS
-from sce_video.apis.curation.page import write_page
-from sce_video.apis.exporting.source import read_videos
-from sce_video.apis.index import build_index
-from sce_video.apis.index_store import find_store
-from sce_video.datasets.tables.named_rows import is_table
-from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_exists,
+    check_run,
+    check_videos,
+    number,
+)
+from sce_video.datasets.source_names import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
+
+if TYPE_CHECKING:
+    from sce_video.apis.curation import Curation
+
+#: Of :mod:`sce_video.apis.curation.curate`, whose import takes seconds.
+FRAMES, FEATURES, NONE = "frames", "features", "none"
+THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 
 _INDEX, _PAGE = "index", "curation.html"
 _SHOWN_FAILURES = 20
@@ -36,7 +45,7 @@ _SHOWN_FAILURES = 20
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Find near-duplicates, outliers, clusters and a diverse subset of videos."
     )
     parser.add_argument(
@@ -51,7 +60,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="embed the videos first, into OUT/index: a run, or its checkpoint",
     )
     parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(parser)
     parser.add_argument("--column", metavar="NAME", help="of features, if the table has several")
     parser.add_argument("--labels", metavar="LIST", help="list with 'path label' on every line")
     parser.add_argument("--classes", metavar="FILE", help="names of its labels, one per line")
@@ -64,27 +73,33 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--similarity",
-        type=float,
+        type=number(float, above=0, most=1),
         metavar="X",
         help="smallest of near-duplicates (default: "
         + ", ".join(f"{value:g} for {name}" for name, value in THRESHOLDS.items())
         + ")",
     )
     parser.add_argument(
-        "--neighbours", type=int, default=20, metavar="K",
+        "--neighbours", type=number(int, 1), default=20, metavar="K",
         help="nearest videos that each is compared with (default: 20)",
     )  # fmt: skip
     parser.add_argument(
         "--drop-outliers", action="store_true", help="leave outliers out of the list to keep"
     )
     parser.add_argument(
-        "--subset", type=int, default=0, metavar="K", help="list the K most diverse videos"
+        "--subset",
+        type=number(int, 0),
+        default=0,
+        metavar="K",
+        help="list the K most diverse videos",
     )
-    parser.add_argument("--clusters", type=int, default=20, metavar="K", help="default: 20")
-    parser.add_argument("--seed", type=int, default=0, help="of the clusters")
+    parser.add_argument(
+        "--clusters", type=number(int, 1), default=20, metavar="K", help="default: 20"
+    )
+    parser.add_argument("--seed", type=number(int, 0), default=0, help="of the clusters")
     parser.add_argument(
         "--workers",
-        type=int,
+        type=number(int, 0),
         default=usable_cores(),
         help="processes that decode and compare; 0 for none besides this one (default: all cores)",
     )
@@ -96,6 +111,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Curate; returns the exit status."""
     args = parse_args(argv)
+    check(args)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.curation import CurateOptions, curate, write_curation
+    from sce_video.apis.curation.page import write_page
+    from sce_video.apis.exporting.source import read_videos
+
     options = CurateOptions(
         duplicates=args.duplicates,
         similarity=args.similarity,
@@ -122,6 +143,32 @@ def main(argv: Sequence[str] | None = None) -> int:
     return 1 if found.duplicates.unread else 0
 
 
+def check(args: argparse.Namespace) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    if args.similarity is not None and args.duplicates == NONE:
+        raise ValueError("similarity is that of near-duplicates, which are not searched")
+    if args.classes is not None and args.labels is None:
+        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
+    for path in filter(None, (args.labels, args.classes)):
+        check_exists(path, "file")
+    has_index = any(Path(args.source, name).exists() for name in ("features.npz", "features.lance"))
+    folder = os.path.isdir(args.source) and not is_table(args.source)
+    if args.checkpoint is None:
+        if folder and not has_index:
+            raise ValueError(
+                f"{args.source} is no index: give the folder of sce-video index, or, to embed the "
+                "videos in it, a network (--checkpoint RUN)"
+            )
+        check_exists(args.source, "index, feature file or table")
+        return
+    if args.column is not None:
+        raise ValueError("--column names features that exist, --checkpoint makes new ones")
+    if folder and has_index:
+        raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
+    check_videos(args.source)
+    check_run(args.checkpoint)
+
+
 class _Bars:
     """A progress bar for each thing that is done."""
 
@@ -145,18 +192,11 @@ class _Bars:
 def _source(args: argparse.Namespace, bars: _Bars) -> str:
     """Where the features are; those of a folder of videos are made first."""
     if args.checkpoint is None:
-        source = args.source
-        if os.path.isdir(source) and not is_table(source) and find_store(Path(source)) is None:
-            raise ValueError(
-                f"{source} is no index: give the folder of sce-video index, or, to embed the "
-                "videos in it, a network (--checkpoint RUN)"
-            )
-        return source
-    if args.column is not None:
-        raise ValueError("--column names features that exist, --checkpoint makes new ones")
-    if not is_table(args.source) and find_store(Path(args.source)) is not None:
-        raise ValueError(f"{args.source} is an index, which has features: leave out --checkpoint")
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+        return args.source
+    from sce_video.apis import EmbedOptions, load_model
+    from sce_video.apis.index import build_index
+
+    model = load_model(args.checkpoint, args.config, args.device)
     folder = os.path.join(args.out, _INDEX)
     build_index(
         model,
@@ -190,8 +230,6 @@ def describe(found: Curation, report: dict, out: Path, page: bool) -> str:
     lines += [f"why removed: {out / 'removed.csv'}", f"report: {out / 'report.json'}"]
     if page:
         lines.append(f"page: {out / _PAGE}")
-    lines.append(
-        f"next: sce-video train RECIPE --cfg-options train_dataloader.dataset.data_root="
-        f"{found.videos.root or '/'} train_dataloader.dataset.ann_file={report['lists']['keep']}"
-    )
+    data = ("--data-root", str(found.videos.root or "/"), "--train-list", report["lists"]["keep"])
+    lines.append(f"next: sce-video train RECIPE {shlex.join(data)}")
     return "\n".join(map(printable, lines))

@@ -11,14 +11,14 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.apis.doctor import FAILURE, examine
+from sce_video.commands.arguments import Parser, check_exists
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Is this machine fit for training?")
+    parser = Parser(description="Is this machine fit for training?")
     parser.add_argument("--videos", metavar="DIR", help="folder or table of videos to decode, too")
     parser.add_argument(
         "--out", type=Path, default=Path(), help="folder of the runs (default: this one)"
@@ -30,6 +30,11 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Print all findings."""
     args = parse_args(argv)
+    if args.videos is not None:
+        check_exists(args.videos, "folder or table of videos")
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.doctor import FAILURE, examine
+
     failures = 0
     for finding in examine(args.out, args.videos):
         print("\n".join(map(printable, finding.line().split("\n"))), flush=True)

@@ -12,23 +12,28 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sce_video.apis import EmbedOptions, launch, load_model
-from sce_video.apis.encoders.run import run_of_model
-from sce_video.apis.stored_test import stored_test
-from sce_video.apis.window_file import embed_to_file
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_exists,
+    check_run,
+    check_videos,
+    number,
+)
 from sce_video.commands.index import add_window_options, given_windows
-from sce_video.datasets.live_video import is_stream
+from sce_video.datasets.source_names import is_stream
 from sce_video.datasets.windows import Windows
-from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.downloads import output_file
 from sce_video.utils.printable import printable
+from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import path_or_url
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="A feature of every video in a folder or a table.")
+    parser = Parser(description="A feature of every video in a folder or a table.")
     parser.add_argument(
         "videos",
         help="folder, sub-folders too; or a table (v.lance); with --windows also a video, a camera "
@@ -47,15 +52,15 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     )
     add_window_options(parser, "default: whole videos")
     windows = parser.add_argument_group("with --windows")
-    windows.add_argument("--clips", type=int, default=4, help="per window (default: 4)")
+    windows.add_argument("--clips", type=number(int, 1), default=4, help="per window (default: 4)")
     windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
-    windows.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(windows)
     windows.add_argument(
         "--follow", action="store_true", help="the video is a file that is still being written"
     )
     windows.add_argument(
         "--timeout",
-        type=float,
+        type=number(float, above=0),
         default=10.0,
         help="seconds without a frame after which a camera has stopped (default: 10)",
     )
@@ -67,10 +72,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Embed; returns the exit status."""
     args = parse_args(argv)
     windows = given_windows(args)
+    stream = is_stream(args.videos)
+    if windows is None and (stream or args.follow):
+        raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
+    if windows is None:
+        check_videos(args.videos)
+    elif not stream:
+        check_exists(args.videos, "video, folder or table")
+    check_run(args.checkpoint)
+    if args.config is not None:
+        find_recipe(args.config)
     if windows is not None:
         return run_windows(args, windows)
-    if is_stream(args.videos) or args.follow:
-        raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import launch
+    from sce_video.apis.encoders.run import run_of_model
+    from sce_video.apis.stored_test import stored_test
+
     run = run_of_model(args.checkpoint)
     checkpoint = newest_checkpoint(run)
     config = args.config or stored_test(checkpoint)
@@ -81,7 +99,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    from sce_video.apis import EmbedOptions, load_model
+    from sce_video.apis.window_file import embed_to_file
+
+    model = load_model(args.checkpoint, args.config, args.device)
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
         count, problems = embed_to_file(

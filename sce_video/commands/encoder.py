@@ -10,26 +10,37 @@ run takes it then; `hf:MODEL` in place of RUN is the same with the model's own s
 from __future__ import annotations
 
 import argparse
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sce_video.apis.encoders.recipe import write_recipe
-from sce_video.apis.encoders.run import ImportedEncoder, import_encoder
-from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.models.backbones.hf_families import POOLS
+from sce_video.commands.arguments import Parser, check_run, number
+from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
+from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
+
+if TYPE_CHECKING:
+    from sce_video.apis.encoders.run import ImportedEncoder
+
+#: Of :mod:`sce_video.models.backbones.hf_families`, whose import takes seconds.
+POOLS = ("mean", "class", "attentive", "projection")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="A model of transformers as the folder of a run.")
+    parser = Parser(description="A model of transformers as the folder of a run.")
     parser.add_argument("model", metavar="MODEL", help="folder of a model, or owner/model")
     parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--pool", choices=POOLS, help="default: the model's own")
-    parser.add_argument("--frames", type=int, help="frames of a clip (default: the model's own)")
     parser.add_argument(
-        "--fps", type=float, help="frames per second of a clip (default: the model's own)"
+        "--frames", type=number(int, 1), help="frames of a clip (default: the model's own)"
+    )
+    parser.add_argument(
+        "--fps",
+        type=number(float, above=0),
+        help="frames per second of a clip (default: the model's own)",
     )
     parser.add_argument(
         "--recipe",
@@ -56,7 +67,7 @@ def describe(imported: ImportedEncoder) -> list[str]:
     if imported.unused:
         lines.append(f"  {imported.unused} weights of other parts (decoder, classifier) left out")
     if imported.has_text:
-        lines.append("  has a text encoder: sce-video search INDEX --text WORDS")
+        lines.append("  has a text encoder: sce-video search --text WORDS --index INDEX")
     return lines
 
 
@@ -66,6 +77,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     if any(path.name != "epoch_0.pth" for path in find_checkpoints(args.out)):
         raise ValueError(f"{args.out} holds a training: give another folder (--out)")
+    check_run(MODEL_PREFIX + args.model.removeprefix(MODEL_PREFIX))
+    for recipe in args.recipe:
+        find_recipe(recipe)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.encoders.recipe import write_recipe
+    from sce_video.apis.encoders.run import import_encoder
+
     imported = import_encoder(
         args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps
     )
@@ -74,5 +92,5 @@ def main(argv: Sequence[str] | None = None) -> int:
         path = write_recipe(
             recipe, args.out, imported.backbone, imported.settings, imported.checkpoint
         )
-        print(printable(f"written to {path}: sce-video train {path}"))
+        print(printable(f"written to {path}: sce-video train {shlex.quote(str(path))}"))
     return 0

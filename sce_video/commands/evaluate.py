@@ -17,22 +17,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.apis import launch
-from sce_video.apis.encoders import is_model
-from sce_video.apis.encoders.run import run_of_model
-from sce_video.apis.stored_test import stored_test
-from sce_video.datasets import dataset_settings
-from sce_video.engine.checkpoint import newest_checkpoint
-from sce_video.engine.runner import RANDOM
-from sce_video.engine.work_dir import folder_of_run
-from sce_video.evaluation import PROTOCOLS
+from sce_video.commands.arguments import Parser, check_run, check_videos, pattern
 from sce_video.utils.command import command
+from sce_video.utils.run_files import is_model, newest_checkpoint
 from sce_video.utils.storage import is_url, join, path_or_url
+
+#: Of :data:`sce_video.evaluation.PROTOCOLS`, whose import takes seconds.
+PROTOCOLS = ("few_shot", "knn", "linear", "retrieval", "time")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Evaluate a pretraining on labelled videos.")
+    parser = Parser(description="Evaluate a pretraining on labelled videos.")
     parser.add_argument(
         "run",
         type=path_or_url,
@@ -49,13 +45,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     source.add_argument("--gallery", help="labelled videos to classify the test by")
     source.add_argument(
         "--group-pattern",
+        type=pattern,
         metavar="REGEX",
         help="instead: the test videos themselves, without those whose paths have the same group",
     )
     parser.add_argument(
         "--protocols",
         nargs="+",
-        choices=sorted(PROTOCOLS),
+        choices=PROTOCOLS,
         help="instead of those of the run's recipe; time: the sense of time, from shuffled, "
         "reversed and still clips",
     )
@@ -83,32 +80,47 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 
 def evaluator(args: argparse.Namespace) -> list[dict[str, Any]]:
     """Configs of the metrics of the chosen protocols, with their options."""
+    from sce_video.evaluation import PROTOCOLS as METRICS
+
     given = {name: getattr(args, name) for name in ("pairs", "factors")}
     of_time = {name: value for name, value in given.items() if value is not None}
     return [
-        {"type": PROTOCOLS[name].__name__, **(of_time if name == "time" else {})}
+        {"type": METRICS[name].__name__, **(of_time if name == "time" else {})}
         for name in args.protocols
     ]
 
 
-def options(args: argparse.Namespace) -> list[str]:
-    """The changes of the run's config."""
-    data = _dataset_options("test_dataloader", args.test)
-    if args.gallery is not None:
-        return [*data, *_dataset_options("test_cfg.gallery_dataloader", args.gallery)]
-    pattern = f"test_cfg.group_pattern={args.group_pattern}"
-    return [*data, "test_cfg.gallery_dataloader=None", pattern]
+def options(args: argparse.Namespace) -> dict[str, Any]:
+    """The changes of the run's config, by key: as text a folder ``2023`` would be a number."""
+    from sce_video.datasets import dataset_settings
 
-
-def _dataset_options(loader: str, root: str) -> list[str]:
-    settings = dataset_settings(root)
-    return [f"{loader}.dataset.{name}={value}" for name, value in settings.items()]
+    folders = {"test_dataloader": args.test, "test_cfg.gallery_dataloader": args.gallery}
+    changes: dict[str, Any] = {
+        f"{loader}.dataset.{name}": value
+        for loader, folder in folders.items()
+        if folder is not None
+        for name, value in dataset_settings(folder).items()
+    }
+    if args.gallery is None:
+        changes["test_cfg.gallery_dataloader"] = None
+        changes["test_cfg.group_pattern"] = args.group_pattern
+    return changes
 
 
 @command
 def main(argv: Sequence[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     args = parse_args(argv)
+    check_run(args.run)
+    for folder in filter(None, (args.test, args.gallery)):
+        check_videos(folder)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import launch
+    from sce_video.apis.encoders.run import run_of_model
+    from sce_video.apis.stored_test import stored_test
+    from sce_video.engine.runner import RANDOM
+    from sce_video.engine.work_dir import folder_of_run
+
     run = run_of_model(args.run)
     # The run of a model is in a cache, which is no folder for results.
     folder = Path("work_dirs", Path(run).name) if is_model(args.run) else folder_of_run(run)

@@ -19,12 +19,18 @@ import argparse
 import os
 import shlex
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-from sce_video.apis.exporting import FORMATS, NETWORK_FORMATS, ExportReport, export
+from sce_video.commands.arguments import Parser, check_exists, check_index, check_run, number
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
+if TYPE_CHECKING:
+    from sce_video.apis.exporting import ExportReport
+
+#: Of :mod:`sce_video.apis.exporting`, whose import takes seconds.
+NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")
 _SHOWN_FAILURES = 20
 _NEXT = {
     "pretrained": "sce-video embed VIDEOS --checkpoint {out} --out features.npz",
@@ -38,7 +44,7 @@ _NEXT = {
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Export a network to another runtime, or videos with features to a viewer."
     )
     parser.add_argument(
@@ -55,16 +61,24 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "LIST_classes.txt beside it, if there is one)"
     )  # fmt: skip
     parser.add_argument(
-        "--thumbnail", type=int, default=128, metavar="PX", help="longest side (default: 128)"
+        "--thumbnail",
+        type=number(int, 0, most=1024),
+        default=128,
+        metavar="PX",
+        help="longest side (default: 128)",
     )
     parser.add_argument("--no-thumbnails", action="store_true", help="do not open the videos")
     parser.add_argument(
-        "--neighbours", type=int, default=10, metavar="K", help="of each video (default: 10)"
+        "--neighbours",
+        type=number(int, 0, most=1024),
+        default=10,
+        metavar="K",
+        help="of each video (default: 10)",
     )
     parser.add_argument("--no-embedding", action="store_true", help="leave out the features")
     parser.add_argument(
         "--workers",
-        type=int,
+        type=number(int, 0),
         default=min(8, len(os.sched_getaffinity(0))),
         help="processes that read thumbnails (default: one per core, at most 8)",
     )
@@ -75,12 +89,12 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Export; returns the exit status."""
     args = parse_args(argv)
+    check(args)
     if args.to in NETWORK_FORMATS:
         return export_a_network(args)
-    if args.config is not None:
-        raise ValueError(f"--config is for networks, not for --to {args.to}")
-    if args.no_embedding and args.to == "projector":
-        raise ValueError("the projector shows the features: leave out --no-embedding")
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.exporting import export
+
     progress: Progress | None = None
 
     def show(total: int, failed: bool) -> None:
@@ -107,6 +121,32 @@ def main(argv: Sequence[str] | None = None) -> int:
             progress.finish()
     print(describe(report, args))
     return 1 if report.failures else 0
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise an error of the user for options or paths that cannot be meant."""
+    if os.path.lexists(args.out):
+        raise FileExistsError(f"{args.out} exists: remove it, or give another --out")
+    if args.to in NETWORK_FORMATS:
+        check_run(args.source)
+        return
+    if args.config is not None:
+        raise ValueError(f"--config is for networks, not for --to {args.to}")
+    if args.no_embedding and args.to == "projector":
+        raise ValueError("the projector shows the features: leave out --no-embedding")
+    if args.to == "parquet" and not args.out.endswith(".parquet"):
+        raise ValueError(f"a parquet file must end in .parquet to be read as one, got {args.out!r}")
+    if args.classes is not None and args.labels is None:
+        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
+    for path, what in (
+        (args.source, "index or feature file"),
+        (args.labels, "annotation file"),
+        (args.classes, "file of class names"),
+    ):
+        if path is not None:
+            check_exists(path, what)
+    if os.path.isdir(args.source):
+        check_index(args.source)
 
 
 def export_a_network(args: argparse.Namespace) -> int:

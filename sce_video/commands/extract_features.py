@@ -17,22 +17,23 @@ from __future__ import annotations
 
 import argparse
 
-from sce_video.apis import launch
+from sce_video.commands.arguments import Parser, check_exists, check_run, number
 from sce_video.commands.job_options import (
     add_gpu_option,
     add_ray_option,
     add_shard_option,
 )
-from sce_video.engine.runner import RANDOM
+from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
-from sce_video.utils.distributed import leave_process_group
+from sce_video.utils.run_files import RANDOM
+from sce_video.utils.shard import Shard
 
 _PROCESSES = ("workers", "ray", "processes_per_gpu", "shard")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Embed a data set into a .npz file.")
+    parser = Parser(description="Embed a data set into a .npz file.")
     parser.add_argument("config", help="config of the checkpoint, or a retrieval recipe")
     parser.add_argument("checkpoint", help=f"checkpoint file, or '{RANDOM}' for random weights")
     parser.add_argument("--out", required=True, metavar="FILE.npz", help="output file")
@@ -54,7 +55,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--workers",
-        type=int,
+        type=number(int, 0),
         help="processes that decode and embed, of each rank; 0 for none besides this one (default: "
         "num_workers of the config, at most one per core; with --ray the whole cluster)",
     )
@@ -75,7 +76,18 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: list[str] | None = None) -> int:
     """Embed; returns the exit status."""
-    args = vars(parse_args(argv))
+    given = parse_args(argv)
+    find_recipe(given.config)
+    Shard.parse(given.shard)
+    if given.checkpoint != RANDOM:
+        check_run(given.checkpoint)
+    for path in filter(None, (given.data_root, given.ann_file)):
+        check_exists(path, "file or folder")
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import launch
+    from sce_video.utils.distributed import leave_process_group
+
+    args = vars(given)
     processes = {name: args.pop(name) for name in _PROCESSES}
     launch.test(launch.extraction_config(**args, processes=processes))
     leave_process_group()

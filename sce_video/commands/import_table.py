@@ -20,20 +20,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
+from sce_video.commands.arguments import Parser, check_source, number
 from sce_video.commands.file_progress import FileProgress
 from sce_video.commands.job_options import add_ray_option, add_shard_option
-from sce_video.data_tools.tables import ImportOptions, import_videos, summarize
-from sce_video.data_tools.verification import read_videos
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 from sce_video.utils.shard import Shard
 
-_OPTIONS = ImportOptions()
-
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Import repacked videos into one table (Lance).",
         epilog="exit status: 0 all done, 1 files failed, 2 wrong usage, 130 interrupted; "
         "credentials and endpoint of object storage come from the environment (AWS_...)",
@@ -47,14 +44,16 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="folder the paths of a list are relative to (default: the list's or the current one)",
     )
     parser.add_argument(
-        "--workers", type=int, help="processes (default: all cores, of the cluster with --ray)"
+        "--workers",
+        type=number(int, 1),
+        help="processes (default: all cores, of the cluster with --ray)",
     )
     add_ray_option(parser)
     add_shard_option(parser)
     parser.add_argument(
         "--timeout",
-        type=float,
-        default=_OPTIONS.timeout,
+        type=number(float, above=0, most=1e6),
+        default=60.0,
         metavar="SECONDS",
         help="a file that takes longer fails (default: %(default)g)",
     )
@@ -68,12 +67,18 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Import and return the exit status."""
     args = parse_args(argv)
+    shard = Shard.parse(args.shard)
+    check_source(args.source, args.data_root)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.data_tools.tables import ImportOptions, import_videos, summarize
+    from sce_video.data_tools.verification import read_videos
+
     options = ImportOptions(
         workers=args.workers,
         timeout=args.timeout,
         retry_failed=args.retry_failed,
         ray=args.ray,
-        shard=Shard.parse(args.shard),
+        shard=shard,
     )
     videos, root, _ = read_videos(args.source, args.data_root)
     progress = FileProgress("import", "importing")

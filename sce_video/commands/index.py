@@ -13,25 +13,28 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-
-from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.feature_columns import write_features
-from sce_video.apis.index import VideoIndex, build_index, read_index
-from sce_video.apis.index_build import IndexReport
-from sce_video.apis.index_store import find_store
-from sce_video.apis.model import select_device
-from sce_video.apis.search import model_of_index
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_run,
+    check_videos,
+    number,
+)
 from sce_video.commands.job_options import add_gpu_option, add_ray_option, add_shard_option
-from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.source_names import is_table
 from sce_video.datasets.windows import Windows, parse_seconds
-from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
+from sce_video.utils.shard import Shard
+
+if TYPE_CHECKING:
+    from sce_video.apis import EmbedOptions
+    from sce_video.apis.index import VideoIndex
+    from sce_video.apis.index_build import IndexReport
 
 INDEX_HELP = "build or update the index of a folder"
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
@@ -50,7 +53,7 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--out", required=True, help="folder of the index")
     parser.add_argument("--config", help="config file, if the checkpoint contains none")
     parser.add_argument(
-        "--clips", type=int, help="clips per video (default: those of the index, else 4)"
+        "--clips", type=number(int, 1), help="clips per video (default: those of the index, else 4)"
     )
     parser.add_argument(
         "--crops", type=int, choices=(1, 3), help="crops per clip (default: likewise, else 1)"
@@ -58,15 +61,18 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
     add_window_options(parser, "default: those of the index, else whole videos")
     parser.add_argument(
         "--workers",
-        type=int,
+        type=number(int, 0),
         help="processes that decode and embed; 0 for none besides this one (default: one per core, "
         "at most 8 per GPU; with --ray the whole cluster)",
     )
     parser.add_argument(
-        "--timeout", type=float, default=60.0, help="time limit for decoding a file, s"
+        "--timeout",
+        type=number(float, above=0),
+        default=60.0,
+        help="time limit for decoding a file, s",
     )
     parser.add_argument(
-        "--max-views", type=int, default=32, help="largest batch of views (default: 32)"
+        "--max-views", type=number(int, 1), default=32, help="largest batch of views (default: 32)"
     )
     add_ray_option(parser)
     add_gpu_option(parser)
@@ -91,7 +97,7 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="of a table of videos: also write the features into its column feature_NAME",
     )
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(parser)
 
 
 def add_window_options(parser: argparse.ArgumentParser, default: str) -> None:
@@ -125,8 +131,16 @@ def given_windows(args: argparse.Namespace, stored: Windows | None = None) -> Wi
 
 def run_index(args: argparse.Namespace) -> None:
     """Build or update an index and print what was done."""
-    if args.column is not None and not is_table(args.dir):
-        raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
+    check_index_options(args)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    import numpy as np
+
+    from sce_video.apis import load_model
+    from sce_video.apis.feature_columns import write_features
+    from sce_video.apis.index import build_index, read_index
+    from sce_video.apis.index_store import find_store
+    from sce_video.apis.search import model_of_index
+
     stored = None
     if not args.rebuild and find_store(Path(args.out)) is not None:
         stored = read_index(args.out)
@@ -135,7 +149,7 @@ def run_index(args: argparse.Namespace) -> None:
     if args.column is not None and windows is not None:
         raise ValueError("--column holds a feature of each whole video: give it without --windows")
     if args.checkpoint is not None:
-        model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+        model = load_model(args.checkpoint, args.config, args.device)
     elif stored is not None:
         model = model_of_index(stored, None, args.config, args.device)
     else:
@@ -176,8 +190,23 @@ def run_index(args: argparse.Namespace) -> None:
         print(f"{index.root}: {count} features in the column feature_{args.column}")
 
 
+def check_index_options(args: argparse.Namespace) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    if args.column is not None and not is_table(args.dir):
+        raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
+    check_videos(args.dir)
+    given_windows(args)
+    Shard.parse(args.shard)
+    if args.checkpoint is not None:
+        check_run(args.checkpoint)
+    elif args.rebuild or not any(Path(args.out).glob("features*")):
+        raise ValueError(f"give --checkpoint: there is no index in {args.out} that names one")
+
+
 def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
     """The options of the command line, over the views of the existing index."""
+    from sce_video.apis import EmbedOptions
+
     defaults = EmbedOptions() if stored is None else stored.options
     return EmbedOptions(
         num_clips=defaults.num_clips if args.clips is None else args.clips,
@@ -192,6 +221,10 @@ def default_workers(args: argparse.Namespace) -> int:
     """Processes without ``--workers``; 0 on a cluster stands for all of it."""
     if args.ray is not None:
         return 0
+    import torch
+
+    from sce_video.apis.model import select_device
+
     if select_device(args.device).type != "cuda":
         return usable_cores()
     gpus = 1 if ":" in (args.device or "") else torch.cuda.device_count()
@@ -225,7 +258,7 @@ def describe_report(report: IndexReport, out: str) -> str:
 @command(interrupted=INTERRUPTED)
 def main(argv: list[str] | None = None) -> int:
     """The command `sce-video index`."""
-    parser = argparse.ArgumentParser(description=INDEX_HELP)
+    parser = Parser(description=INDEX_HELP)
     add_index_options(parser)
     run_index(parser.parse_args(argv))
     return 0

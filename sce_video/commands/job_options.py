@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 
+from sce_video.commands.arguments import number
+
 
 def add_ray_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--ray``."""
@@ -19,7 +21,7 @@ def add_gpu_option(parser: argparse._ActionsContainer) -> None:
     """Add ``--processes-per-gpu``."""
     parser.add_argument(
         "--processes-per-gpu",
-        type=int,
+        type=number(int, 1),
         default=4,
         metavar="N",
         help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",

@@ -15,23 +15,31 @@ import argparse
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sce_video.apis.cell_maps import BEST, MEAN, cell_similarity, class_activation
-from sce_video.apis.cell_strips import activation_strips, describe_grid, similarity_strips
-from sce_video.apis.model import load_model
-from sce_video.apis.video_classifier import NoClassifierError, VideoClassifier, load_classifier
-from sce_video.datasets import VideoDecodeError
-from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_exists,
+    check_run,
+    number,
+)
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
-from sce_video.visualization.cell_maps import MapStrip, Scale, common_scale, write_maps
+
+if TYPE_CHECKING:
+    from sce_video.apis.video_classifier import VideoClassifier
+    from sce_video.visualization.cell_maps import MapStrip
+
+#: Of :mod:`sce_video.apis.cell_maps`, whose import takes seconds.
+MEAN, BEST = "mean", "best"
 
 _FORMATS = (".png", ".html")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Where a network looks: which cells of the frames speak for a class, or "
         "resemble a frame of another video."
     )
@@ -41,7 +49,9 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--key", metavar="FILE", help="video or image in which it is searched")
     parser.add_argument("--out", required=True, type=Path, help="look.png or look.html")
     parser.add_argument("--class", dest="class_name", metavar="NAME", help="default: the predicted")
-    parser.add_argument("--frame", type=int, help="frame of the query's clip (default: the middle)")
+    parser.add_argument(
+        "--frame", type=number(int, 0), help="frame of the query's clip (default: the middle)"
+    )
     parser.add_argument(
         "--cell",
         default=MEAN,
@@ -50,19 +60,25 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         "all, of which the most similar counts",
     )
     parser.add_argument(
-        "--clips", type=int, help="clips of each video or of the key (default: the centre one)"
+        "--clips",
+        type=number(int, 1),
+        help="clips of each video or of the key (default: the centre one)",
     )
-    parser.add_argument("--at", type=float, metavar="S", help="second of the clip (of the query)")
     parser.add_argument(
-        "--size", type=int, help="pixels of the frames (default: those of the test)"
+        "--at", type=number(float, 0), metavar="S", help="second of the clip (of the query)"
     )
-    parser.add_argument("--frames", type=int, default=8, help="frames shown of a clip (default: 8)")
+    parser.add_argument(
+        "--size", type=number(int, 1), help="pixels of the frames (default: those of the test)"
+    )
+    parser.add_argument(
+        "--frames", type=number(int, 1), default=8, help="frames shown of a clip (default: 8)"
+    )
     parser.add_argument(
         "--scale", metavar="LOW,HIGH", help="values of the darkest and the brightest colour"
     )
     parser.add_argument("--classes", metavar="FILE", help="class names, if the checkpoint has none")
     parser.add_argument("--config", help="config file, if the checkpoint contains none")
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(parser)
     return parser.parse_args(argv)
 
 
@@ -71,12 +87,19 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Draw the maps; returns the exit status."""
     args = parse_args(argv)
     _check(args)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.visualization.cell_maps import Scale, common_scale, write_maps
+
     failures: list[tuple[str, str]] = []
     if args.query is None:
         strips, quantity, grid, title = _look_for_class(args, failures)
     else:
         strips, quantity, grid, title = _look_for_frame(args)
-    scale = _scale(args.scale, strips, quantity)
+    limits = _limits(args.scale)
+    if limits is None:
+        scale = common_scale([s.maps for s in strips if s.maps is not None], quantity)
+    else:
+        scale = Scale(*limits, quantity)
     note = f"{grid}; colours from {scale.low:.3g} to {scale.high:.3g}, the same for all frames"
     write_maps(args.out, strips, scale, title, note)
     for strip in strips:
@@ -107,12 +130,21 @@ def _check(args: argparse.Namespace) -> None:
         raise ValueError("--frame and --cell are of a query: give --query FILE --key FILE")
     if args.query is None and args.at is not None and args.clips is not None:
         raise ValueError("--at chooses one clip: leave out --clips")
+    parse_cell(args.cell)
+    _limits(args.scale)
+    check_run(args.checkpoint)
+    for path in filter(None, (*args.videos, args.query, args.key, args.classes)):
+        check_exists(path, "video or image" if path != args.classes else "file of class names")
 
 
 def _look_for_class(
     args: argparse.Namespace, failures: list[tuple[str, str]]
 ) -> tuple[list[MapStrip], str, str, str]:
     """Strips, the quantity of their maps, the grid and the title, for a classifier."""
+    from sce_video.apis.cell_maps import class_activation
+    from sce_video.apis.cell_strips import activation_strips, describe_grid
+    from sce_video.datasets import VideoDecodeError
+
     classifier = _classifier(args)
     strips, grid, names = [], "", []
     # A network of images sees one frame of a clip: several clips show the video.
@@ -136,12 +168,13 @@ def _look_for_class(
 
 
 def _classifier(args: argparse.Namespace) -> VideoClassifier:
+    from sce_video.apis.video_classifier import NoClassifierError, load_classifier
+
     names = None
     if args.classes is not None:
         names = Path(args.classes).read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
-    checkpoint = newest_checkpoint(args.checkpoint)
     try:
-        return load_classifier(checkpoint, args.config, args.device, names)
+        return load_classifier(args.checkpoint, args.config, args.device, names)
     except NoClassifierError as error:
         raise ValueError(
             f"{error}; or compare two videos with it: sce-video look {args.checkpoint} --query "
@@ -151,7 +184,11 @@ def _classifier(args: argparse.Namespace) -> VideoClassifier:
 
 def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str, str]:
     """The same for a query and a key."""
-    model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
+    from sce_video.apis.cell_maps import cell_similarity
+    from sce_video.apis.cell_strips import describe_grid, similarity_strips
+    from sce_video.apis.model import load_model
+
+    model = load_model(args.checkpoint, args.config, args.device)
     one_frame = model.settings.num_frames == 1
     found = cell_similarity(
         model,
@@ -184,12 +221,12 @@ def parse_cell(text: str) -> str | tuple[int, int]:
     return int(matched[1]), int(matched[2])
 
 
-def _scale(text: str | None, strips: list[MapStrip], name: str) -> Scale:
-    """The scale of ``--scale``, else from the smallest to the largest value."""
+def _limits(text: str | None) -> tuple[float, float] | None:
+    """The two numbers of ``--scale``; None without it."""
     if text is None:
-        return common_scale([s.maps for s in strips if s.maps is not None], name)
+        return None
     try:
         low, high = map(float, text.split(","))
     except ValueError:
         raise ValueError(f"--scale must be LOW,HIGH, for example 0,1: got {text!r}") from None
-    return Scale(low, high, name)
+    return low, high

@@ -20,31 +20,42 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sce_video.apis import EmbedOptions, VideoClassifier, load_classifier, top_classes
-from sce_video.apis.embed import Embedded, iterate_embeddings
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_exists,
+    check_run,
+    check_videos,
+    number,
+)
 from sce_video.commands.decoding_options import add_decoding_options
-from sce_video.datasets import list_videos, video_exists
-from sce_video.datasets.tables.named_rows import is_table
-from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.datasets.source_names import is_table
 from sce_video.utils.atomic_file import atomic_file
 from sce_video.utils.command import INTERRUPTED, command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
+if TYPE_CHECKING:
+    from sce_video.apis import EmbedOptions, VideoClassifier
+    from sce_video.apis.embed import Embedded
+
 _SHOWN_FAILURES = 20
+_VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Classify new videos with a finetuned checkpoint.")
+    parser = Parser(description="Classify new videos with a finetuned checkpoint.")
     parser.add_argument(
         "checkpoint", help="checkpoint of a finetuning, or the folder of its run (its newest one)"
     )
     parser.add_argument("videos", nargs="+", help="files, folders, tables (v.lance), URLs")
     parser.add_argument("--csv", metavar="OUT", help="write a row per file instead of printing it")
-    parser.add_argument("--top", type=int, default=3, help="classes per video (default: 3)")
+    parser.add_argument(
+        "--top", type=number(int, 1), default=3, help="classes per video (default: 3)"
+    )
     parser.add_argument(
         "--views",
         metavar="CLIPSxCROPS",
@@ -56,7 +67,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument("--config", help="config file, if the checkpoint contains none")
     add_decoding_options(parser)
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(parser)
     return parser.parse_args(argv)
 
 
@@ -76,6 +87,8 @@ def find_videos(given: list[str]) -> list[str]:
         ValueError: a folder holds no video.
         StorageError, TableError: a store or a table cannot be read.
     """
+    from sce_video.datasets import list_videos, video_exists
+
     paths = []
     for path in given:
         if is_table(path) or os.path.isdir(path):
@@ -92,7 +105,7 @@ def view_options(args: argparse.Namespace, classifier: VideoClassifier) -> Embed
     """The classifier's views, or those of ``--views``.
 
     Raises:
-        ValueError: ``--views`` is malformed, or asks for clips of a network that sees one clip.
+        ValueError: ``--views`` asks for clips of a network that sees one clip.
     """
     options = replace(
         classifier.options,
@@ -102,10 +115,7 @@ def view_options(args: argparse.Namespace, classifier: VideoClassifier) -> Embed
     )
     if args.views is None:
         return options
-    matched = re.fullmatch(r"(\d{1,4})x(\d)", args.views)
-    if matched is None:
-        raise ValueError(f"--views must be CLIPSxCROPS, for example 10x3 or 1x1, got {args.views}")
-    clips, crops = map(int, matched.groups())
+    clips, crops = map(int, args.views.split("x"))
     if classifier.settings.clip_duration is None and clips != 1:
         raise ValueError(
             f"this network sees the whole video as one clip: --views 1x{crops}, not {args.views}"
@@ -136,6 +146,8 @@ class Table:
         """Write the row of one file."""
         found = []
         if result.feature is not None:
+            from sce_video.apis import top_classes
+
             found = top_classes(result.feature, self._classes, self._top)
         if self._writer is not None:
             cells = [cell for name, p in found for cell in (name, f"{p:.6f}")]
@@ -165,17 +177,19 @@ def open_table(args: argparse.Namespace, classifier: VideoClassifier) -> Iterato
 
 def run(args: argparse.Namespace) -> bool:
     """Predict, print and write; returns whether any file could be decoded."""
-    if args.top < 1:
-        raise ValueError(f"--top must be at least 1, got {args.top}")
+    check(args)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import load_classifier
+    from sce_video.apis.embed import iterate_embeddings
+
     paths = find_videos(args.videos)
     names = read_class_names(args.classes)
-    args.checkpoint = str(newest_checkpoint(args.checkpoint))
     classifier = load_classifier(args.checkpoint, args.config, args.device, names)
     options = view_options(args, classifier)
     if not classifier.named:
         print(
-            f"predict.py: {args.checkpoint} contains no class names (its training read lists, not "
-            "folders): classes are numbers, --classes FILE names them",
+            f"predict.py: {classifier.checkpoint} contains no class names (its training read "
+            "lists, not folders): classes are numbers, --classes FILE names them",
             file=sys.stderr,
         )
     failures: list[tuple[str, str]] = []
@@ -193,6 +207,22 @@ def run(args: argparse.Namespace) -> bool:
             progress.finish()
     print(describe(args, len(paths), failures), file=sys.stdout if args.csv else sys.stderr)
     return len(failures) < len(paths)
+
+
+def check(args: argparse.Namespace) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    if args.views is not None and _VIEWS.fullmatch(args.views) is None:
+        raise ValueError(
+            f"--views must be CLIPSxCROPS with 1 or 3 crops, for example 10x3, got {args.views}"
+        )
+    for path in args.videos:
+        if os.path.isdir(path):
+            check_videos(path)
+        else:
+            check_exists(path, "video or folder")
+    if args.classes is not None:
+        check_exists(args.classes, "file of class names")
+    check_run(args.checkpoint)
 
 
 def describe(args: argparse.Namespace, total: int, failures: list[tuple[str, str]]) -> str:

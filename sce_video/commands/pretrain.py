@@ -19,38 +19,24 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sce_video.apis.automatic.pretrain import (
-    PRECISIONS,
-    PlannedPretraining,
-    methods,
-    planned_config,
-    planned_pretraining,
-    write_config,
-)
-from sce_video.apis.automatic.seeds import (
-    COMPARISON,
-    check_run_seeds,
-    check_unused_seeds,
-    found_seeds,
-    planned_configs,
-    resumed_seeds,
-    seed_folder,
-    train_seeds,
-)
-from sce_video.apis.launch import end_training, training_config
-from sce_video.apis.run_page import train_with_page
+from sce_video.commands.arguments import Parser, check_videos, number
 from sce_video.commands.train import add_mirror_option, add_track_option
-from sce_video.engine.config import load_config, parse_options
-from sce_video.engine.config_settings import available_settings
-from sce_video.engine.mirror import restore_run
+from sce_video.engine.config_settings import available_settings, parse_value
+from sce_video.engine.config_steps import read_config
+from sce_video.engine.recipes import find_recipe, methods
 from sce_video.engine.restarts import is_restart
-from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.command import command
-from sce_video.utils.distributed import leave_process_group
 from sce_video.utils.printable import printable
+from sce_video.utils.run_files import CONFIG
 from sce_video.utils.storage import join
+
+if TYPE_CHECKING:
+    from sce_video.apis.automatic.pretrain import PlannedPretraining
+
+#: Of :mod:`sce_video.apis.automatic.pretrain`, whose import takes seconds.
+PRECISIONS = ("float32", "bfloat16", "float16")
 
 #: What the settings of the recipes are.
 _HELP = {
@@ -74,7 +60,7 @@ _HELP = {
 
 def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, dict[str, Any]]:
     """The command line, and the settings of the method's recipe in it."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Pretrain on a folder or a table of videos, labels not needed.",
         allow_abbrev=False,
     )
@@ -82,9 +68,15 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     parser.add_argument("videos", nargs="?", help="folder, sub-folders too; or a table (v.lance)")
     parser.add_argument("--out", required=True, type=Path, metavar="RUN", help="folder of the run")
     parser.add_argument("--method", default="sce", choices=sorted(known), help="default: sce")
-    parser.add_argument("--hours", type=float, help="budget of each run, instead of --epochs")
     parser.add_argument(
-        "--seeds", nargs="+", type=int, metavar="N", help="a run for each, in RUN/seedN"
+        "--hours", type=number(float, above=0), help="budget of each run, instead of --epochs"
+    )
+    parser.add_argument(
+        "--seeds",
+        nargs="+",
+        type=number(int, 0, most=2**32 - 1),
+        metavar="N",
+        help="a run for each, in RUN/seedN",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
     add_track_option(parser)
@@ -93,28 +85,60 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
     start.add_argument("--overwrite", action="store_true", help="remove the training in RUN first")
-    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first = Parser(add_help=False, allow_abbrev=False)
     first.add_argument("--method", default="sce", choices=sorted(known))
-    recipe = load_config(known[first.parse_known_args(argv)[0].method])
+    recipe = read_config(find_recipe(known[first.parse_known_args(argv)[0].method]))
     group = parser.add_argument_group(
         "settings", "chosen for your videos and this machine unless you give them"
     )
-    names = available_settings(recipe)
+    names = available_settings(recipe, defaults=False)
     for name in names:
         option = f"--{name.replace('_', '-')}"
         group.add_argument(option, metavar="X", dest=f"set_{name}", help=_HELP.get(name))
     args = parser.parse_args(argv)
     texts = {name: getattr(args, f"set_{name}") for name in names}
-    options = [f"{name}={text}" for name, text in texts.items() if text is not None]
-    return args, parse_options(options)
+    settings = {name: parse_value(text) for name, text in texts.items() if text is not None}
+    return args, settings
+
+
+def check(args: argparse.Namespace, settings: dict[str, Any]) -> None:
+    """Raise ValueError or FileNotFoundError for options or paths that cannot be meant."""
+    for name, value in settings.items():
+        numbers = value if isinstance(value, tuple | list) else [value]
+        if not all(isinstance(n, int | float) and n >= 0 for n in numbers):
+            raise ValueError(
+                f"--{name.replace('_', '-')} must be a number, not below 0: got {value!r}"
+            )
+    if args.seeds is not None and len(set(args.seeds)) < len(args.seeds):
+        raise ValueError(f"--seeds must be different numbers, got {args.seeds}")
+    if args.seeds is not None and "seed" in settings:
+        raise ValueError("give seed or seeds, not both")
+    if args.hours is not None and "epochs" in settings:
+        raise ValueError("give hours or epochs, not both")
+    if args.resume and (args.videos is not None or settings or args.hours is not None):
+        raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
+    if args.videos is not None:
+        check_videos(args.videos)
+    elif not args.resume:
+        raise ValueError("give the folder of videos or a table, or --resume")
+    elif args.mirror is None and not any(args.out.glob(f"**/{CONFIG}")):
+        raise ValueError(f"no training in {args.out} to resume: there is no {args.out / CONFIG}")
 
 
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
     args, settings = parse_args(argv)
-    if args.seeds is not None:
-        check_run_seeds(args.seeds, settings)
+    check(args, settings)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.automatic.pretrain import planned_config, write_config
+    from sce_video.apis.automatic.seeds import found_seeds
+    from sce_video.apis.launch import end_training, training_config
+    from sce_video.apis.run_page import train_with_page
+    from sce_video.engine.mirror import restore_run
+    from sce_video.engine.work_dir import check_unused
+    from sce_video.utils.distributed import leave_process_group
+
     config = args.out / CONFIG
     seeds_found = args.resume and not config.is_file() and found_seeds(args.out)
     if args.seeds is not None or seeds_found:
@@ -126,8 +150,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             restore_run(args.mirror, args.out)
         if not config.is_file():
             raise ValueError(f"no training in {args.out} to resume: there is no {config}")
-        _check_alone(args, settings)
     elif not restarted:
+        if not (args.overwrite or args.plan):
+            check_unused(args.out)  # before the planning, which takes minutes
         planned = _planned(args, settings)
         config = write_config(planned)
         print(f"written to {config}", flush=True)
@@ -146,15 +171,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     return status
 
 
-def _check_alone(args: argparse.Namespace, settings: dict[str, Any]) -> None:
-    if args.videos is not None or settings or args.hours is not None:
-        raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
-
-
 def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretraining:
     """The plan, which is printed."""
-    if args.videos is None:
-        raise ValueError("give the folder of videos or a table, or --resume")
+    from sce_video.apis.automatic.pretrain import planned_pretraining
+
     planned = planned_pretraining(
         args.videos,
         args.out,
@@ -169,10 +189,20 @@ def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretr
 
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
+    from sce_video.apis.automatic.seeds import (
+        COMPARISON,
+        check_unused_seeds,
+        planned_configs,
+        resumed_seeds,
+        seed_folder,
+        train_seeds,
+    )
+    from sce_video.engine.mirror import restore_run
+    from sce_video.utils.distributed import leave_process_group
+
     seeds = args.seeds
     restarted = not args.plan and any(is_restart(seed_folder(args.out, s)) for s in seeds or ())
     if args.resume and not restarted:
-        _check_alone(args, settings)
         for seed in seeds or ():
             if args.mirror is not None:
                 folder = seed_folder(args.out, seed)

@@ -35,35 +35,26 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
+from sce_video.commands.arguments import Parser, check_source
 from sce_video.commands.file_progress import FileProgress
 from sce_video.commands.job_options import add_ray_option, add_shard_option
-from sce_video.data_tools.repack import (
-    Options,
-    Plan,
-    Settings,
-    StorageError,
-    make_plan,
-    merge,
-    plan_segments,
-    repack,
-    repack_to_table,
-)
-from sce_video.data_tools.repack.report import summarize
-from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS
-from sce_video.data_tools.tables import summarize as summarize_table
-from sce_video.data_tools.verification import read_videos
-from sce_video.datasets import scan_folder
-from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
+from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS, Options, Settings
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
+from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 from sce_video.utils.shard import Shard
+
+if TYPE_CHECKING:
+    from sce_video.data_tools.repack import Plan
 
 _SETTINGS, _OPTIONS = Settings(), Options()
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Re-encode a data set for fast reading of clips.",
         epilog="exit status: 0 all done, 1 files failed, 2 wrong usage or disk full, "
         "130 interrupted",
@@ -224,12 +215,17 @@ def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
     """The videos of a command line, and the root of their paths."""
     if os.path.isdir(args.source) and args.data_root is None:
         return scan_folder(args.source, read_extensions(args)), args.source
+    from sce_video.data_tools.verification import read_videos
+
     videos, root, _ = read_videos(args.source, args.data_root)
     return videos, root
 
 
 def read_plan(args: argparse.Namespace) -> Plan:
     """The files of a command line with an output folder."""
+    from sce_video.data_tools.repack import make_plan, plan_segments
+    from sce_video.data_tools.verification import read_videos
+
     if os.path.isdir(args.source) and args.data_root is None:
         return make_plan(args.source, args.destination, extensions=read_extensions(args))
     if args.source.endswith(".csv"):
@@ -260,6 +256,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         ray=args.ray,
     )
     check_output(args)
+    check_source(args.source, args.data_root, read_extensions(args))
     try:
         if args.to is not None:
             return repack_into_table(args, settings, options)
@@ -270,6 +267,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def repack_into_table(args: argparse.Namespace, settings: Settings, options: Options) -> int:
     """Write rows, print what was done, and return the exit status."""
+    from sce_video.data_tools.repack import repack_to_table
+    from sce_video.data_tools.tables import summarize as summarize_table
+
     videos, root = read_source(args)
     progress = FileProgress("repack", "repacking")
     result = repack_to_table(videos, root, args.to, settings, options, on_progress=progress)
@@ -279,6 +279,9 @@ def repack_into_table(args: argparse.Namespace, settings: Settings, options: Opt
 
 def repack_into_folder(args: argparse.Namespace, settings: Settings, options: Options) -> int:
     """Write files, lists and reports, print what was done, and return the exit status."""
+    from sce_video.data_tools.repack import merge, repack
+    from sce_video.data_tools.repack.report import summarize
+
     plan = read_plan(args)
     if args.merge:
         result = merge(plan, args.destination, settings, options)

@@ -24,6 +24,7 @@ import argparse
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from sce_video.commands.arguments import Parser, number
 from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html, write_page
 from sce_video.reporting.report import Report, build_report
@@ -34,7 +35,7 @@ from sce_video.utils.run_files import is_run_folder
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Write the page of a run, and collect results into one table next to the "
         "paper's numbers."
     )
@@ -52,7 +53,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     page = parser.add_argument_group("the page of a run")
     page.add_argument(
         "--videos",
-        type=int,
+        type=number(int, 0),
         default=64,
         metavar="N",
         help="training videos that are embedded with the newest checkpoint and shown (default: "

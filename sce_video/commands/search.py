@@ -15,42 +15,37 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import shlex
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from sce_video.apis.encoders.run import run_of_model
-from sce_video.apis.feature_columns import is_table_folder
-from sce_video.apis.index import VideoIndex, read_index
-from sce_video.apis.model import VideoModel
-from sce_video.apis.moments import Query, parse_query
-from sce_video.apis.refined_moments import MOST_REFINED, own_moment, refine_moments
-from sce_video.apis.search import (
-    Match,
-    check_checkpoint,
-    model_of_index,
-    query_feature,
-    query_index,
-    rows_of_query,
-    searches_approximately,
-    text_query,
+from sce_video.commands.arguments import (
+    Parser,
+    add_device_option,
+    check_exists,
+    check_index,
+    check_run,
+    number,
 )
 from sce_video.commands.index import INDEX_HELP, INTERRUPTED, add_index_options, run_index
-from sce_video.engine.checkpoint import newest_checkpoint
+from sce_video.datasets.source_names import is_table_folder
+from sce_video.datasets.windows import Query, parse_query
 from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.storage import absolute, exists
-from sce_video.visualization.figures import save_figure
-from sce_video.visualization.gallery import (
-    draw_gallery,
-    format_moment,
-    read_entry,
-    write_gallery,
-)
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from sce_video.apis.index import VideoIndex
+    from sce_video.apis.model import VideoModel
+    from sce_video.apis.search import Match
+
+#: Of :mod:`sce_video.apis.refined_moments`, whose import takes seconds.
+MOST_REFINED = 5
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
 #: Longest name of a page; file systems allow 255 bytes.
@@ -61,7 +56,7 @@ _QUERY_HELP = "find the videos most similar to a given one"
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Search a folder of videos by example.")
+    parser = Parser(description="Search a folder of videos by example.")
     commands = parser.add_subparsers(dest="command", required=True)
     add_index_options(commands.add_parser("index", help=INDEX_HELP))
     query = commands.add_parser("query", help=_QUERY_HELP)
@@ -81,6 +76,7 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--text",
+        metavar="WORDS",
         help="instead of a VIDEO: what the videos show, in words; for an index made by a "
         "video-text model (X-CLIP, CLIP). No gallery is written",
     )
@@ -88,7 +84,9 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         "--index", help="folder of the index, or a table of videos with a column of features"
     )
     parser.add_argument("--column", help="of a table with several columns of features")
-    parser.add_argument("-k", type=int, default=10, help="number of results (default: 10)")
+    parser.add_argument(
+        "-k", type=number(int, 1), default=10, help="number of results (default: 10)"
+    )
     parser.add_argument("--checkpoint", help="current path of the checkpoint, if it has moved")
     parser.add_argument(
         "--config", help="config file, for a network registered by its custom_imports"
@@ -103,9 +101,7 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         help="rank by the features as they are, also among windows, which are whitened otherwise",
     )
     parser.add_argument(
-        "--exact",
-        action="store_true",
-        help="compare all videos, also where the index has a vector index",
+        "--exact", action="store_true", help="compare all videos, also with a vector index"
     )
     parser.add_argument(
         "--refine",
@@ -115,7 +111,7 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--refine-moments",
-        type=int,
+        type=number(int, 1),
         metavar="N",
         help=f"the same around the best N moments (default of --refine: {MOST_REFINED}); the "
         "longer the stride, the more are worth it",
@@ -130,7 +126,7 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--no-html", action="store_true", help="write no gallery")
     parser.add_argument("--png", help="also write the gallery as an image")
     parser.add_argument("--json", help="also write the results as JSON")
-    parser.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
+    add_device_option(parser)
     _add_serve_options(parser.add_argument_group("in a browser, instead of a VIDEO"))
 
 
@@ -142,7 +138,12 @@ def _add_serve_options(parser: argparse._ArgumentGroup) -> None:
         metavar="INDEX",
         help="open a page on this machine that searches and labels the videos of the index",
     )
-    parser.add_argument("--port", type=int, default=0, help="of the page (default: a free one)")
+    parser.add_argument(
+        "--port",
+        type=number(int, 0, most=65535),
+        default=0,
+        help="of the page (default: a free one)",
+    )
     parser.add_argument("--no-open", action="store_true", help="only print the link")
     parser.add_argument(
         "--labels",
@@ -155,8 +156,6 @@ def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespac
     """End with an error unless there is either a video and an index, or an index to serve."""
     if args.refine_moments is None:
         args.refine_moments = MOST_REFINED if args.refine else 0
-    elif args.refine_moments < 1:
-        parser.error(f"--refine-moments must be 1 or more, got {args.refine_moments}")
     if args.text is not None:
         _check_text_options(parser, args)
         return
@@ -178,25 +177,62 @@ def check_query_options(parser: argparse.ArgumentParser, args: argparse.Namespac
 
 
 def _check_text_options(parser: argparse.ArgumentParser, args: argparse.Namespace) -> None:
-    """Take the positional argument for the index; refuse what a text has not."""
+    """Refuse what a text has not."""
     if args.video is not None and args.index is not None:
         parser.error("give a VIDEO or --text, not both")
-    args.index, args.video = args.index or args.video, None
     if args.index is None:
-        parser.error("--text needs an index: sce-video search INDEX --text WORDS")
+        index = "INDEX" if args.video is None else shlex.quote(args.video)
+        parser.error(f"--text takes the index as a video does: --text WORDS --index {index}")
     for name in ("serve", "html", "png"):
         if getattr(args, name) is not None:
             parser.error(f"--{name} shows a query's frames; a text has none: give --json")
 
 
+def check_paths(args: argparse.Namespace) -> Query | None:
+    """The query of a video, None for a text or a page, after a look at the paths that are named.
+
+    Raises:
+        FileNotFoundError: no such index, checkpoint or video.
+        ValueError: a moment that cannot be meant.
+    """
+    check_index(args.index)
+    if args.checkpoint is not None:
+        check_run(args.checkpoint)
+    if args.serve is not None and is_table_folder(args.index):
+        raise ValueError(
+            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
+            "index"
+        )
+    if args.video is None:
+        return None
+    query = parse_query(args.video)
+    check_exists(query.video, "video")
+    return query
+
+
 def run_query(args: argparse.Namespace) -> None:
     """Search, print the table, write JSON and galleries; or serve the page."""
+    query = check_paths(args)
     if args.serve is not None:
         run_serve(args)
         return
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.index import read_index
+    from sce_video.apis.model import checkpoint_of
+    from sce_video.apis.refined_moments import own_moment
+    from sce_video.apis.search import (
+        check_checkpoint,
+        model_of_index,
+        query_feature,
+        query_index,
+        rows_of_query,
+        searches_approximately,
+        text_query,
+    )
+
     index = read_index(args.index, args.column)
     if args.checkpoint is not None:
-        args.checkpoint = newest_checkpoint(run_of_model(args.checkpoint))
+        args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
         check_checkpoint(index, args.checkpoint)
@@ -205,7 +241,6 @@ def run_query(args: argparse.Namespace) -> None:
     def model() -> VideoModel:
         return model_of_index(index, args.checkpoint, args.config, args.device)
 
-    query = None if args.text is not None else parse_query(args.video)
     if query is None:
         feature, own = text_query(index, args.text, args.checkpoint), []
     else:
@@ -244,6 +279,8 @@ def _refined(
     moment: Mapping[str, tuple[float, float]] | None,
 ) -> list[Match]:
     """The matches, the first of them refined; prints what could not be."""
+    from sce_video.apis.refined_moments import refine_moments
+
     found = refine_moments(
         *(index, feature, matches, model),
         centred=args.centred,
@@ -263,22 +300,20 @@ def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    # Imported here: a query on the terminal needs no server.
+    from sce_video.apis.model import checkpoint_of
     from sce_video.apis.search_server.serve import ServeOptions, can_open_browser, serve
     from sce_video.apis.search_server.state import Network
 
-    if is_table_folder(args.index):
-        raise ValueError(
-            f"{args.index} is a table of videos: the page plays files; it needs the folder of an "
-            "index"
-        )
-    network = Network(args.checkpoint, args.config, args.device)
+    checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
+    network = Network(checkpoint, args.config, args.device)
     open_browser = can_open_browser() and not args.no_open
     serve(ServeOptions(args.index, network, args.labels, args.port, open_browser))
 
 
 def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
+    from sce_video.visualization.gallery import format_moment
+
     what = "videos" if index.windows is None else "windows"
     moments = "" if index.windows is None else f"{'moment':>19}  "
     lines = [
@@ -303,6 +338,8 @@ def describe_query(
     args: argparse.Namespace, query: Query | None, index: VideoIndex, matches: list[Match]
 ) -> dict[str, object]:
     """The results as written to JSON."""
+    from sce_video.apis.search import searches_approximately
+
     return {
         **_describe_searched(args, query),
         "index": os.path.abspath(args.index),
@@ -353,6 +390,9 @@ def remark(matches: list[Match], centred: bool) -> str | None:
 def _write_galleries(
     args: argparse.Namespace, query: Query, index: VideoIndex, matches: list[Match]
 ) -> None:
+    from sce_video.visualization.figures import save_figure
+    from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
+
     page = None if args.no_html else args.html or new_page(args.index, query.video)
     if page is None and args.png is None:
         return
@@ -389,7 +429,7 @@ def main(argv: list[str] | None = None) -> int:
 @command(interrupted=INTERRUPTED)
 def query_main(argv: list[str] | None = None) -> int:
     """The command `sce-video search`."""
-    parser = argparse.ArgumentParser(description=_QUERY_HELP)
+    parser = Parser(description=_QUERY_HELP)
     _add_query_options(parser)
     args = parser.parse_args(argv)
     check_query_options(parser, args)

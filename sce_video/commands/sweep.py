@@ -18,26 +18,28 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from sce_video.apis.sweep import Sweep, check_seeds, read_sweep
-from sce_video.apis.sweep_plan import Cell, Extra, Step, chains, plan
-from sce_video.apis.sweep_report import write_tables
-from sce_video.apis.sweep_run import Resources, SweepRunner, progress_of, state_of
+from sce_video.commands.arguments import Parser, number
 from sce_video.engine.recipes import find_sweep, shipped_folder
-from sce_video.engine.requeue import BEFORE_LIMIT, call_scontrol
-from sce_video.engine.restarts import slurm_job
 from sce_video.utils.command import command
 from sce_video.utils.shard import Shard
+
+if TYPE_CHECKING:
+    from sce_video.apis.sweep import Sweep
+    from sce_video.apis.sweep_plan import Cell, Step
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(description="Pretrain and evaluate every point of a sweep.")
+    parser = Parser(description="Pretrain and evaluate every point of a sweep.")
     parser.add_argument(
         "sweeps", nargs="+", metavar="SWEEP", help="a file, or a name in configs/sweeps"
     )
     parser.add_argument("--out", type=Path, required=True, help="folder of all steps and tables")
-    parser.add_argument("--seeds", nargs="+", type=int, help="instead of those of the sweeps")
+    parser.add_argument(
+        "--seeds", nargs="+", type=number(int, 0), help="instead of those of the sweeps"
+    )
     parser.add_argument("--points", nargs="+", metavar="NAME", help="only these rows")
     parser.add_argument("--columns", nargs="+", metavar="NAME", help="only these columns")
     for name in ("--pretrain-options", "--evaluate-options"):
@@ -48,9 +50,14 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
             metavar="KEY=VALUE",
             help=f"change the config of every step that {name[2:].split('-')[0]}s",
         )
-    parser.add_argument("--jobs", type=int, default=1, help="pretrainings side by side (1)")
     parser.add_argument(
-        "--nproc", type=int, default=1, help="processes of each step, one for each GPU (1)"
+        "--jobs", type=number(int, 1), default=1, help="pretrainings side by side (1)"
+    )
+    parser.add_argument(
+        "--nproc",
+        type=number(int, 1),
+        default=1,
+        help="processes of each step, one for each GPU (1)",
     )
     parser.add_argument(
         "--shard", default="1/1", metavar="I/N", help="part I of N of the pretrainings"
@@ -67,6 +74,8 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
     Raises:
         ValueError: two files of one name, or a point or column that no sweep has.
     """
+    from sce_video.apis.sweep import check_seeds, read_sweep
+
     sweeps = [read_sweep(find_sweep(path)) for path in args.sweeps]
     names = [sweep.name for sweep in sweeps]
     if len(set(names)) < len(names):
@@ -101,12 +110,16 @@ def _with_columns(sweep: Sweep, names: Sequence[str]) -> Sweep:
 
 def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
     """Write and print the table of every sweep."""
+    from sce_video.apis.sweep_report import write_tables
+
     for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
         print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
 
 
 def summary(steps: Sequence[Step], out: Path) -> str:
     """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
+    from sce_video.apis.sweep_run import state_of
+
     trained = sum(step.folder.startswith("pretrain/") for step in steps)
     done = sum(state_of(out, step) == "done" for step in steps)
     return (
@@ -117,6 +130,8 @@ def summary(steps: Sequence[Step], out: Path) -> str:
 
 def show_plan(steps: Sequence[Step], out: Path) -> None:
     """Print every step with its state and commands."""
+    from sce_video.apis.sweep_run import state_of
+
     for step in steps:
         print(f"{state_of(out, step):<12} {step.folder}")
         for one in step.commands:
@@ -132,6 +147,8 @@ def requeue(job: str, advanced: bool) -> str:
         advanced: Whether this start has finished a step or written a checkpoint; otherwise the next
             one would not either.
     """
+    from sce_video.engine.requeue import call_scontrol
+
     if not advanced:
         return (
             f"job {job} is not requeued: since its start no step has advanced; give it a longer "
@@ -147,8 +164,16 @@ def requeue(job: str, advanced: bool) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps; returns the exit status, 1 if a step failed."""
     args = parse_args(argv)
-    resources = Resources(args.jobs, args.nproc)
     shard = Shard.parse(args.shard)
+    for name in args.sweeps:
+        find_sweep(name)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis.sweep_plan import Extra, chains, plan
+    from sce_video.apis.sweep_run import Resources, SweepRunner, progress_of
+    from sce_video.engine.requeue import BEFORE_LIMIT
+    from sce_video.engine.restarts import slurm_job
+
+    resources = Resources(args.jobs, args.nproc)
     sweeps = selected(args)
     extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()

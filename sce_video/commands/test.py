@@ -14,18 +14,15 @@ from __future__ import annotations
 import argparse
 import os
 
-from sce_video.apis import launch
-from sce_video.apis.last_and_best import checkpoints_to_test
-from sce_video.engine.runner import RANDOM
+from sce_video.commands.arguments import Parser, check_run
+from sce_video.commands.train import add_data_options, check_data_options, pop_options
 from sce_video.utils.command import command
-from sce_video.utils.distributed import leave_process_group
+from sce_video.utils.run_files import RANDOM
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description="Evaluate a checkpoint with the protocols of a config's test_cfg."
-    )
+    parser = Parser(description="Evaluate a checkpoint with the protocols of a config's test_cfg.")
     parser.add_argument("config", help="config file with test_dataloader and test_cfg")
     parser.add_argument(
         "checkpoint",
@@ -49,6 +46,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    add_data_options(parser, "test")
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",
@@ -67,8 +65,17 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
 def main(argv: list[str] | None = None) -> int:
     """Evaluate; returns the exit status."""
     args = parse_args(argv)
+    check_data_options(args, "test")
+    if args.checkpoint != RANDOM:
+        check_run(args.checkpoint)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import launch
+    from sce_video.apis.last_and_best import checkpoints_to_test
+    from sce_video.utils.distributed import leave_process_group
+
     options = vars(args)
     options.pop("local_rank")
+    changes = pop_options(options, "test")
     checkpoints = checkpoints_to_test(options.pop("checkpoint"))
     if len(checkpoints) > 1 and (args.out or args.dump):
         raise ValueError(
@@ -76,6 +83,6 @@ def main(argv: list[str] | None = None) -> int:
             "the checkpoints"
         )
     for checkpoint in checkpoints:
-        launch.test(launch.testing_config(checkpoint=checkpoint, **options))
+        launch.test(launch.testing_config(checkpoint=checkpoint, cfg_options=changes, **options))
     leave_process_group()
     return 0

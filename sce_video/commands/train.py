@@ -1,7 +1,7 @@
 """Train a model with a config.
 
-    python tools/train.py CONFIG [--work-dir DIR] [--resume [PATH] | --overwrite] [--amp [DTYPE]]
-                          [--seed N] [--pretrained CHECKPOINT|random]
+    python tools/train.py CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]]
+                          [--seed N] [--pretrained RUN|random]
                           [--backend av|decord|torchcodec|auto] [--track wandb|mlflow]
                           [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
                           [--launcher none|pytorch|slurm]
@@ -17,19 +17,22 @@ from __future__ import annotations
 
 import argparse
 import sys
+from typing import TYPE_CHECKING, Any
 
-from mmengine.config import Config
-
-from sce_video.apis import launch
-from sce_video.apis.run_page import train_with_page
-from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.engine.trackers import TRACKERS
+from sce_video.commands.arguments import Parser, check_exists, check_run, check_videos, number
+from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
-from sce_video.utils.distributed import leave_process_group
+from sce_video.utils.run_files import find_checkpoints
+
+if TYPE_CHECKING:
+    from mmengine.config import Config
+
+#: Of :mod:`sce_video.engine.trackers`, whose import takes seconds.
+TRACKERS = ("mlflow", "wandb")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="Train a model with a config.")
+    parser = Parser(description="Train a model with a config.")
     parser.add_argument("config", help="path of a config file")
     parser.add_argument(
         "--work-dir", help="folder for logs and checkpoints (default: work_dirs/<config name>)"
@@ -39,9 +42,9 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         "--resume",
         nargs="?",
         const="auto",
-        metavar="PATH",
-        help="continue from this checkpoint, or from the newest readable one of the work dir, with "
-        "its network and views",
+        metavar="RUN",
+        help="continue from this run or checkpoint, or from the newest readable one of the work "
+        "dir, with its network and views",
     )
     start.add_argument(
         "--overwrite",
@@ -50,8 +53,8 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--pretrained",
-        metavar="CHECKPOINT",
-        help="start from the backbone of this checkpoint; 'random' trains from scratch",
+        metavar="RUN",
+        help="start from the backbone of this run or checkpoint; 'random' trains from scratch",
     )
     parser.add_argument(
         "--amp",
@@ -60,7 +63,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         choices=["bfloat16", "float16", "float32"],
         help="mixed precision (without a value: bfloat16); float32 switches it off",
     )
-    parser.add_argument("--seed", type=int, help="random seed")
+    parser.add_argument("--seed", type=number(int, 0), help="random seed")
     parser.add_argument(
         "--cfg-options",
         nargs="+",
@@ -73,10 +76,71 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
         help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
         "given files (default: the config's)",
     )
+    add_data_options(parser, "train", "val")
     add_track_option(parser)
     add_mirror_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     return parser.parse_args(argv)
+
+
+def add_data_options(parser: argparse.ArgumentParser, *parts: str) -> None:
+    """Add ``--data-root``, ``--classes``, and a list for each part of a config's data."""
+    group = parser.add_argument_group("other videos than the config's")
+    group.add_argument("--data-root", metavar="DIR", help="folder or table of videos")
+    for part in parts:
+        group.add_argument(
+            f"--{part}-list",
+            metavar="LIST",
+            help=f"'path label' on every line, for {part}_dataloader",
+        )
+    group.add_argument("--classes", metavar="FILE", help="names of their labels, one per line")
+
+
+def check_data_options(args: argparse.Namespace, *parts: str) -> None:
+    """See that config, ``KEY=VALUE`` and other videos can be meant.
+
+    Raises:
+        FileNotFoundError: no such config or file.
+        ValueError: ``--classes`` without a list, no videos, or an option without "=".
+    """
+    find_recipe(args.config)
+    lists = [path for part in parts if (path := getattr(args, f"{part}_list")) is not None]
+    if args.classes is not None and not lists:
+        raise ValueError(f"--classes names the labels of a list: give --{parts[0]}-list, too")
+    for path in (*lists, *filter(None, [args.classes])):
+        check_exists(path, "file")
+    if args.data_root is not None:
+        check_exists(args.data_root, "folder") if lists else check_videos(args.data_root)
+    for option in args.cfg_options:
+        if not option.partition("=")[0] or "=" not in option:
+            raise ValueError(
+                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
+            )
+
+
+def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
+    """The changes of a config: ``cfg_options`` and those of :func:`add_data_options`, by key.
+
+    Both are taken out of ``options``. Without a list, all videos of the folder are of the first
+    part.
+
+    Raises:
+        ValueError: a malformed ``KEY=VALUE``.
+    """
+    from sce_video.datasets import dataset_settings
+    from sce_video.engine.config_settings import parse_options
+
+    root, classes = options.pop("data_root"), options.pop("classes")
+    lists = {part: options.pop(f"{part}_list") for part in parts}
+    changes = parse_options(options.pop("cfg_options"))
+    for part, ann_file in lists.items():
+        if ann_file is None and (root is None or any(lists.values()) or part != parts[0]):
+            continue
+        data = {**({} if root is None else dataset_settings(root)), "ann_file": ann_file}
+        if classes is not None:
+            data["class_file"] = classes
+        changes |= {f"{part}_dataloader.dataset.{key}": value for key, value in data.items()}
+    return changes
 
 
 def add_track_option(parser: argparse.ArgumentParser) -> None:
@@ -85,7 +149,7 @@ def add_track_option(parser: argparse.ArgumentParser) -> None:
         "--track",
         action="append",
         default=[],
-        choices=sorted(TRACKERS),
+        choices=TRACKERS,
         help="log to Weights & Biases or MLflow, too; may be given twice (docs/logging.md)",
     )
 
@@ -111,6 +175,15 @@ def _what_is_left(cfg: Config | None) -> str:
 @command
 def main(argv: list[str] | None = None) -> int:
     args = parse_args(argv)
+    check_data_options(args, "train", "val")
+    for run, word in ((args.pretrained, "random"), (args.resume, "auto")):
+        if run not in (None, word):
+            check_run(run)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.apis import launch
+    from sce_video.apis.run_page import train_with_page
+    from sce_video.utils.distributed import leave_process_group
+
     warning = launch.warn_of_slow_amp(args.amp)
     if warning:
         print(f"train.py: {warning}", file=sys.stderr)
@@ -118,7 +191,8 @@ def main(argv: list[str] | None = None) -> int:
     overwrite = options.pop("overwrite")
     cfg = None
     try:
-        cfg = launch.training_config(**options)
+        changes = pop_options(options, "train", "val")
+        cfg = launch.training_config(**options, cfg_options=changes)
         runner = train_with_page(cfg, overwrite)
     except KeyboardInterrupt:  # before the training started, or the second one
         print(f"train.py: interrupted; {_what_is_left(cfg)}", file=sys.stderr)

@@ -29,18 +29,10 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from sce_video.commands.arguments import Parser, check_source
 from sce_video.commands.job_options import add_ray_option
-from sce_video.data_tools.verification import (
-    Limits,
-    VerifyJob,
-    find_problems,
-    open_records,
-    read_videos,
-    summarize,
-    verify_videos,
-    write_table,
-)
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.data_tools.verification.problems import Limits
+from sce_video.datasets.decode_limits import MAX_PIXELS
 from sce_video.jobs import Workers
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
@@ -50,7 +42,7 @@ _LIMITS = Limits()
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     """Parse the command line."""
-    parser = argparse.ArgumentParser(
+    parser = Parser(
         description="Decode every file of a data set completely and list those with problems.",
         epilog="exit status: 0 no problems, 1 problems, 2 wrong usage, 130 interrupted",
     )
@@ -158,6 +150,18 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     check_args(args)
     num_classes = count_classes(args.classes)
+    check_source(args.list, args.data_root)
+    # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.data_tools.verification import (
+        VerifyJob,
+        find_problems,
+        open_records,
+        read_videos,
+        summarize,
+        verify_videos,
+        write_table,
+    )
+
     videos, root, lines = read_videos(args.list, args.data_root)
     table = args.out or default_table(args.list)
     paths = (videos.path(index) for index in range(len(videos)))

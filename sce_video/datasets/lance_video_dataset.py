@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.loading.time_limit import LimitExceededError
 from sce_video.datasets.pipeline import Transform, run_pipeline
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.samplers import SampleRequest, following_request, mix_seed
 from sce_video.datasets.tables.read_ahead import ReadAhead, Rows
 from sce_video.datasets.tables.row_list import list_rows

@@ -6,8 +6,6 @@ Such a video has no end that is known and no table of frames; it is decoded once
 from __future__ import annotations
 
 import io
-import os
-import stat
 import sys
 import time
 from collections.abc import Iterator
@@ -15,32 +13,17 @@ from typing import Any, BinaryIO
 
 import av
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import decode_packets, decoder_options
 from sce_video.datasets.readers.av_frames import AvFrames, displayed_size
 from sce_video.datasets.readers.base import FALLBACK_FPS
 from sce_video.datasets.readers.containers import CONTAINERS
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.source_names import is_camera
 
-#: Schemes of network streams, and what FFmpeg may open for them: no file.
-_SCHEMES = ("rtsp", "rtsps", "rtmp", "rtmps", "srt", "udp", "tcp")
+#: What FFmpeg may open for a network stream: no file.
 _PROTOCOLS = "rtsp,rtsps,rtp,rtmp,rtmps,srt,udp,tcp,tls,crypto"
 _LOOK_AGAIN = 0.1  # seconds between two looks at a growing file
-
-
-def is_camera(source: Any) -> bool:
-    """Whether a video is the address of a network stream such as ``rtsp://...``."""
-    return isinstance(source, str) and source.partition("://")[0].lower() in _SCHEMES
-
-
-def is_stream(source: Any) -> bool:
-    """Whether a video is a network stream, a named pipe, or ``-`` for the standard input."""
-    if is_camera(source) or source == "-":
-        return True
-    try:
-        return isinstance(source, str | os.PathLike) and stat.S_ISFIFO(os.stat(source).st_mode)
-    except (OSError, ValueError):
-        return False
 
 
 class GrowingFile(io.RawIOBase):

@@ -13,10 +13,11 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import VideoReader, open_reader
-from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.named_rows import is_table, named_rows, split_row_path
+from sce_video.datasets.source_names import is_table, split_row_path
+from sce_video.datasets.tables.named_rows import named_rows
 from sce_video.datasets.tables.storage import is_remote
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.downloads import local_copy
@@ -83,11 +84,6 @@ def list_videos(root: str) -> VideoList:
     """
     if is_table(root):
         return named_rows(root).videos
-    if is_url(root):
-        raise ValueError(
-            f"videos are listed from a folder of this machine or a table, got {root!r}: import "
-            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
-        )
     return scan_folder(root)
 
 

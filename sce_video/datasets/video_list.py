@@ -15,7 +15,7 @@ import numpy as np
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.downloads import local_copy
 from sce_video.utils.folders import find_files
-from sce_video.utils.storage import exists
+from sce_video.utils.storage import exists, is_url
 
 VIDEO_EXTENSIONS = (
     ".3gp", ".avi", ".flv", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts",
@@ -251,6 +251,23 @@ def list_line(path: str, label: int = -1) -> str | None:
         return None
 
 
+def check_folder(root: str, kind: str = "video") -> None:
+    """Raise ValueError, which says what to give, for anything but a folder of files."""
+    if is_url(root):
+        raise ValueError(
+            f"{kind}s are listed from a folder of this machine or a table, got {root!r}: import "
+            "them into a table, sce-video import FOLDER s3://bucket/videos.lance"
+        )
+    _refuse_table(root)
+    if os.path.isfile(root):
+        raise ValueError(
+            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
+            "of 'path label' as ann_file"
+        )
+    if not os.path.isdir(root):
+        raise ValueError(f"there is no folder {root!r}")
+
+
 def scan_folder(
     root: str, extensions: Sequence[str] = VIDEO_EXTENSIONS, kind: str = "video"
 ) -> VideoList:
@@ -271,14 +288,7 @@ def scan_folder(
     Raises:
         ValueError: No such folder, or no such file in it.
     """
-    _refuse_table(root)
-    if os.path.isfile(root):
-        raise ValueError(
-            f"data_root is a folder of {kind}s, got the file {root!r}: give its folder, or a list "
-            "of 'path label' as ann_file"
-        )
-    if not os.path.isdir(root):
-        raise ValueError(f"there is no folder {root!r}")
+    check_folder(root, kind)
     paths = find_files(root, extensions)
     if not paths:
         raise ValueError(f"no {kind} in {root!r}; searched for {' '.join(extensions)}")

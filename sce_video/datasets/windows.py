@@ -15,6 +15,7 @@ The clips of a window are those that a video of its frames alone would have.
 from __future__ import annotations
 
 import math
+import os
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -28,9 +29,12 @@ from sce_video.datasets.clip_sampling import (
     segment_positions,
     spaced_starts,
 )
+from sce_video.datasets.source_names import split_row_path
+from sce_video.utils.storage import is_url
 
 _EPSILON = 1e-6
 _MOST_WINDOWS = 1_000_000
+_MOMENT = re.compile(r"(?s)(.+)@([^@-]{1,20})-([^@-]{1,20})")
 _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
@@ -99,6 +103,46 @@ def parse_seconds(text: str) -> float:
     if plain and plain[2] in _UNITS:
         return float(plain[1]) * _UNITS[plain[2]]
     raise ValueError(f"not a time: {text!r:.60}; write 5s, 2.5, 500ms, 2m, 1h or 1:02:03.5")
+
+
+@dataclass(frozen=True)
+class Query:
+    """A video, or a moment of it.
+
+    Attributes:
+        video: A file, a URL or a row of a table.
+        start: Seconds; None for the whole video.
+        end: Likewise.
+    """
+
+    video: str
+    start: float | None = None
+    end: float | None = None
+
+
+def parse_query(text: str) -> Query:
+    """The query of ``a.mp4``, ``a.mp4@12.5-17`` or ``a.mp4@1:02:03-1:02:08``.
+
+    A file whose name is the whole text is that file.
+
+    Raises:
+        ValueError: The moment does not end after its start, or its times cannot be read.
+    """
+    found = _MOMENT.fullmatch(text)
+    if found is None or _exists(text):
+        return Query(text)
+    start, end = parse_seconds(found[2]), parse_seconds(found[3])
+    if end <= start:
+        raise ValueError(f"the moment {found[2]}-{found[3]} of {found[1]} ends before it begins")
+    return Query(found[1], start, end)
+
+
+def _exists(video: str) -> bool:
+    if not is_url(video) and split_row_path(video) is None:
+        return os.path.exists(video)
+    from sce_video.datasets.sources import video_exists  # imported here: files need no store
+
+    return video_exists(video)
 
 
 def window_spans(duration: float, windows: Windows, cuts: np.ndarray | None = None) -> np.ndarray:

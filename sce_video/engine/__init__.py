@@ -1,25 +1,30 @@
 """Runner, training loop, hooks, optimisers, schedules and checkpoints."""
 
-from sce_video.engine.hooks import (
-    AlarmHook,
-    BadFileHook,
-    ChanceLevelHook,
-    CheckpointHook,
-    LoggerHook,
-    LogReductionHook,
-    MirrorHook,
-    OptimizerStepHook,
-    ProgressHook,
-    ScheduleHook,
-    ScreenProgressHook,
-)
-from sce_video.engine.log_processor import MeanLogProcessor
-from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
-from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
-from sce_video.engine.optimizers import LARS, NoNormDecayConstructor, ProbeGridConstructor
-from sce_video.engine.runner import VideoRunner
-from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
-from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
+from typing import TYPE_CHECKING
+
+from sce_video.utils.imports import lazy_names
+
+if TYPE_CHECKING:
+    from sce_video.engine.hooks import (
+        AlarmHook,
+        BadFileHook,
+        ChanceLevelHook,
+        CheckpointHook,
+        LoggerHook,
+        LogReductionHook,
+        MirrorHook,
+        OptimizerStepHook,
+        ProgressHook,
+        ScheduleHook,
+        ScreenProgressHook,
+    )
+    from sce_video.engine.log_processor import MeanLogProcessor
+    from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
+    from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
+    from sce_video.engine.optimizers import LARS, NoNormDecayConstructor, ProbeGridConstructor
+    from sce_video.engine.runner import VideoRunner
+    from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
+    from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError
 
 __all__ = [
     "LARS",
@@ -47,3 +52,5 @@ __all__ = [
     "Visualizer",
     "WandbVisBackend",
 ]
+
+__getattr__ = lazy_names(__name__, __file__)

@@ -13,10 +13,8 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
-import re
 import zipfile
 from functools import partial
-from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -24,21 +22,18 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from sce_video.engine.pretrained_folder import (
-    WEIGHTS,
-    is_pretrained_folder,
-    load_weights_file,
-    weights_file,
-)
+from sce_video.engine.pretrained_folder import load_weights_file
 from sce_video.utils.atomic_file import WriteError, atomic_file
 from sce_video.utils.downloads import local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
-from sce_video.utils.storage import StoredFile, is_url, join, list_files
+from sce_video.utils.run_files import find_checkpoints as find_checkpoints
+from sce_video.utils.run_files import newest_checkpoint as newest_checkpoint
+from sce_video.utils.run_files import stored_checkpoints as stored_checkpoints
+from sce_video.utils.storage import is_url
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
 _FOLDER = 0x10
 _MAX_PLAIN_PARTS = 10**6
-_CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 class HistoryRecord:
@@ -120,26 +115,20 @@ def load_checkpoint_file(path: str | Path, map_location: Any = "cpu") -> dict:
     compared here first. Files of torch < 1.6 have none: only a truncated one is noticed.
 
     Args:
-        path: A file or a URL (:mod:`sce_video.utils.storage`), ``.safetensors`` too; or the folder
-            of a pretrained network (:mod:`sce_video.engine.pretrained_folder`).
+        path: A file or a URL (:mod:`sce_video.utils.storage`), ``.safetensors`` too; or a local
+            folder (:func:`~sce_video.utils.run_files.newest_checkpoint`).
         map_location: As in :func:`torch.load`; ``.safetensors`` are read to the CPU.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: no such file, or a folder without checkpoints.
         StorageError: a store cannot be read.
-        IsADirectoryError: a folder; the message lists its checkpoints.
         ValueError: the file is damaged, cannot be read, or holds other objects than plain data.
     """
-    path = weights_file(path)
-    name = str(path) if is_url(path) else str(Path(path))
+    path = path if is_url(path) else newest_checkpoint(path)
+    name = str(path)
     if name.endswith(".safetensors"):
         return load_weights_file(path)
     path = local_copy(path, newest=True)
-    if path.is_dir():
-        found = ", ".join(sorted(file.name for file in path.glob("*.pth"))) or "none"
-        raise IsADirectoryError(
-            f"{name} is a folder; give a checkpoint in it (.pth files: {found})"
-        )
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {name} (local files, s3:// and gs:// are read)")
     try:
@@ -209,10 +198,9 @@ def _check_not_packed(path: Path) -> None:
 def file_sha256(path: str | Path) -> str:
     """SHA-256 of the content of a file, as a hexadecimal string.
 
-    Of a URL, of the version that this process has read; of a pretrained network's folder, of its
-    weights.
+    Of a URL, of the version that this process has read; of a folder, of its newest checkpoint.
     """
-    with open(local_copy(weights_file(path)), "rb") as file:
+    with open(local_copy(path if is_url(path) else newest_checkpoint(path)), "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
@@ -251,52 +239,6 @@ def save_checkpoint_file(checkpoint: dict, path: str | Path) -> None:
                 if isinstance(error.__context__, OSError):
                     raise error.__context__ from None
                 raise
-
-
-def find_checkpoints(work_dir: str | Path) -> list[Path]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
-    files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
-    found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
-    return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
-
-
-def stored_checkpoints(url: str) -> list[StoredFile]:
-    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first.
-
-    Raises:
-        StorageError: no such bucket, or the store cannot be read.
-    """
-    matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
-    # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
-    found = [(file.time, int(match[2]), file) for file, match in matches if match]
-    return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
-
-
-def newest_checkpoint(path: str | Path) -> str:
-    """A checkpoint file or its URL itself, or the newest checkpoint of the folder of a run.
-
-    The folder of a pretrained network gives the file of its weights.
-
-    Raises:
-        FileNotFoundError: the folder has no checkpoint.
-        StorageError: a store cannot be read.
-    """
-    if is_url(path):
-        if str(path).endswith((".pth", ".safetensors")):
-            return str(path)
-        if is_pretrained_folder(path):
-            return join(path, WEIGHTS)
-        stored = stored_checkpoints(str(path))
-        if not stored:
-            raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
-        return join(path, stored[0].name)
-    path = weights_file(path)
-    if not Path(path).is_dir():
-        return str(path)
-    found = find_checkpoints(path)
-    if not found:
-        raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
-    return str(found[0])
 
 
 def save_or_name_the_last(checkpoint: dict, path: Path) -> None:

@@ -11,11 +11,11 @@ from __future__ import annotations
 import copy
 import difflib
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mmengine.config import Config, ConfigDict, DictAction
+from mmengine.config import Config, ConfigDict
 
 from sce_video.datasets.readers import check_backend
 from sce_video.datasets.transforms import OpenVideo
@@ -29,6 +29,7 @@ from sce_video.engine.config_keys import (
     top_level_keys,
     walk_dicts,
 )
+from sce_video.engine.config_settings import parse_options
 from sce_video.engine.config_steps import (
     StepError,
     child,
@@ -47,17 +48,16 @@ __all__ = ["check_config", "load_config", "parse_options", "set_backend"]
 
 
 def load_config(
-    path: str | Path | Config, cfg_options: Sequence[str] | dict[str, Any] | None = None
+    path: str | Path | Config, cfg_options: Sequence[str] | Mapping[str, Any] | None = None
 ) -> Config:
     """Read a config file and change it as the command line asks.
 
     Args:
         path: A Python, JSON or YAML config, the ``config.json`` of a pretrained network
             (:mod:`sce_video.engine.pretrained_folder`), or the name of a recipe
-            (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a
-            copy of it.
-        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed, values as in mmengine's
-            ``DictAction`` (``1e-3``, ``true``, ``None``, ``a,b``, ``[(1,2),c]``), or a dict. An
+            (:func:`~sce_video.engine.recipes.find_recipe`); or a config, to change a copy of it.
+        cfg_options: ``["train_cfg.max_epochs=100", ...]`` as typed (:func:`parse_options`), or
+            the values themselves by key. An
             entry of a list is given by the name of its type, ``pipeline.RandomClips.num_frames``,
             or by its number, ``pipeline.1.num_frames``; child configs may use names too, see
             :func:`~sce_video.engine.config_steps.read_config`.
@@ -72,12 +72,10 @@ def load_config(
             of its entries have, a plain value where the config has a dict.
     """
     cfg = copy.deepcopy(path) if isinstance(path, Config) else _read(find_recipe(path))
-    if cfg_options is not None and not isinstance(cfg_options, dict):
-        cfg_options = parse_options(cfg_options)
     options = [
         # Names refer to the types in the file, whatever type an option sets before.
         (numbered_path(cfg, key.split(".")), key, value)
-        for key, value in _flat(cfg, cfg_options or {})
+        for key, value in _flat(cfg, parse_options(cfg_options or {}))
     ]
     # Types first: a type decides which keys its dict takes.
     options.sort(key=lambda option: option[0][-1] != "type")
@@ -118,28 +116,6 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {reason}".splitlines()[0]
 
 
-def parse_options(options: Sequence[str]) -> dict[str, Any]:
-    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
-
-    Raises:
-        ValueError: an option without "=" or with brackets that do not match.
-    """
-    parsed = {}
-    for option in options:
-        key, equals, text = option.partition("=")
-        if not equals or not key:
-            raise ValueError(
-                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
-            )
-        try:
-            value = DictAction._parse_iterable(text)
-        except AssertionError as error:
-            raise ValueError(f"brackets do not match in the config option {option!r}") from error
-        # mmengine removes spaces from plain text too: a path with spaces would not be found.
-        parsed[key] = text.strip("'\"") if isinstance(value, str) else value
-    return parsed
-
-
 def set_backend(cfg: Config, backend: str) -> None:
     """Set the decoding backend of every ``OpenVideo`` of a config.
 
@@ -162,7 +138,7 @@ def _opens_videos(node: dict) -> bool:
     return kind is OpenVideo or (isinstance(kind, str) and kind.split(".")[-1] == "OpenVideo")
 
 
-def _flat(node: Any, options: dict, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+def _flat(node: Any, options: Mapping, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
     """Nested dicts of options as dotted keys, where the config has a dict to merge them into."""
     for key, value in options.items():
         target = node

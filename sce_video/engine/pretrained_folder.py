@@ -21,26 +21,14 @@ from torch import Tensor
 
 from sce_video.utils.downloads import local_copy
 from sce_video.utils.json_files import read_json
-from sce_video.utils.storage import exists, is_url, join, list_files, split
+from sce_video.utils.run_files import MODEL_CONFIG as CONFIG
+from sce_video.utils.run_files import WEIGHTS as WEIGHTS
+from sce_video.utils.run_files import is_pretrained_folder as is_pretrained_folder
+from sce_video.utils.storage import exists, join, split
 
-WEIGHTS, CONFIG = "model.safetensors", "config.json"
 FORMAT, VERSION = "sce_video", 1
 #: Entries of a checkpoint's ``meta`` that the provenance keeps.
 _META = ("epoch", "benchmark", "training", "selected", "pretrained")
-
-
-def is_pretrained_folder(path: str | Path) -> bool:
-    """Whether a folder, or a URL of one, holds the two files."""
-    if is_url(path):
-        return {WEIGHTS, CONFIG} <= {file.name for file in list_files(str(path).rstrip("/"))}
-    return all(Path(path, name).is_file() for name in (WEIGHTS, CONFIG))
-
-
-def weights_file(path: str | Path) -> str | Path:
-    """The weights in a local folder of a pretrained network; any other path unchanged."""
-    if not is_url(path) and Path(path).is_dir() and is_pretrained_folder(path):
-        return Path(path, WEIGHTS)
-    return path
 
 
 def load_weights_file(path: str | Path) -> dict[str, Any]:

@@ -11,6 +11,8 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 #: Where OpenMMLab's packages carry configs and tools; setup.py copies them there for a wheel.
 _IN_WHEEL = ".mim"
 _SHOWN = 3
+#: How the names of the recipes end that sce-video pretrain fills in.
+_FOLDER_RECIPE = "_r3d18_folder_small"
 
 
 def shipped_folder() -> Path:
@@ -36,6 +38,13 @@ def recipe_names() -> dict[str, Path]:
     folder = recipes_folder()
     paths = (path for path in sorted(folder.rglob("*.py")) if not _is_part(path, folder))
     return {path.stem: path for path in paths}
+
+
+def methods() -> dict[str, str]:
+    """The recipe for a folder of videos of every method, by the method's name."""
+    ends = len(_FOLDER_RECIPE)
+    names = [name for name in sorted(recipe_names()) if name.endswith(_FOLDER_RECIPE)]
+    return {name[:-ends]: name for name in names}
 
 
 def _is_part(path: Path, folder: Path) -> bool:

@@ -41,6 +41,7 @@ from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.run_files import RANDOM as RANDOM
 
 #: Names of the default hooks of mmengine's runner.
 MMENGINE_HOOKS = (
@@ -51,8 +52,6 @@ MMENGINE_HOOKS = (
     "param_scheduler",
     "checkpoint",
 )
-#: Given instead of a checkpoint: random initialisation on purpose.
-RANDOM = "random"
 
 
 @RUNNERS.register_module()

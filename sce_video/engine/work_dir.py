@@ -19,11 +19,10 @@ from mmengine.hooks import Hook
 from sce_video.engine.checkpoint import find_checkpoints
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
+from sce_video.utils.run_files import CONFIG as CONFIG
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"
-#: The config of a run that was planned in its own folder.
-CONFIG = "config.py"
 #: Log folders of mmengine are named by the time of the start.
 _LOG_FOLDERS = "[0-9]*_[0-9]*"
 _SCALARS = "vis_data/scalars.json"  # of mmengine's LocalVisBackend, where a config names it

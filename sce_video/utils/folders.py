@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 
 def find_files(
@@ -22,7 +22,16 @@ def find_files(
         skipped_folders: Names of folders that are left out.
         follow_links: Whether links to folders are followed.
     """
-    paths: list[str] = []
+    return sorted(walk_files(root, extensions, skipped_folders, follow_links))
+
+
+def walk_files(
+    root: str | os.PathLike[str],
+    extensions: Sequence[str],
+    skipped_folders: Collection[str] = (),
+    follow_links: bool = True,
+) -> Iterator[str]:
+    """The files of :func:`find_files`, as they are found."""
     seen: set[str] = set()
     for folder, subfolders, files in os.walk(root, followlinks=follow_links):
         real = os.path.realpath(folder)
@@ -35,5 +44,4 @@ def find_files(
         )
         for name in files:
             if not name.startswith(".") and name.lower().endswith(tuple(extensions)):
-                paths.append(os.path.relpath(os.path.join(folder, name), root))
-    return sorted(paths)
+                yield os.path.relpath(os.path.join(folder, name), root)

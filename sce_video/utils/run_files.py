@@ -1,14 +1,17 @@
-"""Files of JSON lines that a training writes into its work folder, a row each."""
+"""What lies in the folder of a run: checkpoints, and files of JSON lines, a row each."""
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 from sce_video.utils.atomic_file import append_text, write_text
+from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
 METRICS = "metrics.jsonl"
@@ -21,16 +24,104 @@ HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
+#: The two files of a pretrained network (:mod:`sce_video.engine.pretrained_folder`).
+WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
+#: The config of a run that was planned in its own folder.
+CONFIG = "config.py"
+#: In place of a checkpoint: random weights.
+RANDOM = "random"
+#: What a model of transformers begins with where a run or a checkpoint is expected.
+MODEL_PREFIX = "hf:"
 
 #: Files by which the folder of a training is known.
 _MARKS = (METRICS, HISTORY, EVALUATIONS, "*/vis_data/scalars.json")
 _CHECKPOINTS = ("epoch_*.pth", "iter_*.pth")
+_CHECKPOINT_NAME = re.compile(r"(epoch|iter)_(\d+)\.pth")
 
 
 def is_run_folder(folder: str | Path) -> bool:
     """Whether a folder holds a training: a log, a history or a checkpoint."""
     patterns = (*_MARKS, *_CHECKPOINTS)
     return any(path.is_file() for pattern in patterns for path in Path(folder).glob(pattern))
+
+
+def is_model(text: Any) -> bool:
+    """Whether a text names a model: ``hf:FOLDER`` or ``hf:OWNER/MODEL``."""
+    return str(text).startswith(MODEL_PREFIX)
+
+
+def is_pretrained_folder(path: str | Path) -> bool:
+    """Whether a folder, or a URL of one, holds the two files."""
+    if is_url(path):
+        return {WEIGHTS, MODEL_CONFIG} <= {file.name for file in list_files(str(path).rstrip("/"))}
+    return all(Path(path, name).is_file() for name in (WEIGHTS, MODEL_CONFIG))
+
+
+def find_checkpoints(work_dir: str | Path) -> list[Path]:
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` of a folder, newest first."""
+    files = (p for p in Path(work_dir).glob("*.pth") if p.is_file())
+    found = [p for p in files if _CHECKPOINT_NAME.fullmatch(p.name)]
+    return sorted(found, key=lambda p: p.stat().st_mtime_ns, reverse=True)
+
+
+def stored_checkpoints(url: str) -> list[StoredFile]:
+    """The checkpoints ``epoch_N.pth`` and ``iter_N.pth`` below a URL, newest first.
+
+    Raises:
+        StorageError: no such bucket, or the store cannot be read.
+    """
+    matches = [(file, _CHECKPOINT_NAME.fullmatch(file.name)) for file in list_files(url)]
+    # Some stores keep whole seconds: of those of one second, the larger number is the newer one.
+    found = [(file.time, int(match[2]), file) for file, match in matches if match]
+    return [file for _, _, file in sorted(found, key=itemgetter(0, 1), reverse=True)]
+
+
+def newest_checkpoint(path: str | Path) -> str:
+    """The checkpoint that a run stands for: the newest one in its folder, or at its URL.
+
+    Of the folder of a pretrained network, the file of its weights; a file is itself, also one that
+    does not exist.
+
+    Raises:
+        FileNotFoundError: the folder has no checkpoint.
+        StorageError: a store cannot be read.
+    """
+    if is_url(path):
+        if str(path).endswith((".pth", ".safetensors")):
+            return str(path)
+        if is_pretrained_folder(path):
+            return join(path, WEIGHTS)
+        stored = stored_checkpoints(str(path))
+        if not stored:
+            raise FileNotFoundError(f"no checkpoint epoch_N.pth or iter_N.pth in {path}")
+        return join(path, stored[0].name)
+    if not Path(path).is_dir():
+        return str(path)
+    if is_pretrained_folder(path):
+        return str(Path(path, WEIGHTS))
+    found = find_checkpoints(path)
+    if not found:
+        others = ", ".join(sorted(file.name for file in Path(path).glob("*.pth"))) or "none"
+        raise FileNotFoundError(
+            f"no checkpoint epoch_N.pth or iter_N.pth in {path} (other .pth files: {others})"
+        )
+    return str(found[0])
+
+
+def check_run_folder(folder: str | Path) -> None:
+    """Raise unless a folder holds a training.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: it holds none.
+    """
+    if not Path(folder).is_dir():
+        raise FileNotFoundError(f"there is no folder {folder}")
+    if not is_run_folder(folder):
+        raise ValueError(
+            f"{folder} is no folder of a training: it has neither a log (metrics.jsonl) nor a "
+            "checkpoint; give the folder that --out or --work-dir named"
+        )
 
 
 def append_row(path: str | Path, row: Mapping[str, Any]) -> None:

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from sce_video.datasets import IMAGE_EXTENSIONS
+from sce_video.datasets.decode_limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.utils.progress import Progress
 from sce_video.visualization.gallery import GalleryEntry, read_entry, small_frame
 

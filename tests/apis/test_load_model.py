@@ -150,7 +150,7 @@ def test_missing_and_damaged_files(tmp_path):
 
 def test_what_is_no_checkpoint_path_is_told_what_to_give(tmp_path):
     save_tiny(tmp_path / "tiny.pth")
-    with pytest.raises(IsADirectoryError, match=r"is a folder; .*tiny\.pth"):
+    with pytest.raises(FileNotFoundError, match=r"other .pth files: .*tiny\.pth"):
         load_model(tmp_path)
     with pytest.raises(TypeError, match="checkpoint is the path of a file, got int"):
         load_model(5)

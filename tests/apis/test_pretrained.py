@@ -123,7 +123,9 @@ def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "huggingface_hub", None)
     with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
         from_pretrained("nobody/nothing")
-    assert evaluate.main([str(cut), "--test", "x", "--gallery", "x"]) == 2
+    (tmp_path / "a.mp4").touch()
+    words = ["--test", str(tmp_path), "--gallery", str(tmp_path)]
+    assert evaluate.main([str(cut), *words]) == 2
     assert "not a readable safetensors file" in capsys.readouterr().err
 
 

@@ -10,13 +10,13 @@ from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
 from sce_video.apis import EmbedOptions, embed, load_model
 from sce_video.apis.index import build_index, read_index
-from sce_video.apis.moments import Match, Query
+from sce_video.apis.moments import Match
 from sce_video.apis.refined_moments import own_moment, refine_by, refine_moments
 from sce_video.apis.search import query_feature, query_index, rows_of_query
 from sce_video.apis.window_features import WindowFeatures
 from sce_video.commands import search
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.windows import Windows
+from sce_video.datasets.windows import Query, Windows
 
 OPTIONS, WINDOWS = EmbedOptions(num_clips=2), Windows(2.0, 1.0)
 
@@ -261,8 +261,7 @@ def test_the_command(folder, tmp_path, capsys):
     assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
     assert search.query_main([*arguments, "--refine", "-k", "0"]) == 2
     assert "k must be at least 1, got 0" in capsys.readouterr().err
-    with pytest.raises(SystemExit):
-        search.query_main([*arguments, "--refine-moments", "0"])
-    assert "--refine-moments must be 1 or more, got 0" in capsys.readouterr().err
+    assert search.query_main([*arguments, "--refine-moments", "0"]) == 2
+    assert "--refine-moments must be at least 1, got 0" in capsys.readouterr().err
     with pytest.raises(SystemExit):
         search.query_main(["--serve", str(folder / "index"), "--refine"])

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from sce_video.apis import sweep_run
+from sce_video.apis import sweep_plan, sweep_run
 from sce_video.apis.sweep_plan import Step
 from sce_video.apis.sweep_run import Resources, SweepRunner, state_of
 from sce_video.commands import sweep as sweep_command
@@ -197,8 +197,9 @@ def test_a_sweep_that_runs_out_of_time_is_requeued(
     step = sweep.step("x", "wait")
     folder = sweep.out / step.folder
     monkeypatch.setattr(sweep_command, "selected", lambda args: [])
-    monkeypatch.setattr(sweep_command, "plan", lambda *args: [])
-    monkeypatch.setattr(sweep_command, "chains", lambda cells: [[step]])
+    monkeypatch.setattr(sweep_command, "find_sweep", Path)
+    monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])
+    monkeypatch.setattr(sweep_plan, "chains", lambda cells: [[step]])
     monkeypatch.setattr(sweep_command, "shipped_folder", lambda: sweep.root)
 
     def end():

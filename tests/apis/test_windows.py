@@ -14,14 +14,13 @@ from helpers.videos import remux
 from sce_video.apis import EmbedOptions, embed
 from sce_video.apis.arrays import ArrayReader
 from sce_video.apis.index import build_index, read_index
-from sce_video.apis.moments import Query, parse_query
 from sce_video.apis.search import query_feature, query_index, rows_of_query
 from sce_video.apis.stream import embed_stream
 from sce_video.apis.window_features import WindowPacker, pack_windows, windows_of_reader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
-from sce_video.datasets.windows import Windows, window_spans
+from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
 from sce_video.evaluation.npz_files import read_npz, write_npz
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25

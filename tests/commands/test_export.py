@@ -53,7 +53,7 @@ def test_fiftyone_opens_no_video(index, tmp_path, capsys):
         (["--to", "projector", "--out", "x", "--no-embedding"], "leave out --no-embedding"),
         (["--to", "parquet", "--out", "x"], "must end in .parquet"),
         (["--to", "fiftyone", "--out", "."], ". exists: remove it"),
-        (["--to", "fiftyone", "--out", "x", "--labels", "gone"], "no annotation file 'gone'"),
+        (["--to", "fiftyone", "--out", "x", "--labels", "gone"], "no annotation file at gone"),
     ],
 )
 def test_mistakes_are_one_line(words, message, index, tmp_path, monkeypatch, capsys):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 
 import pytest
 
+from sce_video.apis import launch, run_page
 from sce_video.apis.automatic.pretrain import methods
 from sce_video.commands import pretrain
 
@@ -23,12 +25,14 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         given.update(options, path=path)
 
     monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
-    monkeypatch.setattr(pretrain, "planned_pretraining", planned)
-    monkeypatch.setattr(pretrain, "training_config", config)
-    monkeypatch.setattr(pretrain, "planned_config", lambda path, *_: path)
-    monkeypatch.setattr(pretrain, "train_with_page", lambda cfg, overwrite: None)
-    monkeypatch.setattr(pretrain, "end_training", lambda runner: 0)
-    status = pretrain.main(["videos", "--out", str(tmp_path)])
+    automatic = importlib.import_module("sce_video.apis.automatic.pretrain")
+    monkeypatch.setattr(automatic, "planned_pretraining", planned)
+    monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
+    monkeypatch.setattr(launch, "training_config", config)
+    monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
+    monkeypatch.setattr(launch, "end_training", lambda runner: 0)
+    (tmp_path / "a.mp4").touch()
+    status = pretrain.main([str(tmp_path), "--out", str(tmp_path)])
     if known:
         assert status == 0 and given["resume"] == "auto" and given["path"].parent == tmp_path
     else:

@@ -35,9 +35,9 @@ from sce_video.apis.search import query_index
 from sce_video.data_tools.preparation import ava_files, hmdb51, kinetics, ssv2, ucf101
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
 from sce_video.datasets.ava_actions import read_actions
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.loading.bad_files import BadFileReport
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.evaluation.features import load_features, save_features
 from sce_video.evaluation.outcomes import Outcomes, load_outcomes, save_outcomes

@@ -1,6 +1,7 @@
 """tools/predict.py: lines, the CSV file, failures, views and mistakes."""
 
 import csv
+import importlib
 import shutil
 
 import numpy as np
@@ -70,7 +71,8 @@ def test_the_file_has_the_probabilities_of_the_test_views(
 def test_an_interrupt_keeps_the_rows_so_far(
     folder_classifier, folder, tmp_path, capsys, monkeypatch
 ):
-    real = tool.iterate_embeddings
+    embed = importlib.import_module("sce_video.apis.embed")
+    real = embed.iterate_embeddings
 
     def interrupted(*args):
         for i, result in enumerate(real(*args)):
@@ -78,7 +80,7 @@ def test_an_interrupt_keeps_the_rows_so_far(
                 raise KeyboardInterrupt
             yield result
 
-    monkeypatch.setattr(tool, "iterate_embeddings", interrupted)
+    monkeypatch.setattr(embed, "iterate_embeddings", interrupted)
     out = tmp_path / "out.csv"
     options = arguments(folder_classifier, folder / "v0.mp4", folder / "v2.mp4", "--csv", out)
     assert tool.main([*options, "--views", "1x1"]) == 130
@@ -116,8 +118,10 @@ def test_mistakes(folder_classifier, folder, tmp_path, capsys):
         "no video or folder at": arguments(folder_classifier, "none.mp4"),
         "no video in": arguments(folder_classifier, tmp_path / "empty"),
         "--views must be CLIPSxCROPS": arguments(folder_classifier, video, "--views", "10"),
-        "num_crops must be 1": arguments(folder_classifier, video, "--views", "1x2"),
-        "num_clips must be": arguments(folder_classifier, video, "--views", "0x1"),
+        "1 or 3 crops, for example 10x3, got 1x2": arguments(
+            folder_classifier, video, "--views", "1x2"
+        ),
+        "for example 10x3, got 0x1": arguments(folder_classifier, video, "--views", "0x1"),
         "--top must be at least 1": arguments(folder_classifier, video, "--top", "0"),
         "3 class names are given": arguments(
             folder_classifier, video, "--classes", tmp_path / "two"

@@ -269,7 +269,7 @@ def test_mistakes(tool, made, capsys, tmp_path):
         "no checkpoint at": query_arguments(
             made, made / "query.mp4", "--checkpoint", str(tmp_path / "no.pth")
         ),
-        "num_clips": [*index_arguments(made), "--clips", "0"],
+        "--clips must be at least 1": [*index_arguments(made), "--clips", "0"],
         "no folder": [
             *("index", str(tmp_path / "none"), "--checkpoint", str(made / "tiny.pth")),
             *("--out", str(tmp_path / "index")),
@@ -329,8 +329,12 @@ def test_a_video_or_a_page(tool, options, message, capsys):
 
 
 @pytest.mark.parametrize("options", [["--serve", "INDEX"], ["--serve", "--index", "INDEX"]])
-def test_the_options_of_the_page(tool, options, monkeypatch):
+def test_the_options_of_the_page(tool, options, monkeypatch, tmp_path):
     seen = []
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "INDEX").mkdir()
+    for name in ("INDEX/features.npz", "c.pth"):
+        (tmp_path / name).touch()
     monkeypatch.setattr("sce_video.apis.search_server.serve.serve", seen.append)
     more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
     assert tool.query_main([*options, *more]) == 0
@@ -352,7 +356,7 @@ def test_a_page_that_cannot_be_served(tool, made, tmp_path, capsys):
             (["--checkpoint", str(tmp_path / "other.pth")], "is not the checkpoint that the index"),
             (["--labels", str(tmp_path / "labels.txt")], "lists videos without labels"),
             (["--port", str(port)], f"port {port} of 127.0.0.1 cannot be used"),
-            (["--port", "99999"], "a port is a number of 0 to 65535"),
+            (["--port", "99999"], "--port must be at least 0 and at most 65535"),
         ):
             index = [] if "--serve" in options else ["--serve", str(made / "index")]
             assert tool.query_main([*index, "--no-open", *options]) == 2

@@ -46,7 +46,7 @@ def parsers(monkeypatch: pytest.MonkeyPatch):
             raise _CapturedError
 
         with monkeypatch.context() as patch:
-            patch.setattr(argparse.ArgumentParser, "parse_args", stop)
+            patch.setattr(argparse.ArgumentParser, "parse_known_args", stop)
             with pytest.raises(_CapturedError):
                 module.parse_args([])
         (parser,) = found

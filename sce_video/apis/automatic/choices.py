@@ -113,6 +113,11 @@ def _choices(facts: FolderFacts, machine: Machine, given: Mapping[str, Any]) -> 
     yield known(_frames(facts, duration.value, scale))
     yield known(_size(facts, scale))
     batch = known(_batch(facts, scale))
+    if batch.value > facts.num_videos:
+        raise ValueError(
+            f"batch must be at most the {facts.num_videos} videos, got {batch.value}: clips of one "
+            "video in a batch are taken for different videos"
+        )
     yield batch
     yield known(_queue(facts, machine, batch.value))
     yield known(_samples(facts, batch.value))
@@ -162,7 +167,7 @@ def _queue(facts: FolderFacts, machine: Machine, batch: int) -> Choice:
     if fitting <= most:
         reason = f"fewer keys than the {facts.num_videos} videos: no video is its own negative"
         return Choice("queue", fitting, reason)
-    return Choice("queue", most // batch * batch, "fewer keys than videos")
+    return Choice("queue", max(1, most // batch) * batch, "fewer keys than videos")
 
 
 def _samples(facts: FolderFacts, batch: int) -> Choice:

@@ -12,7 +12,8 @@ import numpy as np
 from sce_video.datasets import list_videos
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
-from sce_video.datasets.tables.named_rows import is_table, named_rows
+from sce_video.datasets.source_names import is_table
+from sce_video.datasets.tables.named_rows import named_rows
 from sce_video.datasets.tables.rows import FrameIndex
 from sce_video.datasets.tables.storage import is_remote
 

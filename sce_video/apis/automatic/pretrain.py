@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,14 +29,13 @@ from sce_video.datasets import dataset_settings
 from sce_video.engine.config import load_config
 from sce_video.engine.config_keys import top_level_keys
 from sce_video.engine.config_settings import available_settings, options_of_settings
-from sce_video.engine.recipes import recipe_names
+from sce_video.engine.recipes import methods
 from sce_video.engine.runner import VideoRunner
 from sce_video.engine.trackers import TRACKERS
 from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.atomic_file import write_text
 from sce_video.visualization.run_page.tables import plan_of
 
-_RECIPE = "_r3d18_folder_small"
 #: The recipe with the paper's views, for networks and clips of the paper's size.
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
 #: Of the command and the function, beside the settings of the recipe.
@@ -102,12 +100,6 @@ class PlannedPretraining:
 def _duration(hours: float) -> str:
     minutes = max(1, round(60 * hours))
     return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
-
-
-def methods() -> dict[str, str]:
-    """The recipe for a folder of videos of every method, by the method's name."""
-    names = (re.fullmatch(rf"(.+){_RECIPE}", name) for name in sorted(recipe_names()))
-    return {found[1]: found[0] for found in names if found}
 
 
 def planned_pretraining(

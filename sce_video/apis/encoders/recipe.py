@@ -12,6 +12,7 @@ import torch
 from sce_video.apis.encoders.processor import ProcessorSettings
 from sce_video.apis.encoders.source import EncoderError
 from sce_video.engine.config import load_config
+from sce_video.engine.recipes import find_recipe
 from sce_video.registry import MODELS
 from sce_video.utils.atomic_file import write_text
 
@@ -34,9 +35,9 @@ def write_recipe(
     takes the weights as ``pretrained``, any other one as the initialisation of its backbone.
 
     Args:
-        recipe: A config that trains: a pretraining by any method, a linear evaluation, a
-            finetuning.
-        out: Folder for the new config, which has the name of the recipe.
+        recipe: File or name of a config that trains: a pretraining by any method, a linear
+            evaluation, a finetuning.
+        out: Folder for the new config, NAME.py of a recipe NAME.
         encoder: Config of the backbone.
         settings: Of its processor.
         checkpoint: Its weights.
@@ -72,7 +73,7 @@ def write_recipe(
         holder[key] = [_step(step, settings, built, str(recipe)) for step in holder[key]]
     for name in _DROPPED:
         cfg.pop(name, None)
-    path = Path(out, Path(recipe).name)
+    path = Path(out, f"{find_recipe(str(recipe)).stem}.py")
     write_text(path, cfg.pretty_text)
     return path
 

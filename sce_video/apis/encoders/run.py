@@ -15,7 +15,6 @@ from typing import Any
 import torch
 from mmengine.config import Config
 
-from sce_video.apis.encoders import MODEL_PREFIX, is_model
 from sce_video.apis.encoders.config import encoder_config
 from sce_video.apis.encoders.processor import ProcessorSettings, read_processor
 from sce_video.apis.encoders.source import (
@@ -32,6 +31,7 @@ from sce_video.models.backbones.hf_families import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.downloads import cache_folder
+from sce_video.utils.run_files import MODEL_PREFIX, is_model
 
 CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
 #: Counts up when the files of a run change.

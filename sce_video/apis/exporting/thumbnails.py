@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.jobs.process_pool import process_items
 from sce_video.visualization.gallery import read_frames
 

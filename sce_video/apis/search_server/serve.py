@@ -21,7 +21,7 @@ from sce_video.apis.search_server.app import create_app
 from sce_video.apis.search_server.label_list import LabelList
 from sce_video.apis.search_server.state import Network, SearchState, default_label_file
 from sce_video.apis.search_server.workers import kill_fork_server
-from sce_video.datasets.tables.named_rows import is_table
+from sce_video.datasets.source_names import is_table
 from sce_video.utils.printable import printable
 
 HOST = "127.0.0.1"

@@ -15,7 +15,6 @@ import numpy as np
 import torch
 
 from sce_video.apis.index import VideoIndex
-from sce_video.apis.moments import Query
 from sce_video.apis.refined_moments import RefinedMoments, refine_by
 from sce_video.apis.search import Match, query_index, rows_of_query
 from sce_video.apis.search_server import media
@@ -24,8 +23,10 @@ from sce_video.apis.search_server.queries import Network, Search, Upload
 from sce_video.apis.search_server.workers import CallError, Workers
 from sce_video.apis.window_features import WindowFeatures
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.datasets.windows import Query
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8
+from sce_video.utils.storage import absolute
 
 #: Points of the map; of a larger index, this many at equal steps.
 MAP_POINTS = 20_000
@@ -334,25 +335,16 @@ class SearchState:
         with self._lock:
             lists = self.labels.split()
         train, test = (os.path.abspath(path) for path in lists)
-        checkpoint = self._network.checkpoint or self.index.checkpoint["path"]
+        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
         classes = os.path.abspath(self.labels.class_file)
         work_dir = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
 
-        def data(loader: str, ann_file: str) -> list[str]:
-            values = {"data_root": self.index.root, "ann_file": ann_file, "class_file": classes}
-            return [f"{loader}.dataset.{key}={value}" for key, value in values.items()]
-
+        data = ("--data-root", self.index.root, "--classes", classes)
         finetune = [
-            *("sce-video", "train", FINETUNING, "--pretrained", os.path.abspath(checkpoint)),
-            *("--work-dir", work_dir, "--cfg-options"),
-            *data("train_dataloader", train),
-            *data("val_dataloader", test),
+            *("sce-video", "train", FINETUNING, "--pretrained", checkpoint),
+            *("--work-dir", work_dir, *data, "--train-list", train, "--val-list", test),
         ]
-        evaluate = [
-            *("sce-video", "test", FINETUNING, os.path.join(work_dir, "epoch_200.pth")),
-            "--cfg-options",
-            *data("test_dataloader", test),
-        ]
+        evaluate = ["sce-video", "test", FINETUNING, work_dir, *data, "--test-list", test]
         return {
             "files": [printable_utf8(train), printable_utf8(test)],
             "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],

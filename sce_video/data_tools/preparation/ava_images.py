@@ -14,10 +14,10 @@ from sce_video.data_tools.preparation.ava_files import Key
 from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
 from sce_video.data_tools.preparation.check import CheckJob, check_files
 from sce_video.data_tools.preparation.official import first_existing
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.containers import open_video
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.jobs import Workers
 

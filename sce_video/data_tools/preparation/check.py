@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.jobs import (
     BatchJob,
     Item,

@@ -1,11 +1,16 @@
 """Re-encoding a data set for random access: see ``tools/data/repack.py``."""
 
-from sce_video.data_tools.repack.plan import Plan, make_plan
-from sce_video.data_tools.repack.run import Options, Result, merge, repack
-from sce_video.data_tools.repack.segments import plan_segments
-from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.to_table import repack_to_table
-from sce_video.jobs import StorageError
+from typing import TYPE_CHECKING
+
+from sce_video.utils.imports import lazy_names
+
+if TYPE_CHECKING:
+    from sce_video.data_tools.repack.plan import Plan, make_plan
+    from sce_video.data_tools.repack.run import Result, merge, repack
+    from sce_video.data_tools.repack.segments import plan_segments
+    from sce_video.data_tools.repack.settings import Options, Settings
+    from sce_video.data_tools.repack.to_table import repack_to_table
+    from sce_video.jobs import StorageError
 
 __all__ = [
     "Options",
@@ -19,3 +24,5 @@ __all__ = [
     "repack",
     "repack_to_table",
 ]
+
+__getattr__ = lazy_names(__name__, __file__)

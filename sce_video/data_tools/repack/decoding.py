@@ -13,10 +13,10 @@ import av
 import numpy as np
 from av.stream import Discard
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import decode_packets, decoder_options
 from sce_video.datasets.readers.containers import open_video
-from sce_video.datasets.readers.limits import DecodeLimits
 
 #: Seconds that may be missing at the end of a part: annotated times are rounded.
 _SLACK = 0.5

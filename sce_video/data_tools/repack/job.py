@@ -11,9 +11,9 @@ from typing import Any
 from sce_video.data_tools.repack.plan import Item as PlannedFile
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.work import COMMENT, Job, repack_file
+from sce_video.datasets.decode_limits import MAX_PIXELS
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.containers import open_video
-from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import BatchJob, Item, ItemError, Record, State, StorageError, file_state
 
 

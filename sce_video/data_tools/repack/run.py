@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,55 +18,13 @@ from sce_video.data_tools.repack.overwrite_checks import (
 )
 from sce_video.data_tools.repack.plan import Plan
 from sce_video.data_tools.repack.report import build_report, write_results
-from sce_video.data_tools.repack.settings import Settings
+from sce_video.data_tools.repack.settings import Options, Settings
 from sce_video.data_tools.repack.work import Job, repack_file
-from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 from sce_video.jobs.shards import SharedFolder
-from sce_video.utils.shard import Shard
 
 PARTS = ".repack"  # folder of the records, and of reports of shards
-_MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _Progress = Callable[[int, int, bool], None]
-
-
-@dataclass(frozen=True)
-class Options:
-    """How a run works; none of this changes the content of a good output.
-
-    Attributes:
-        workers: Number of processes; None for all cores, of the cluster with ``ray``.
-        threads: Threads of the encoder in each process.
-        timeout: Seconds a file may take.
-        min_psnr: An output with fewer dB fails.
-        max_pixels: A file with larger frames (height x width) fails.
-        shard: Part of the files to repack.
-        force: Repack all files again and replace other files at their paths.
-        ray: Address of a Ray cluster to run on; None for this machine.
-    """
-
-    workers: int | None = 1
-    threads: int = 1
-    timeout: float = 1800.0
-    min_psnr: float = 30.0
-    max_pixels: int = MAX_PIXELS
-    shard: Shard = field(default_factory=Shard)
-    force: bool = False
-    ray: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.threads < 1:
-            raise ValueError(f"threads must be at least 1, got {self.threads}")
-        if self.workers is not None and self.workers < 1:
-            raise ValueError(f"workers must be at least 1, got {self.workers}")
-        if not 0 < self.timeout <= _MAX_TIMEOUT:
-            raise ValueError(
-                f"timeout must be seconds above 0, at most {_MAX_TIMEOUT:,.0f}, got {self.timeout}"
-            )
-        if not 0 <= self.min_psnr <= 100:
-            raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
-        if self.max_pixels < 1:
-            raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")
 
 
 @dataclass(frozen=True)

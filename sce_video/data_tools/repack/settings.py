@@ -1,9 +1,12 @@
-"""Settings that determine the content of a repacked file."""
+"""Settings that determine the content of a repacked file, and options of a run that do not."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from sce_video.datasets.decode_limits import MAX_PIXELS
+from sce_video.utils.shard import Shard
 
 PRESETS = (
     "ultrafast", "superfast", "veryfast", "faster", "fast", "medium", "slow", "slower", "veryslow",
@@ -15,6 +18,7 @@ TUNES = ("psnr", "ssim", "film", "animation", "grain", "stillimage", "fastdecode
 CRF_RANGE = (18.0, 34.0)
 #: x264 accepts one of these; of several it drops all but one with a warning only.
 _ONE_TUNE = frozenset(TUNES) - {"fastdecode"}
+_MAX_TIMEOUT = 1e6  # seconds, which timers of all systems accept
 _VERSION = 1  # of the way files are encoded; a new version repacks all files again
 
 
@@ -90,3 +94,42 @@ class Settings:
             for side in (height, width)
         )
         return next(sides), next(sides)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a run works; none of this changes the content of a good output.
+
+    Attributes:
+        workers: Number of processes; None for all cores, of the cluster with ``ray``.
+        threads: Threads of the encoder in each process.
+        timeout: Seconds a file may take.
+        min_psnr: An output with fewer dB fails.
+        max_pixels: A file with larger frames (height x width) fails.
+        shard: Part of the files to repack.
+        force: Repack all files again and replace other files at their paths.
+        ray: Address of a Ray cluster to run on; None for this machine.
+    """
+
+    workers: int | None = 1
+    threads: int = 1
+    timeout: float = 1800.0
+    min_psnr: float = 30.0
+    max_pixels: int = MAX_PIXELS
+    shard: Shard = field(default_factory=Shard)
+    force: bool = False
+    ray: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads < 1:
+            raise ValueError(f"threads must be at least 1, got {self.threads}")
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if not 0 < self.timeout <= _MAX_TIMEOUT:
+            raise ValueError(
+                f"timeout must be seconds above 0, at most {_MAX_TIMEOUT:,.0f}, got {self.timeout}"
+            )
+        if not 0 <= self.min_psnr <= 100:
+            raise ValueError(f"min_psnr must lie in [0, 100] dB, got {self.min_psnr}")
+        if self.max_pixels < 1:
+            raise ValueError(f"max_pixels must be at least 1, got {self.max_pixels}")

@@ -14,9 +14,9 @@ from av.video.reformatter import ColorRange, Interpolation, VideoReformatter
 from sce_video.data_tools.repack.decoding import decode_part, expected_frames, times_of_part
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.timing import Schedule, make_schedule
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.limits import DecodeLimits
 
 #: A video of this size is decoded once and kept: 2,000 frames of 340 x 256, 67 seconds.
 HELD_BYTES = 256 * 2**20

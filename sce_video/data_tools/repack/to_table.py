@@ -11,8 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sce_video.data_tools.repack.plan import inside, name_outputs
-from sce_video.data_tools.repack.run import Options
-from sce_video.data_tools.repack.settings import Settings
+from sce_video.data_tools.repack.settings import Options, Settings
 from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.data_tools.tables import (
     ImportOptions,
@@ -26,7 +25,7 @@ from sce_video.data_tools.tables import (
     video_row,
 )
 from sce_video.data_tools.tables.fill_table import Progress
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.datasets.decode_limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import StorageError
 

@@ -23,10 +23,10 @@ from sce_video.data_tools.repack.encoding import (
 )
 from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.source import Source, read_source
+from sce_video.datasets.decode_limits import MAX_PIXELS, DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.readers.containers import open_video
-from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 
 #: Prefix of the comment in every output, by which outputs are told from other files.
 COMMENT = "sce_video repack"

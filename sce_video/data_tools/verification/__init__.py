@@ -6,22 +6,27 @@ job;
 :func:`summarize` show it. The command is tools/data/verify.py.
 """
 
-from sce_video.data_tools.verification.examine import examine_file
-from sce_video.data_tools.verification.problems import (
-    CONTAINERS,
-    KINDS,
-    Limits,
-    Problem,
-    file_problems,
-    find_problems,
-)
-from sce_video.data_tools.verification.run import (
-    VerifyJob,
-    open_records,
-    read_videos,
-    verify_videos,
-)
-from sce_video.data_tools.verification.tables import summarize, write_table
+from typing import TYPE_CHECKING
+
+from sce_video.utils.imports import lazy_names
+
+if TYPE_CHECKING:
+    from sce_video.data_tools.verification.examine import examine_file
+    from sce_video.data_tools.verification.problems import (
+        CONTAINERS,
+        KINDS,
+        Limits,
+        Problem,
+        file_problems,
+        find_problems,
+    )
+    from sce_video.data_tools.verification.run import (
+        VerifyJob,
+        open_records,
+        read_videos,
+        verify_videos,
+    )
+    from sce_video.data_tools.verification.tables import summarize, write_table
 
 __all__ = [
     "CONTAINERS",
@@ -38,3 +43,5 @@ __all__ = [
     "verify_videos",
     "write_table",
 ]
+
+__getattr__ = lazy_names(__name__, __file__)

@@ -10,12 +10,12 @@ import av
 import av.logging
 import numpy as np
 
+from sce_video.datasets.decode_limits import MAX_PIXELS, DecodeLimits
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
 from sce_video.datasets.readers import AvReader, VideoReader
 from sce_video.datasets.readers.av_file import decoder_options
 from sce_video.datasets.readers.base import check_deadline, check_regular_file
 from sce_video.datasets.readers.containers import open_video
-from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
 
 
 def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> dict[str, Any]:

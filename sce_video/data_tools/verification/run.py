@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sce_video.data_tools.verification.examine import examine_file
-from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.datasets.decode_limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList, read_annotation_list, scan_folder
 from sce_video.jobs import (
     BatchJob,

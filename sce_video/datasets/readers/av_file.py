@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Iterator
 import av
 from av.stream import Discard
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import check_deadline
 from sce_video.datasets.readers.containers import open_video
 from sce_video.datasets.readers.frame_table import FrameTable
-from sce_video.datasets.readers.limits import DecodeLimits
 
 # Codecs whose parameter sets in the container's header are all that the decoder needs.
 _SELF_DESCRIBING = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})

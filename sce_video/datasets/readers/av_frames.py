@@ -9,8 +9,8 @@ import av
 import numpy as np
 from av.video.reformatter import VideoReformatter
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers.base import DecodedFrames
-from sce_video.datasets.readers.limits import DecodeLimits
 
 
 class AvFrames(DecodedFrames):

@@ -9,6 +9,7 @@ from collections.abc import Container, Iterator
 import av
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import FrameCountError, VideoDecodeError
 from sce_video.datasets.readers.av_frames import AvFrames, HeldFrames, displayed_size
 from sce_video.datasets.readers.av_stream import AvStream, NoRestartPointError, WrongIndexError
@@ -20,7 +21,6 @@ from sce_video.datasets.readers.base import (
     check_regular_file,
     last_frame_duration,
 )
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.readers.restart_points import holds_idr
 from sce_video.registry import READERS
 

@@ -9,6 +9,7 @@ from itertools import chain
 import av
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import AvFile, can_be_quick, decode_packets
 from sce_video.datasets.readers.base import check_deadline
@@ -18,7 +19,6 @@ from sce_video.datasets.readers.frame_table import (
     table_from_index,
     table_from_packets,
 )
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.readers.restart_points import is_restart_point
 
 # Without an index the packets of a file are read once, and kept in memory up to this size: decoding

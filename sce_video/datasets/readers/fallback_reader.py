@@ -6,10 +6,10 @@ from abc import abstractmethod
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
-from sce_video.datasets.readers.limits import DecodeLimits
 
 _MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"
 _H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc

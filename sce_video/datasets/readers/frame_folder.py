@@ -7,10 +7,10 @@ import re
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import VideoReader, check_deadline
 from sce_video.datasets.readers.images import read_image
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 
 _NUMBERED = re.compile(r"(\d+)\.(?:jpe?g|png)", re.I)

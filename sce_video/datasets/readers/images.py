@@ -10,9 +10,9 @@ import cv2
 import numpy as np
 from PIL import ExifTags, Image, UnidentifiedImageError
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.base import DecodedFrames, check_deadline, check_regular_file
-from sce_video.datasets.readers.limits import DecodeLimits
 
 _FORMATS = ("JPEG", "PNG", "BMP", "WEBP", "GIF", "TIFF", "PPM", "JPEG2000")
 #: JPEG markers: C4, C8 and CC are no frames; E1 is EXIF (or XMP, with an orientation too).

@@ -9,8 +9,8 @@ from typing import Any
 
 import av
 
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers.av_file import decoder_options
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.rows import CodecParameters
 
 _Key = tuple[CodecParameters, int, int]

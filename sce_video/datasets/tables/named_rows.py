@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from typing import Any
@@ -15,20 +14,6 @@ from sce_video.datasets.tables.row_list import list_rows
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.tables.table_reader import TableReader
 from sce_video.datasets.tables.table_rows import TableRows
-
-_ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
-_TABLE = re.compile(r".*\.lance/*", re.S)
-
-
-def is_table(path: Any) -> bool:
-    """Whether a path or URL names a table where a folder may be given: it ends with ``.lance``."""
-    return isinstance(path, str | os.PathLike) and _TABLE.fullmatch(os.fspath(path)) is not None
-
-
-def split_row_path(path: str) -> tuple[str, str] | None:
-    """Table and path in it of ``TABLE.lance/PATH``; None for anything else."""
-    found = _ROW.fullmatch(path)
-    return None if found is None else (found[1], found[2])
 
 
 class NamedRows:

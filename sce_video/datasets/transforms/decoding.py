@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
-from sce_video.datasets.readers.limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference
 from sce_video.registry import TRANSFORMS
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from sce_video.datasets.decode_limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
-from sce_video.datasets.readers.limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.registry import TRANSFORMS
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.decode_limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames, check_deadline
 from sce_video.datasets.readers.images import open_jpeg, read_image
-from sce_video.datasets.readers.limits import MAX_IMAGE_PIXELS, DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.resizing import RESIZES
 from sce_video.datasets.transforms.sampling import check_view_counts

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.registry import TRANSFORMS
 
 _FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}

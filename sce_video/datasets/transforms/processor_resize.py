@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.resizing import resized_as_pil
 from sce_video.registry import TRANSFORMS

@@ -41,6 +41,12 @@ def values(machine=CPU, given=None, **changes):
     return {name: choice.value for name, choice in found.items()}
 
 
+@pytest.mark.parametrize("batch", [37, 1000])
+def test_a_batch_has_no_video_twice(batch):
+    with pytest.raises(ValueError, match=f"at most the 36 videos, got {batch}: clips of one video"):
+        values(num_videos=36, given={"batch": batch})
+
+
 def test_every_choice_has_a_reason():
     assert all(choice.reason for choice in choose(facts(), CPU).values())
 

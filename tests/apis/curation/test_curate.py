@@ -159,7 +159,7 @@ def test_a_signal_leaves_no_frames(videos, tmp_path, capsys, monkeypatch, name):
 @pytest.mark.parametrize(
     "words, message",
     [
-        (["nowhere.npz"], "no file at nowhere.npz"),
+        (["nowhere.npz"], "at nowhere.npz"),
         (["FOLDER"], "is no index"),
         (["FEATURES", "--similarity", "2"], "similarity must be above 0"),
         (["FEATURES", "--similarity", "0.5", "--duplicates", "none"], "not searched"),

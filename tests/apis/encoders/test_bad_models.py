@@ -52,7 +52,7 @@ def test_models_that_are_refused(mae, tmp_path, capsys):
     assert "cannot be fetched from the hub" in refused(capsys, "MCG-NJU/videomae-base", out)
     assert "must be one of mean, got 'class'" in refused(capsys, str(mae), out, "--pool", "class")
     assert "takes clips of 4 frames" in refused(capsys, str(mae), out, "--frames", "5")
-    assert "fps must be positive" in refused(capsys, str(mae), out, "--fps", "-1")
+    assert "--fps must be above 0, got -1" in refused(capsys, str(mae), out, "--fps", "-1")
     (tmp_path / "m4" / "preprocessor_config.json").unlink()
     assert "no settings of a processor" in refused(capsys, str(tmp_path / "m4"), out)
 

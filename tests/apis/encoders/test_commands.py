@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 
 import numpy as np
 import pytest
 import torch
 from helpers.hf_models import SIDE, tokenizer
 
+from sce_video.apis import load_model
 from sce_video.apis.encoders.recipe import write_recipe
 from sce_video.apis.encoders.run import import_encoder
 from sce_video.apis.index import read_index
 from sce_video.apis.run_configs import training_config
 from sce_video.commands.main import main
+from sce_video.engine.config import load_config
 from sce_video.registry import MODELS
 
 WORDS = "a man bends"
@@ -25,7 +28,8 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     command = ["index", str(hf_videos), "--checkpoint", f"hf:{folder}", "--workers", "0"]
     assert main([*command, "--out", str(index)]) == 0
     results = tmp_path / "r.json"
-    assert main(["search", str(index), "--text", WORDS, "--json", str(results)]) == 0
+    search = ["search", "--index", str(index), "--text"]
+    assert main([*search, WORDS, "--json", str(results)]) == 0
     assert WORDS in capsys.readouterr().out
     found = json.loads(results.read_text())
     assert (found["text"], found["pool"]) == (WORDS, "projection")
@@ -40,9 +44,9 @@ def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
     assert [r["path"] for r in found["results"]] == sorted(expected, key=lambda p: -expected[p])
     for result in found["results"]:
         assert result["similarity"] == pytest.approx(expected[result["path"]], abs=1e-4)
-    assert main(["search", str(index), "--text", "long " * 10]) == 2
+    assert main([*search, "long " * 10]) == 2
     assert "tokens, the model takes 16" in capsys.readouterr().err
-    assert main(["search", str(index), "--text", " "]) == 2
+    assert main([*search, " "]) == 2
     assert "empty" in capsys.readouterr().err
 
 
@@ -51,8 +55,27 @@ def test_text_needs_a_text_encoder(hf_model, hf_videos, tmp_path, capsys):
     model = f"hf:{hf_model('dinov2')[0]}"
     options = ["--out", index, "--workers", "0", "--clips", "1"]
     assert main(["index", str(hf_videos), "--checkpoint", model, *options]) == 0
-    assert main(["search", index, "--text", "x"]) == 2
+    assert main(["search", "--index", index, "--text", "x"]) == 2
     assert "has no text encoder" in capsys.readouterr().err
+
+
+def test_recipes_by_name(hf_model, tmp_path, capsys):
+    """The advised command names a file that is there and that trains."""
+    model, out = str(hf_model("videomae")[0]), tmp_path / "my run"
+    names = ["sce_r3d18_folder_small", "r3d18_folder"]
+    assert main(["encoder", model, "--out", str(out), "--recipe", *names]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "sce-video train" in line]
+    paths = [shlex.split(line.partition(": sce-video ")[2])[1] for line in lines]
+    assert paths == [str(out / f"{name}.py") for name in names]
+    for path in paths:
+        assert load_config(path).model.backbone.type == "HFEncoder"
+
+
+def test_export_of_a_model(hf_model, tmp_path):
+    folder = tmp_path / "exported"
+    model = f"hf:{hf_model('dinov2')[0]}"
+    assert main(["export", model, "--to", "pretrained", "--out", str(folder)]) == 0
+    assert load_model(folder).feature_size == load_model(model).feature_size
 
 
 def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):

@@ -16,9 +16,9 @@ from sce_video.data_tools.repack.settings import Settings
 from sce_video.data_tools.repack.work import Job, repack_file
 from sce_video.data_tools.verification import VerifyJob, examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
+from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers import av_frames, frame_table
 from sce_video.datasets.readers.frame_folder import FrameFolderReader
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import (
     CenterCropClips,
     DecodeClips,

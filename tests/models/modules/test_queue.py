@@ -76,6 +76,7 @@ def test_bad_sizes(size, dim):
         (50, 16, 2, "no multiple of the 16 keys .* only those of 2 samples are left; 48 keys"),
         (16, 16, 2, "a step makes 32 keys and model.queue_size=16: all but its last 16"),
         (6, 16, None, "a step makes 16 keys and model.queue_size=6"),
+        (32, 64, 2, "a step makes 128 keys .*a queue of 100 keys or fewer needs a smaller batch$"),
     ],
 )
 def test_queues_that_do_not_suit_the_data_are_warned_of(size, batch, target_views, match):

@@ -1,0 +1,179 @@
+"""Folders and patterns that look like numbers, lists or nothing arrive as they were given."""
+
+from __future__ import annotations
+
+import importlib
+import shlex
+import sys
+from contextlib import nullcontext
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from sce_video.apis.search_server.state import SearchState
+from sce_video.commands import test as test_command
+from sce_video.commands import train as train_command
+from sce_video.commands.curate import describe
+from sce_video.commands.main import main
+from sce_video.engine.config import load_config
+from sce_video.engine.config_settings import parse_value
+
+NAMES = [
+    "2023",
+    "1e-3",
+    "a,b",
+    "[x]",
+    "None",
+    "true",
+    "(1, 2)",
+    "a=b",
+    "it's",
+    'say "a"',
+    "$HOME b",
+]
+
+
+class _ReachedError(Exception):
+    pass
+
+
+@pytest.fixture(params=NAMES)
+def folder(request, tmp_path, monkeypatch) -> str:
+    """The name of a folder with a video, and a file of 'path label', in the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    root = Path(request.param)
+    contents = {
+        root / "v/a.mp4": "",
+        root / "list": "v/a.mp4 0\nv/b.mp4 1\n",
+        root / "classes": "v\nw\n",
+    }
+    for path, text in {**contents, Path("run/epoch_1.pth"): ""}.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return request.param
+
+
+@pytest.fixture
+def reached(monkeypatch):
+    """(command line, function) to the arguments with which the command calls the function."""
+
+    def call(words: list[str], function: str) -> tuple[tuple, dict]:
+        given: list[tuple[tuple, dict]] = []
+
+        def stop(*args, **kwargs):
+            given.append((args, kwargs))
+            raise _ReachedError
+
+        with monkeypatch.context() as patch:
+            module, _, name = function.rpartition(".")
+            patch.setattr(importlib.import_module(module), name, stop)
+            with pytest.raises(_ReachedError):
+                main(words)
+        return given[0]
+
+    return call
+
+
+def test_evaluate(folder, repo, reached):
+    config = repo / "configs/sce/sce_r3d18_folder_small.py"
+    Path("run/config.py").write_text(f"_base_ = {str(config)!r}\n")
+    words = ["evaluate", "run", "--random", "--test", folder]
+    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.apis.launch.test")
+    gallery = cfg.test_cfg.gallery_dataloader
+    assert cfg.test_dataloader.dataset.data_root == gallery.dataset.data_root == folder
+    pattern = {"[x]": "[x]", "2023": r"(\d+)", "a,b": "(a),(b)"}.get(folder)
+    if pattern is not None:
+        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.apis.launch.test")
+        assert cfg.test_cfg.group_pattern == pattern and cfg.test_cfg.gallery_dataloader is None
+
+
+def test_train_and_test(folder, reached):
+    data = ["--data-root", folder, "--classes", f"{folder}/classes"]
+    words = ["train", "r3d18_folder", "--pretrained", "random", *data]
+    lists = ["--train-list", f"{folder}/list", "--val-list", f"{folder}/list"]
+    (cfg, _), _ = reached([*words, *lists], "sce_video.apis.run_page.train_with_page")
+    wanted = {"data_root": folder, "ann_file": f"{folder}/list", "class_file": f"{folder}/classes"}
+    for loader in (cfg.train_dataloader, cfg.val_dataloader):
+        assert {key: loader.dataset[key] for key in wanted} == wanted
+    assert cfg.test_dataloader.dataset.data_root != folder
+    words = ["test", "sce_r3d18_folder_small", "random", "--data-root", folder]
+    (cfg,), _ = reached(words, "sce_video.apis.launch.test")
+    assert (cfg.test_dataloader.dataset.data_root, cfg.test_dataloader.dataset.ann_file) == (
+        folder,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "function", "place"),
+    [
+        ("pretrain F --out o", "sce_video.apis.automatic.pretrain.planned_pretraining", 0),
+        ("embed F --checkpoint R --out o.npz", "sce_video.apis.launch.extraction_config", None),
+        ("index F --checkpoint R --out o", "sce_video.apis.index.build_index", 1),
+        ("curate F --checkpoint R --out o", "sce_video.apis.index.build_index", 1),
+        ("doctor --videos F", "sce_video.apis.doctor.examine", 1),
+        ("predict R F", "sce_video.datasets.sources.list_videos", 0),
+        ("repack F o", "sce_video.data_tools.repack.plan.scan_folder", 0),
+        ("verify F", "sce_video.data_tools.verification.run.scan_folder", 0),
+        ("import F o.lance", "sce_video.data_tools.verification.run.scan_folder", 0),
+    ],
+)
+def test_other_commands(words, function, place, folder, reached, monkeypatch):
+    monkeypatch.setattr("sce_video.apis.load_model", lambda *args: None)
+    monkeypatch.setattr("sce_video.engine.work_dir.config_of_run", lambda run: "config.py")
+    given = {"F": folder, "R": "run"}
+    args, kwargs = reached([given.get(word, word) for word in words.split()], function)
+    assert (kwargs["data_root"] if place is None else args[place]) == folder
+
+
+def test_printed_commands_can_be_pasted(folder):
+    """The lines of the search page and of curate are read back by the commands that they name."""
+    path = Path(folder).absolute()
+    labels = SimpleNamespace(
+        split=lambda: (path / "train.txt", path / "test.txt"),
+        file=path / "labels.txt",
+        class_file=path / "labels_classes.txt",
+    )
+    state = SimpleNamespace(
+        _lock=nullcontext(),
+        labels=labels,
+        _network=SimpleNamespace(checkpoint=str(path / "epoch_1.pth")),
+        index=SimpleNamespace(root=str(path)),
+    )
+    lines = SearchState.write_split(state)["commands"]
+    given = []
+    for line, command in zip(lines, (train_command, test_command), strict=True):
+        words = shlex.split(line)
+        assert words[0] == "sce-video" and not any("=" in w and w[0] != "/" for w in words)
+        given.append(command.parse_args(words[2:]))
+    train, test = given
+    assert {train.data_root, test.data_root} == {str(path)}
+    assert train.train_list == str(path / "train.txt") and train.val_list == test.test_list
+    assert train.classes == test.classes == str(path / "labels_classes.txt")
+    assert train.pretrained == str(path / "epoch_1.pth") and test.checkpoint == train.work_dir
+    lists = {"keep": str(path / "keep.txt")}
+    zeros = dict.fromkeys(
+        ("videos", "kept", "removed", "near_duplicates", "groups", "compared_pairs", "outliers",
+         "undecodable"), 0
+    )  # fmt: skip
+    report = {"counts": zeros, "kept_of_a_group": "", "notes": [], "lists": lists}
+    options = SimpleNamespace(drop_outliers=False)
+    found = SimpleNamespace(
+        videos=SimpleNamespace(root=folder),
+        options=options,
+        duplicates=SimpleNamespace(unread=[]),
+    )
+    words = shlex.split(describe(found, report, path, False).splitlines()[-1])
+    args = train_command.parse_args(words[3:])
+    assert (args.data_root, args.train_list) == (folder, lists["keep"])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_quoted_text_of_an_option_is_itself(name):
+    assert parse_value(repr(name)) == name
+    cfg = load_config("r3d18_folder", {"train_dataloader.dataset.data_root": name})
+    assert cfg.train_dataloader.dataset.data_root == name
+    cfg = load_config("r3d18_folder", [f"train_dataloader.dataset.data_root={name!r}"])
+    assert cfg.train_dataloader.dataset.data_root == name

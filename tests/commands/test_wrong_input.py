@@ -1,0 +1,179 @@
+"""A wrong command line is answered with its sentence before the heavy libraries are imported."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sce_video.apis.automatic.pretrain import PRECISIONS
+from sce_video.apis.cell_maps import BEST, MEAN
+from sce_video.apis.curation.curate import THRESHOLDS
+from sce_video.apis.exporting import FORMATS, NETWORK_FORMATS
+from sce_video.apis.refined_moments import MOST_REFINED
+from sce_video.commands import curate, encoder, evaluate, export, look, pretrain, search, train
+from sce_video.commands.main import COMMANDS
+from sce_video.engine.trackers import TRACKERS
+from sce_video.evaluation import PROTOCOLS
+from sce_video.models.backbones.hf_families import POOLS
+
+#: Command lines, and a part of the answer. V: videos, R: run, I: index, N: not there, E: empty.
+CASES = {
+    "doctor --videos N": "no folder or table of videos at N",
+    "doctor --vidoes V": "no option --vidoes, meant --videos?",
+    "pretrain N --out O": "there is no folder 'N'",
+    "pretrain E --out O": "no video in 'E'",
+    "pretrain N.lance --out O": "no table at N.lance",
+    "pretrain V --out O --frams 16": "no option --frams, meant --frames?",
+    "pretrain V --out O --epoch 5": "no option --epoch, meant --epochs?",
+    "pretrain V --out O --frames many": "--frames must be a number, not below 0: got 'many'",
+    "pretrain V --out O --lr -1": "--lr must be a number, not below 0: got -1",
+    "pretrain V --out O --method sec": "argument --method: invalid choice: 'sec'",
+    "pretrain V --out O --hours -1": "--hours must be above 0, got -1",
+    "pretrain V --out O --hours nan": "--hours must be above 0, got nan",
+    "pretrain V --out O --hours 1 --epochs 5": "give hours or epochs, not both",
+    "pretrain V --out O --seeds 0 0": "--seeds must be different numbers, got [0, 0]",
+    "pretrain V --out O --seeds 0 --seed 1": "give seed or seeds, not both",
+    "pretrain --out O": "give the folder of videos or a table, or --resume",
+    "pretrain --out O --resume": "no training in O to resume",
+    "pretrain V --out O --resume": "--resume takes everything from RUN/config.py",
+    "evaluate N --test V --gallery V": "no checkpoint at N",
+    "evaluate E --test V --gallery V": "no checkpoint epoch_N.pth or iter_N.pth in E",
+    "evaluate R --test N --gallery V": "there is no folder 'N'",
+    "evaluate R --test V --gallery N": "there is no folder 'N'",
+    "evaluate R --test V": "one of the arguments --gallery --group-pattern is required",
+    "evaluate R --test V --group-pattern (": "'(' is no regular expression",
+    "evaluate R --test V --gallery V --protocols nn": "invalid choice: 'nn'",
+    "evaluate R --test V --gallery V --pairs ssv2": "--pairs belongs to the protocol time",
+    "encoder N --out O": "N is neither a folder nor a name on the hub",
+    "encoder E --out O --recipe sce_r3d18_folder_smal": "similar names: sce_r3d18_folder_small",
+    "encoder E --out O --frames 0": "--frames must be at least 1, got 0",
+    "embed N --checkpoint R --out o.npz": "there is no folder 'N'",
+    "embed V --checkpoint N --out o.npz": "no checkpoint at N",
+    "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
+    "embed V --checkpoint R --out o.npz --stride 2s": "--stride and --shots need --windows",
+    "embed V --checkpoint R --out o.npz --follow": "a stream is embedded by windows",
+    "embed V --checkpoint R --out o.npz --device gpu": "give cpu, cuda or cuda:1, got 'gpu'",
+    "index N --checkpoint R --out O": "there is no folder 'N'",
+    "index V --checkpoint E --out O": "no checkpoint epoch_N.pth or iter_N.pth in E",
+    "index V --checkpoint hf:N --out O": "N is neither a folder nor a name on the hub",
+    "index V --out O": "give --checkpoint: there is no index in O",
+    "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
+    "index V --checkpoint R --out O --shard 3/2": "--shard must be i/n with i from 1 to n",
+    "index V --checkpoint R --out O --column x": "--column names a column of a table",
+    "search V/a.mp4@5-3 --index I": "the moment 5-3 of V/a.mp4 ends before it begins",
+    "search V/a.mp4@x-3 --index I": "not a time: 'x'",
+    "search N --index I": "no video at N",
+    "search V/a.mp4 --index N": "there is no index in N",
+    "search V/a.mp4": "the following arguments are required: --index",
+    "search I --text word": "--text takes the index as a video does: --text WORDS --index I",
+    "search V/a.mp4 --text word --index I": "give a VIDEO or --text, not both",
+    "search --serve N": "there is no index in N",
+    "search V/a.mp4 --index I -k 0": "-k must be at least 1, got 0",
+    "search V/a.mp4 --index I --checkpoint N": "no checkpoint at N",
+    "curate N --out O": "no index, feature file or table at N",
+    "curate V --out O": "V is no index: give the folder of sce-video index",
+    "curate V --out O --checkpoint N": "no checkpoint at N",
+    "curate I --out O --similarity 2": "must be above 0 and at most 1, got 2",
+    "curate I --out O --duplicates none --similarity 0.9": "similarity is that of near-duplicates",
+    "look N V/a.mp4 --out o.png": "no checkpoint at N",
+    "look R N --out o.png": "no video or image at N",
+    "look R V/a.mp4 --out o.gif": "--out must end in .png or .html",
+    "look R --query V/a.mp4 --key V/a.mp4 --cell 2 --out o.png": "--cell must be mean, best or",
+    "export N --to onnx --out O": "no checkpoint at N",
+    "export hf:N --to onnx --out O": "N is neither a folder nor a name on the hub",
+    "export I --to parquet --out O": "a parquet file must end in .parquet",
+    "export R --to onnx --out E": "E exists: remove it",
+    "predict N V": "no checkpoint at N",
+    "predict R N": "no video or folder at N",
+    "predict R V --views 3": "--views must be CLIPSxCROPS",
+    "predict R V --top 0": "--top must be at least 1, got 0",
+    "repack N O": "no list or folder at N",
+    "repack V": "give either DST, an output folder, or --to TABLE",
+    "repack V O --crf 70": "crf",
+    "import N O.lance": "no list or folder at N",
+    "import E O.lance": "no video in 'E'",
+    "verify N": "no list or folder at N",
+    "verify V --workers 0": "--workers must be at least 1, got 0",
+    "sweep N --out O": "no sweep N",
+    "sweep video_lambda --out O --jobs 0": "--jobs must be at least 1, got 0",
+    "report V --html o.pdf": "--html must end in .html",
+    "compare R N": "there is no folder N",
+    "compare R": "give two runs or more",
+    "train sce_r3d18_foldr": "similar names: sce_r3d18_folder",
+    "train r3d18_folder --pretrained E": "no checkpoint epoch_N.pth or iter_N.pth in E",
+    "train r3d18_folder --train-list N": "no file at N",
+    "train r3d18_folder --cfg-options model": "a config option is KEY=VALUE",
+    "test r3d18_folder N": "no checkpoint at N",
+    "test r3d18_folder R --data-root N": "there is no folder 'N'",
+    "test r3d18_folder R --classes V/a.mp4": "--classes names the labels of a list",
+}
+#: Forks for every command line, since a fresh interpreter each would take most of the time.
+_SCRIPT = """
+import io, json, os, sys
+from contextlib import redirect_stderr, redirect_stdout
+from sce_video.commands.main import main
+
+for words in json.load(sys.stdin):
+    read, write = os.pipe()
+    if not os.fork():
+        said = io.StringIO()
+        sys.argv = ["sce-video"]
+        try:
+            with redirect_stderr(said), redirect_stdout(io.StringIO()):
+                status = main(words)
+        except SystemExit as stop:
+            status = stop.code
+        heavy = [name for name in ("torch", "cv2", "av", "transformers") if name in sys.modules]
+        os.write(write, json.dumps([status, said.getvalue(), heavy]).encode())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read) as pipe:
+        print(pipe.read() or "null")
+    os.wait()
+"""
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory: pytest.TempPathFactory, repo: Path) -> dict[str, list]:
+    """Status, stderr and imported libraries of each command line."""
+    folder = tmp_path_factory.mktemp("wrong_input")
+    for name in ("V/a.mp4", "R/epoch_1.pth", "I/features.npz", "E/notes.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).touch()
+    done = subprocess.run(
+        [sys.executable, "-c", _SCRIPT],
+        input=json.dumps([shlex.split(case) for case in CASES]),
+        cwd=folder,
+        env={"PYTHONPATH": str(repo), "PATH": "/usr/bin:/bin", "HOME": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return dict(zip(CASES, map(json.loads, done.stdout.splitlines()), strict=True))
+
+
+def test_every_command_is_asked():
+    assert {case.split()[0] for case in CASES} == set(COMMANDS)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_answered_before_the_imports(case, answers):
+    status, said, heavy = answers[case]
+    assert status == 2 and CASES[case] in said and "Traceback" not in said
+    assert f"sce-video {case.split()[0]}: error: " in said.splitlines()[-1]
+    assert not heavy
+
+
+def test_choices_are_those_of_the_heavy_modules():
+    """The command lines name them again, since they must not import those."""
+    assert sorted(PROTOCOLS) == list(evaluate.PROTOCOLS)
+    assert sorted(TRACKERS) == list(train.TRACKERS)
+    assert POOLS == encoder.POOLS and MOST_REFINED == search.MOST_REFINED
+    assert (MEAN, BEST) == (look.MEAN, look.BEST) and THRESHOLDS == curate.THRESHOLDS
+    assert (NETWORK_FORMATS, tuple(FORMATS)) == (export.NETWORK_FORMATS, export.FORMATS)
+    assert pretrain.PRECISIONS == PRECISIONS
