@@ -4,7 +4,7 @@
 
 The file holds features (N, D) float32, paths, labels (N,) from sub-folders or the table, and, as
 JSON, their provenance. The same command resumes an interrupted run. With --windows, which also
-takes one video, a camera or a pipe, a row is a window, and `starts` and `ends` hold its seconds.
+takes one video, a row is a window, and `starts` and `ends` hold its seconds.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from sce_video.apis import EmbedOptions, launch, load_model
 from sce_video.apis.encoders.run import run_of_model
 from sce_video.apis.window_file import embed_to_file
 from sce_video.commands.index import add_window_options, given_windows
-from sce_video.datasets.live_video import is_stream
 from sce_video.datasets.windows import Windows
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.engine.work_dir import config_of_run
@@ -31,8 +30,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="A feature of every video in a folder or a table.")
     parser.add_argument(
         "videos",
-        help="folder, sub-folders too; or a table (v.lance); with --windows also a video, a camera "
-        "(rtsp://...), a named pipe, or - for the standard input",
+        help="folder, sub-folders too; or a table (v.lance); with --windows also a video",
     )
     parser.add_argument(
         "--checkpoint",
@@ -48,15 +46,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     windows.add_argument("--clips", type=int, default=4, help="per window (default: 4)")
     windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
     windows.add_argument("--device", help="cuda:1, cpu, ... (default: a GPU if there is one)")
-    windows.add_argument(
-        "--follow", action="store_true", help="the video is a file that is still being written"
-    )
-    windows.add_argument(
-        "--timeout",
-        type=float,
-        default=10.0,
-        help="seconds without a frame after which a camera has stopped (default: 10)",
-    )
     return parser.parse_args(argv)
 
 
@@ -67,8 +56,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     windows = given_windows(args)
     if windows is not None:
         return run_windows(args, windows)
-    if is_stream(args.videos) or args.follow:
-        raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
     run = run_of_model(args.checkpoint)
     config = args.config or config_of_run(run)
     checkpoint = newest_checkpoint(run)
@@ -82,9 +69,7 @@ def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     model = load_model(newest_checkpoint(args.checkpoint), args.config, args.device)
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
-        count, problems = embed_to_file(
-            model, args.videos, out, windows, options, timeout=args.timeout, follow=args.follow
-        )
+        count, problems = embed_to_file(model, args.videos, out, windows, options)
     print(printable(f"{args.out}: {count} {windows}"))
     for problem in problems:
         print(printable(f"  {problem}"))
