@@ -188,7 +188,7 @@ def endless(loader: DataLoader) -> Iterator[dict]:
                 batches += 1
                 yield batch
         if not batches:
-            raise ValueError("no video of --videos could be read: check them, tools/data/verify.py")
+            raise ValueError("no video of --videos could be read: check them, sce-video verify")
         epoch += 1
 
 

@@ -1,4 +1,4 @@
-"""Re-encoding a data set for random access: see ``tools/data/repack.py``."""
+"""Re-encoding a data set for random access: see ``sce-video repack``."""
 
 from sce_video.data_tools.repack.plan import Plan, make_plan
 from sce_video.data_tools.repack.run import Options, Result, merge, repack
