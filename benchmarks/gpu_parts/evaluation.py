@@ -15,7 +15,7 @@ from sce_video.evaluation.functional.knn import knn_scores
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.evaluation.multi_view import rows_of_views
 from sce_video.models.modules import roi_align
-from sce_video.models.modules.roi_align import _import_compiled
+from sce_video.models.modules.roi_align import _import_torchvision
 from sce_video.registry import MODELS
 
 VIEWS = (1, 10, 30)
@@ -137,8 +137,8 @@ def boxes(part: Part) -> dict[str, Any]:
     rois = person_boxes(clips, 3, side * STRIDE, side * STRIDE).to(part.device)
     found: dict[str, Any] = {}
     pooled = {}
-    for name in ("torch", "torchvision", "mmcv"):
-        if name != "torch" and _import_compiled(name)[0] is None:
+    for name in ("torch", "torchvision"):
+        if name != "torch" and _import_torchvision()[0] is None:
             found[name] = "not importable"
             continue
 
