@@ -34,6 +34,7 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["sce_video", "sce_video.*"]),
     package_data={
+        "sce_video.data_tools.preparation": ["classes/*.txt"],
         "sce_video.reporting": ["templates/*"],
         "sce_video.visualization": ["templates/*"],
     },

@@ -8,7 +8,7 @@ uint8 tensors. Interleaved, on the originals and on their repacked versions:
 
     mmaction2          its pipeline: DecordInit, SampleFrames, DecordDecode, RandomResizedCrop,
                        Resize, FormatShape, PackActionInputs; one decoder thread
-    av, decord, ...    ours, with each backend that can be imported here, and with "auto"
+    av, decord, ...    ours, with each backend that can be imported here
     limit              the frames of our sample decoded by a plain PyAV loop with known positions:
                        open, seek, decode; no conversion, no crop
     limit, our reader  the same with our reader
@@ -185,7 +185,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     core = sbs.prepare_process()
     videos = sbs.find_videos(args.videos, args.all)
     candidates = {sbs.MMACTION2: mmaction2()}
-    candidates |= {name: ours(name) for name in [*sbs.importable_backends(), "auto"]}
+    candidates |= {name: ours(name) for name in sbs.importable_backends()}
     candidates |= sbs.limits(needed)
     with tempfile.TemporaryDirectory(prefix="tables_") as folder:
         candidates |= in_batches(folder)

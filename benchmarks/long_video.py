@@ -8,7 +8,7 @@ quality as a file, which is the query: it is found where the most similar window
 second of it; plain, centred, whitened, and refined as by ``sce-video search --refine`` and
 ``--refine-moments 20``.
 ``--checkpoint`` is a network pretrained on toy actions
-(tools/data/make_toy_actions.py, sce-video pretrain); their random numbers are others than here.
+(sce-video prepare toy_actions, sce-video pretrain); their random numbers are others than here.
 
 The rate is that of ``sce-video index`` with windows of 5 s every 5 s, against the index of the same
 seconds as files of 5 s, each in a process of its own, in turn; as seconds of video per second of

@@ -82,7 +82,7 @@ def arguments(description: str) -> argparse.ArgumentParser:
     parser.add_argument(
         "--backend",
         default="av",
-        choices=[*importable_backends(), "auto"],
+        choices=importable_backends(),
         help="our backend whose ratios are reported; all are measured (default: %(default)s)",
     )
     parser.add_argument("--seconds", type=float, default=120, help="approximate measuring time")

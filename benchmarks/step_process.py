@@ -35,12 +35,16 @@ from sce_video.engine.device_copy import copied_ahead
 from sce_video.models.algorithms import sce
 from sce_video.models.losses import collapse
 from sce_video.registry import MODELS
-from sce_video.utils.host_waits import host_waits
 
-CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "sce"
+REPO = Path(__file__).resolve().parents[1]
+sys.path.append(str(REPO / "tests"))
+
+from helpers.host_waits import host_waits  # noqa: E402  (a tool of the tests)
+
+CONFIGS = REPO / "configs" / "sce"
 # Otherwise every large tensor is a new mapping, whose pages the system zeroes one by one.
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**32), "MALLOC_TRIM_THRESHOLD_": str(2**40)}
-_LOSS_TERMS = sce.objective.terms
+_LOSS_TERMS = sce.sce_terms
 # Parts of a step, in order; "figures" is the time of the collapse metrics h_std and h_rank.
 PARTS = (
     "data",
@@ -184,7 +188,7 @@ def endless(loader: DataLoader) -> Iterator[dict]:
                 batches += 1
                 yield batch
         if not batches:
-            raise ValueError("no video of --videos could be read: check them, tools/data/verify.py")
+            raise ValueError("no video of --videos could be read: check them, sce-video verify")
         epoch += 1
 
 
@@ -233,7 +237,7 @@ class Step:
             compile_backbones(self.model, {"backend": job.compiler})
         model = self.model
         model.target.forward = watch.timed("target forward", model.target.forward)
-        sce.objective.terms = watch.timed("loss", _LOSS_TERMS)  # of this process
+        sce.sce_terms = watch.timed("loss", _LOSS_TERMS)  # of this process
         model.collapse_metrics = watch.timed("figures", model.collapse_metrics)
         model.queue.stage = watch.timed("queue", model.queue.stage)
         model.queue.commit = watch.timed("queue", model.queue.commit)

@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from sce_video.apis.index_files import FileRecord, write_description, write_records
 from sce_video.data_tools import toy_actions
-from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.data_tools.preparation.prepare import write_outputs
 from sce_video.data_tools.verification.problems import Problem
 from sce_video.data_tools.verification.tables import write_table
 from sce_video.datasets import BadFileReport

@@ -1,7 +1,7 @@
 """Video retrieval from feature files: R@k by cosine similarity, centred and plain.
 
     python tools/retrieve.py --query Q.npz --bank B.npz [--ks 1 5 10] [--json OUT]
-                             [--backend exact|faiss] [--neighbours OUT.npz]
+                             [--neighbours OUT.npz]
 
 The files are those of tools/extract_features.py, or others with ``features``, ``labels`` and
 ``paths``. The search is exact and in blocks: besides the features, memory depends on the block
@@ -36,13 +36,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--json", metavar="OUT", help="JSON file for metrics and provenance")
     parser.add_argument(
         "--neighbours", metavar="OUT.npz", help="file for the nearest gallery rows of each query"
-    )
-    parser.add_argument("--backend", choices=["exact", "faiss"], default="exact")
-    parser.add_argument(
-        "--faiss-index",
-        default="Flat",
-        metavar="FACTORY",
-        help="index of the faiss backend: Flat (exact, the default), SQfp16, SQ8, HNSW32, ...",
     )
     parser.add_argument("--block", type=int, default=1024, help="queries compared at a time")
     parser.add_argument(
@@ -81,14 +74,11 @@ def report(args: argparse.Namespace, pair: FeaturePair, outcome: RetrievalResult
         **pair.provenance,
         "protocol_name": "retrieval",
         "ks": list(outcome.centred),
-        "backend": args.backend,
         "shared_paths": outcome.shared,
         "queries_of_unseen_classes": outcome.unseen,
     }
     if outcome.shared:
         provenance["benchmark"] = None  # no published result has shared videos
-    if args.backend == "faiss":
-        provenance["faiss_index"] = args.faiss_index
     return {
         "metrics": outcome.metrics(),
         "centred": {f"R@{k}": value for k, value in outcome.centred.items()},
@@ -139,14 +129,12 @@ def main(argv: list[str] | None = None) -> int:
         pair.queries,
         pair.gallery,
         ks=sorted(set(args.ks)),
-        backend=args.backend,
-        faiss_index=args.faiss_index,
         block=args.block,
         gallery_block=args.bank_block,
     )
     print(
         f"retrieval: {len(pair.queries)} queries of {args.query} in {len(pair.gallery)} videos "
-        f"of {args.bank}, {pair.queries.features.shape[1]} dimensions, cosine, {args.backend}"
+        f"of {args.bank}, {pair.queries.features.shape[1]} dimensions, cosine, exact"
     )
     print(format_recall(outcome))
     for note in notes(pair, outcome, args.bank):

@@ -1,7 +1,7 @@
 # BYOL, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
 # Paper: none; sce_toy_actions.py with BYOL's objective: no queue, no negatives.
 # Run:      bash tools/quickstart.sh --method byol
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/byol_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/byol_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.

@@ -2,7 +2,7 @@
 # Paper: none; LeJEPA (arXiv 2511.08544) on sce_toy_actions.py: no target, no queue, no predictor.
 #        SIGReg with the paper's 17 points over [-5, 5].
 # Run:      bash tools/quickstart.sh --method lejepa
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/lejepa_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/lejepa_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.

@@ -2,7 +2,7 @@
 # Paper: none; sce_toy_actions.py with MoCo's objective: not symmetrised, no predictor, tau 0.2. The
 #        target's momentum stays that of the short run (0.97 to 1): MoCo's 0.999 suits longer runs.
 # Run:      bash tools/quickstart.sh --method moco
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/moco_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/moco_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.

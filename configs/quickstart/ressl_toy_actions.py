@@ -3,7 +3,7 @@
 #        symmetrised, no predictor, tau 0.1, tau_m 0.04. The target's momentum stays that of the
 #        short run (0.97 to 1): ReSSL's 0.999 suits longer runs.
 # Run:      bash tools/quickstart.sh --method ressl
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/ressl_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/ressl_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.

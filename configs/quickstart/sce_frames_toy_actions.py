@@ -1,7 +1,7 @@
 # SCE, ResNet-18 (2-D) with 8 channels in the stem run on every frame, on generated toy actions.
 # Paper: none; sce_toy_actions.py with a network that sees no motion: the features of the 4 frames
 #        are averaged. The control for measures of the sense of time.
-# Run:      python tools/data/make_toy_actions.py data/toy_actions
+# Run:      sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/sce_frames_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/sce_frames_toy_actions.py CHECKPOINT
 #           (or: random)

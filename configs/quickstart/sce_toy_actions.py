@@ -3,7 +3,7 @@
 #        that the representation beats random initialisation. What moves and how it moves makes a
 #        class (sce_video/data_tools/toy_actions.py); labels are used for evaluation only.
 # Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, evaluation, table)
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/sce_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/sce_toy_actions.py CHECKPOINT    (or: random)
 # Hardware: 2 CPU cores, 2 GB.

@@ -2,7 +2,7 @@
 # Paper: none; SwAV (Caron et al. 2020) on sce_toy_actions.py: no target, no predictor. Few videos:
 #        few prototypes, and a queue in addition to the small batch.
 # Run:      bash tools/quickstart.sh --method swav
-#        or python tools/data/make_toy_actions.py data/toy_actions
+#        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/swav_toy_actions.py
 # Test:     python tools/test.py configs/quickstart/swav_toy_actions.py CHECKPOINT   (or: random)
 # Hardware: 2 CPU cores, 2 GB.

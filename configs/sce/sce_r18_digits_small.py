@@ -2,7 +2,7 @@
 # real images of 8x8, shown at 16x16; a CPU shows in a minute what is learned.
 # Paper: none; its baselines on small images (tab:baselines: strong online view, weak target view,
 #        not symmetrised, no predictor) made small, with an optimiser for short runs.
-# Run:      python tools/data/digits.py data/digits
+# Run:      sce-video prepare digits data/digits
 #           python tools/train.py configs/sce/sce_r18_digits_small.py
 # Test:     python tools/test.py configs/sce/sce_r18_digits_small.py CHECKPOINT       (or: random)
 # Hardware: 1 CPU core, 1 GB.

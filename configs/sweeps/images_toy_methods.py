@@ -1,7 +1,7 @@
 # SCE, MoCo v2 and ReSSL on frames of the toy actions' test part, three seeds, at equal compute.
 # A frame shows the pattern of the disc, not how it moves: the classes are the 3 patterns.
 # Paper:    none.
-# Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 \
+# Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 \
 #               --test 240 --patterns
 #           OMP_NUM_THREADS=1 python tools/sweep.py configs/sweeps/images_toy_methods.py \
 #               --out work_dirs/images

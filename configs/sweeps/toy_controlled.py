@@ -1,7 +1,7 @@
 # One setting of SCE at a time on the toy actions' test part, three seeds.
 # Paper:    none; the questions of tab:video-lambda-vary, tab:video-temp and tab:video-time at the
 #           size of toy actions, and the predictor's part.
-# Run:      python tools/data/make_toy_actions.py data/toy_actions --train 480 --val 240 --test 240
+# Run:      sce-video prepare toy_actions data/toy_actions --train 480 --val 240 --test 240
 #           python tools/sweep.py configs/sweeps/toy_controlled.py \
 #               --out work_dirs/comparison --jobs 2
 # Hardware: 2 CPU cores, an hour.

@@ -72,8 +72,8 @@ def training_config(
         seed: Random seed of weights, sampling and augmentation.
         pretrained: Run or checkpoint (:func:`~sce_video.apis.model.checkpoint_of`) whose backbone
             the training starts from, or "random".
-        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; "auto" measures
-            which is the fastest on the given files; None: the config's.
+        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; None:
+            the config's.
         cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
         launcher: "none", "pytorch" or "slurm".
         track: Trackers beside the files of the run: "wandb", "mlflow".

@@ -1,4 +1,4 @@
-"""Features of windows in one .npz file, written while a video or a stream is embedded."""
+"""Features of windows in one .npz file, written while videos are embedded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ import numpy as np
 
 from sce_video.apis.embed_options import EmbedOptions
 from sce_video.apis.model import VideoModel
-from sce_video.apis.stream import embed_stream
 from sce_video.apis.window_features import WindowFeature, embed_windows, gather_windows
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.source_names import is_stream, is_table
+from sce_video.datasets.source_names import is_table
 from sce_video.datasets.sources import list_videos, video_exists
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.npz_files import write_npz
@@ -29,26 +28,20 @@ def embed_to_file(
     out: str | os.PathLike,
     windows: Windows,
     options: EmbedOptions,
-    *,
-    timeout: float = 10.0,
-    follow: bool = False,
 ) -> tuple[int, list[str]]:
-    """Embed the windows of a folder, a video or a stream into a file; returns their number, and
+    """Embed the windows of a folder or a video into a file; returns their number, and
     what could not be embedded.
 
-    The file is written every minute, and at the end however it comes: what was embedded before a
-    camera stops or Ctrl-C is kept. It holds ``features`` (N, D), ``paths``, ``starts`` and ``ends``
+    The file is written every minute, and at the end however it comes: what was embedded before
+    Ctrl-C is kept. It holds ``features`` (N, D), ``paths``, ``starts`` and ``ends``
     (N,), ``labels`` (all -1).
 
     Args:
         model: From :func:`~sce_video.apis.load_model`.
-        videos: A folder, a table, a file, a URL; or a stream, see
-            :func:`~sce_video.apis.stream.embed_stream`.
+        videos: A folder, a table, a file, a URL.
         out: The ``.npz`` file.
         windows: Length and stride.
         options: Views of a window.
-        timeout: Of a stream.
-        follow: ``videos`` is a file that is still being written.
 
     Raises:
         ValueError, FileNotFoundError: There is no such video, or no frame of it was embedded.
@@ -63,13 +56,13 @@ def embed_to_file(
 
     saved = time.monotonic()
     try:
-        for path, row in _windows(model, videos, windows, options, timeout, follow, problems):
+        for path, row in _windows(model, videos, windows, options, problems):
             paths.append(path)
             rows.append(row)
             if time.monotonic() - saved > _SAVE_SECONDS:
                 save()
                 saved = time.monotonic()
-    except KeyboardInterrupt:  # how a camera's embedding usually ends
+    except KeyboardInterrupt:
         problems.append("interrupted: the windows until then are in the file")
     finally:
         save()
@@ -83,23 +76,9 @@ def _windows(
     videos: str,
     windows: Windows,
     options: EmbedOptions,
-    timeout: float,
-    follow: bool,
     problems: list[str],
 ) -> Iterator[tuple[str, WindowFeature]]:
     """Path and window of everything that can be embedded; ``problems`` collects the rest."""
-    if is_stream(videos) or follow:
-        skipped = 0
-        live = embed_stream(model, videos, windows, options, timeout=timeout, follow=follow)
-        try:
-            for window in live:
-                skipped = window.skipped
-                yield videos, window
-        except VideoDecodeError as error:
-            problems.append(str(error))
-        if skipped:
-            problems.append(f"{skipped} windows were skipped: embedding is slower than the camera")
-        return
     for path in _list(videos):
         file = path if path == videos else os.path.join(videos, path)
         try:

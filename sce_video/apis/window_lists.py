@@ -1,4 +1,4 @@
-"""The windows of several videos: files, arrays, cameras and pipes."""
+"""The windows of several videos: files and arrays."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from sce_video.apis.arrays import ArrayReader, Video, as_list, checked_frames, is_path
 from sce_video.apis.embed_options import EmbedOptions, VideoNetwork
-from sce_video.apis.stream import embed_stream_to_end, is_stream
 from sce_video.apis.window_features import (
     WindowFeatures,
     embed_windows,
@@ -33,7 +32,7 @@ def windows_of_videos(
     if arrays and windows.shots:
         raise ValueError("shots are found in files: give windows of arrays without shots")
     for i, item in enumerate(items):
-        if is_path(item) and not is_stream(item) and not video_exists(item):
+        if is_path(item) and not video_exists(item):
             raise FileNotFoundError(f"no video at {os.fspath(item)} (position {i})")
     found = []
     for i, item in enumerate(items):
@@ -41,8 +40,6 @@ def windows_of_videos(
             reader = ArrayReader(arrays[i], fps or 1.0)
             spans = window_spans_of(reader, windows)
             found.append(windows_of_reader(network, reader, spans, options))
-        elif is_stream(item):
-            found.append(embed_stream_to_end(network, os.fspath(item), windows, options))
         else:
             found.append(embed_windows(network, item, windows, options))
     return found

@@ -4,7 +4,7 @@
 
 The file holds features (N, D) float32, paths, labels (N,) from sub-folders or the table, and, as
 JSON, their provenance. The same command resumes an interrupted run. With --windows, which also
-takes one video, a camera or a pipe, a row is a window, and `starts` and `ends` hold its seconds.
+takes one video, a row is a window, and `starts` and `ends` hold its seconds.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ from sce_video.commands.arguments import (
     number,
 )
 from sce_video.commands.index import add_window_options, given_windows
-from sce_video.datasets.source_names import is_stream
 from sce_video.datasets.windows import Windows
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
@@ -36,8 +35,7 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     parser = Parser(description="A feature of every video in a folder or a table.")
     parser.add_argument(
         "videos",
-        help="folder, sub-folders too; or a table (v.lance); with --windows also a video, a camera "
-        "(rtsp://...), a named pipe, or - for the standard input",
+        help="folder, sub-folders too; or a table (v.lance); with --windows also a video",
     )
     parser.add_argument(
         "--checkpoint",
@@ -55,15 +53,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
     windows.add_argument("--clips", type=number(int, 1), default=4, help="per window (default: 4)")
     windows.add_argument("--crops", type=int, choices=(1, 3), default=1, help="per clip")
     add_device_option(windows)
-    windows.add_argument(
-        "--follow", action="store_true", help="the video is a file that is still being written"
-    )
-    windows.add_argument(
-        "--timeout",
-        type=number(float, above=0),
-        default=10.0,
-        help="seconds without a frame after which a camera has stopped (default: 10)",
-    )
     return parser.parse_args(argv)
 
 
@@ -72,12 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Embed; returns the exit status."""
     args = parse_args(argv)
     windows = given_windows(args)
-    stream = is_stream(args.videos)
-    if windows is None and (stream or args.follow):
-        raise ValueError(f"a stream is embedded by windows, such as --windows 5s: {args.videos}")
     if windows is None:
         check_videos(args.videos)
-    elif not stream:
+    else:
         check_exists(args.videos, "video, folder or table")
     check_run(args.checkpoint)
     if args.config is not None:
@@ -105,9 +91,7 @@ def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     model = load_model(args.checkpoint, args.config, args.device)
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)
     with output_file(args.out) as out:
-        count, problems = embed_to_file(
-            model, args.videos, out, windows, options, timeout=args.timeout, follow=args.follow
-        )
+        count, problems = embed_to_file(model, args.videos, out, windows, options)
     print(printable(f"{args.out}: {count} {windows}"))
     for problem in problems:
         print(printable(f"  {problem}"))

@@ -50,8 +50,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--ann-file", help="another annotation list")
     parser.add_argument(
         "--backend",
-        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "given files (default: the config's)",
+        help="decoder of all videos: av, decord or torchcodec (default: the config's)",
     )
     parser.add_argument(
         "--workers",

@@ -31,6 +31,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a network as ONNX, safetensors or program; videos and map for Embedding Atlas, ...",
     ),
     "predict": ("predict.main", "the classes of new videos, by a finetuned classifier"),
+    "prepare": ("prepare.main", "annotation lists of a data set from its official downloads"),
     "repack": ("repack.main", "re-encode videos for fast random access"),
     "import": (
         "import_table.main",
@@ -90,3 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:
         sys.argv[0] = before
+
+
+if __name__ == "__main__":
+    sys.exit(main())

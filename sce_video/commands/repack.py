@@ -1,13 +1,13 @@
 """Re-encode a data set for fast reading of clips: every frame a key frame, small frames.
 
-    python tools/data/repack.py data/kinetics400 data/kinetics400_256
-    python tools/data/repack.py data/kinetics400/k400_train.txt data/k400_256 --workers 32
-    python tools/data/repack.py my_videos packed --short-side none --keyint 8 --crf 20
-    python tools/data/repack.py LIST DST --shard 2/4     (on the second of four machines)
-    python tools/data/repack.py LIST DST --merge         (write the list, if no shard did)
-    python tools/data/repack.py LIST DST --ray auto      (on a Ray cluster: docs/jobs.md)
-    python tools/data/repack.py segments.csv DST --data-root VIDEOS      (parts of long videos)
-    python tools/data/repack.py LIST --to TABLE.lance    (into a table, with no files in between)
+    sce-video repack data/kinetics400 data/kinetics400_256
+    sce-video repack data/kinetics400/k400_train.txt data/k400_256 --workers 32
+    sce-video repack my_videos packed --short-side none --keyint 8 --crf 20
+    sce-video repack LIST DST --shard 2/4     (on the second of four machines)
+    sce-video repack LIST DST --merge         (write the list, if no shard did)
+    sce-video repack LIST DST --ray auto      (on a Ray cluster: docs/jobs.md)
+    sce-video repack segments.csv DST --data-root VIDEOS      (parts of long videos)
+    sce-video repack LIST --to TABLE.lance    (into a table, with no files in between)
 
 SRC is a folder of videos, an annotation list (`path label` per line), or a table of segments of
 long videos that ends in .csv (columns path, start, end, output and perhaps label), each of which

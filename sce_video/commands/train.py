@@ -2,7 +2,7 @@
 
     python tools/train.py CONFIG [--work-dir DIR] [--resume [RUN] | --overwrite] [--amp [DTYPE]]
                           [--seed N] [--pretrained RUN|random]
-                          [--backend av|decord|torchcodec|auto] [--track wandb|mlflow]
+                          [--backend av|decord|torchcodec] [--track wandb|mlflow]
                           [--mirror s3://BUCKET/RUN] [--cfg-options KEY=VALUE ...]
                           [--launcher none|pytorch|slurm]
 
@@ -73,8 +73,7 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--backend",
-        help="decoder of all videos: av, decord, torchcodec, or auto, which measures them on the "
-        "given files (default: the config's)",
+        help="decoder of all videos: av, decord or torchcodec (default: the config's)",
     )
     add_data_options(parser, "train", "val")
     add_track_option(parser)

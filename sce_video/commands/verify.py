@@ -1,8 +1,8 @@
 """Decode every file of a data set completely and list those with problems.
 
-    python tools/data/verify.py data/ucf101/train_split1.txt --workers 16
-    python tools/data/verify.py data/ucf101/test_split1.txt --classes data/ucf101/classes.txt
-    python tools/data/verify.py my_videos --out report/videos.md
+    sce-video verify data/ucf101/train_split1.txt --workers 16
+    sce-video verify data/ucf101/test_split1.txt --classes data/ucf101/classes.txt
+    sce-video verify my_videos --out report/videos.md
 
 LIST is an annotation list or a folder of videos. The table names the files with these problems:
 

@@ -43,7 +43,7 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
     try:
         entries = read_json(path)
     except FileNotFoundError:
-        raise FileNotFoundError(f"no list of actions {path}: run tools/data/ava.py") from None
+        raise FileNotFoundError(f"no list of actions {path}: run sce-video prepare ava") from None
     if not isinstance(entries, list) or not entries:
         raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
     actions: dict[int, Action] = {}

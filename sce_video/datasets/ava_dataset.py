@@ -38,13 +38,15 @@ class KeyFrame:
 
 
 def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
-    """Read the key frames of a list written by ``tools/data/ava.py``.
+    """Read the key frames of a list written by ``sce-video prepare ava``.
 
     Raises:
         ValueError: No such file, or a line that is no key frame; the message names file and line.
     """
     if not os.path.isfile(ann_file):
-        raise ValueError(f"there is no list of key frames at {ann_file!r}: run tools/data/ava.py")
+        raise ValueError(
+            f"there is no list of key frames at {ann_file!r}: run sce-video prepare ava"
+        )
     with open(ann_file, encoding="utf-8", errors="replace") as file:
         for number, line in enumerate(file, 1):
             if line.strip():
@@ -88,7 +90,7 @@ class AVADataset(VideoDataset):
 
     Args:
         data_root: Folder of ``videos/`` or ``frames/``.
-        ann_file: List written by ``tools/data/ava.py``; as given, or below ``data_root``.
+        ann_file: List written by ``sce-video prepare ava``; as given, or below ``data_root``.
         pipeline: Transforms; they get ``timestamp``, ``boxes`` (n, 4) float32 in [0, 1] and
             ``actions`` (n, 80) float32 beside the inputs of :class:`VideoDataset`.
         folder: Folder of the videos (a file per id) or of the frames (a folder per id).

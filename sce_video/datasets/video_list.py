@@ -173,7 +173,7 @@ def _check_format(line: str, where: str, kind: str) -> None:
             f"{where}: {line.strip()!r} is a line of a table with commas; a list has 'path label' "
             f"on every line, with a space or a tab between them, where the label is the number of "
             f"the class from 0, or the path of a {kind} alone (for Kinetics' own tables: "
-            "tools/data/kinetics.py)"
+            "sce-video prepare kinetics)"
         )
 
 

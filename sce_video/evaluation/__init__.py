@@ -7,7 +7,7 @@ from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_
 from sce_video.evaluation.functional.groups import group_ids
 from sce_video.evaluation.functional.knn import knn_scores
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.evaluation.functional.neighbours import faiss_neighbours, nearest_neighbours
+from sce_video.evaluation.functional.neighbours import nearest_neighbours
 from sce_video.evaluation.functional.retrieval import retrieval_recall
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
@@ -52,7 +52,6 @@ __all__ = [
     "collect_rows",
     "compute_metrics",
     "extract_features",
-    "faiss_neighbours",
     "fit_linear_probe",
     "for_each_group",
     "fuse_scores",

@@ -138,7 +138,7 @@ def _plain_attributes(thing: Any) -> dict[str, Any]:
 
 
 def _decoder_version(backend: str) -> str:
-    """``av 18.1.0``; for another backend, such as ``auto``, versions of all installed decoders."""
+    """``av 18.1.0``; for a backend of other code, versions of all installed decoders."""
     versions = []
     for name in _DECODERS if backend not in _DECODERS else (backend,):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):

@@ -1,6 +1,7 @@
 """Published facts on the video data sets, networks, methods and protocols.
 
-Sizes are those of the official lists, see ``tools/data``; settings are those of the paper's tables.
+Sizes are those of the official lists, see ``data_tools/preparation``; settings are those of the
+paper's tables.
 """
 
 from __future__ import annotations

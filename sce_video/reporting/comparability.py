@@ -222,8 +222,6 @@ def _check_protocol(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list
     frames = next(_settings_of(nested(protocol, "test", "pipeline"), "num_frames"), None)
     if frames is not None and frames != benchmark["frames"]:
         deviations.append(f"tested on {frames} frames")
-    if protocol.get("backend") == "faiss" and protocol.get("faiss_index") != "Flat":
-        deviations.append(f"approximate search, faiss {protocol.get('faiss_index')}")
     return deviations
 
 

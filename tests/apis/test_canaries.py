@@ -67,6 +67,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
         (("list",), "I --labels X --to projector --out O/p --workers 0"),
     ],
     "predict": [(NETWORKS, "X F --workers 0")],
+    "prepare": [],  # takes official downloads; tests/fuzz has their mutated files
     "repack": [(("list",), "X O/repacked --workers 1")],
     "import": [(("list",), "X O/t.lance --workers 1")],
     "verify": [(("list",), "X --workers 1 --out O/t.tsv")],

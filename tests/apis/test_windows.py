@@ -1,8 +1,6 @@
-"""Windows of long videos: features, index, search by moment, streams."""
+"""Windows of long videos: features, index, search by moment."""
 
-import os
 import shutil
-import threading
 import weakref
 from dataclasses import replace
 
@@ -15,9 +13,7 @@ from sce_video.apis import EmbedOptions, embed
 from sce_video.apis.arrays import ArrayReader
 from sce_video.apis.index import build_index, read_index
 from sce_video.apis.search import query_feature, query_index, rows_of_query
-from sce_video.apis.stream import embed_stream
 from sce_video.apis.window_features import WindowPacker, pack_windows, windows_of_reader
-from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
@@ -235,54 +231,3 @@ def test_moments_that_cannot_be_read(tmp_path, long_video, model):
         parse_query("a.mp4@5-2")
     with pytest.raises(ValueError, match="not a time"):
         parse_query("a.mp4@x-2")
-
-
-def test_a_pipe_gives_the_windows_of_the_file(model, tmp_path, long_video):
-    remux(long_video, tmp_path / "long.mkv")
-    os.mkfifo(tmp_path / "pipe")
-    content = (tmp_path / "long.mkv").read_bytes()
-    thread = threading.Thread(target=lambda: (tmp_path / "pipe").write_bytes(content), daemon=True)
-    thread.start()
-    (found,) = embed(model, tmp_path / "pipe", OPTIONS, windows=WINDOWS)
-    (expected,) = embed(model, long_video, OPTIONS, windows=WINDOWS)
-    assert found.reason == ""
-    np.testing.assert_allclose(found.spans, expected.spans, atol=1e-9)
-    np.testing.assert_array_equal(found.features, expected.features)
-
-
-def test_a_pipe_that_stops(model, tmp_path, long_video):
-    remux(long_video, tmp_path / "long.mkv")
-    os.mkfifo(tmp_path / "pipe")
-    content = (tmp_path / "long.mkv").read_bytes()
-    ended = threading.Event()
-
-    def write():
-        with open(tmp_path / "pipe", "wb") as pipe:
-            pipe.write(content[: len(content) * 7 // 10])
-            pipe.flush()
-            ended.wait(60)
-
-    threading.Thread(target=write, daemon=True).start()
-    windows = []
-    with pytest.raises(VideoDecodeError, match="no frame came for 5 s"):
-        for window in embed_stream(model, str(tmp_path / "pipe"), WINDOWS, OPTIONS, timeout=5):
-            windows.append(window)
-    ended.set()
-    assert windows and [w.start for w in windows] == list(range(len(windows)))
-    assert all(w.skipped == 0 for w in windows)
-
-
-def test_a_growing_file(model, tmp_path, long_video):
-    remux(long_video, tmp_path / "long.mkv")
-    content, half = (tmp_path / "long.mkv").read_bytes(), tmp_path / "growing.mkv"
-    half.write_bytes(content[: len(content) // 2])
-
-    def grow():
-        with open(half, "ab") as file:
-            file.write(content[len(content) // 2 :])
-
-    thread = threading.Timer(0.7, grow)
-    thread.start()
-    found = list(embed_stream(model, str(half), WINDOWS, OPTIONS, timeout=4, follow=True))
-    (expected,) = embed(model, long_video, OPTIONS, windows=WINDOWS)
-    np.testing.assert_array_equal(np.stack([w.feature for w in found]), expected.features)

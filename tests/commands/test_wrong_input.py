@@ -56,7 +56,6 @@ CASES = {
     "embed V --checkpoint N --out o.npz": "no checkpoint at N",
     "embed V --checkpoint R --out o.npz --windows soon": "not a time: 'soon'",
     "embed V --checkpoint R --out o.npz --stride 2s": "--stride and --shots need --windows",
-    "embed V --checkpoint R --out o.npz --follow": "a stream is embedded by windows",
     "embed V --checkpoint R --out o.npz --device gpu": "give cpu, cuda or cuda:1, got 'gpu'",
     "index N --checkpoint R --out O": "there is no folder 'N'",
     "index V --checkpoint E --out O": "no checkpoint epoch_N.pth or iter_N.pth in E",
@@ -92,6 +91,10 @@ CASES = {
     "predict R N": "no video or folder at N",
     "predict R V --views 3": "--views must be CLIPSxCROPS",
     "predict R V --top 0": "--top must be at least 1, got 0",
+    "prepare ucf11 V": "no data set 'ucf11', meant ucf101?",
+    "prepare ucf101 E --workrs 2": "no option --workrs, meant --workers?",
+    "prepare kinetics E --k200-ids a b": "--k200-ids needs --k200 or --k200-classes",
+    "prepare toy_actions O --train many": "argument --train: invalid int value: 'many'",
     "repack N O": "no list or folder at N",
     "repack V": "give either DST, an output folder, or --to TABLE",
     "repack V O --crf 70": "crf",
@@ -165,7 +168,9 @@ def test_every_command_is_asked():
 def test_answered_before_the_imports(case, answers):
     status, said, heavy = answers[case]
     assert status == 2 and CASES[case] in said and "Traceback" not in said
-    assert f"sce-video {case.split()[0]}: error: " in said.splitlines()[-1]
+    name, *rest = case.split()
+    of_set = name == "prepare" and f"sce-video prepare {rest[0]}: error: " in said
+    assert of_set or f"sce-video {name}: error: " in said.splitlines()[-1]
     assert not heavy
 
 

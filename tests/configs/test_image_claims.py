@@ -6,7 +6,7 @@ import pytest
 from helpers.training import REPO
 
 from sce_video.apis.sweep import read_sweep
-from sce_video.data_tools.preparation.imagenet100_classes import IMAGENET100_CLASSES
+from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
 from sce_video.engine.config import load_config
 from sce_video.engine.training_record import record_settings
 from sce_video.evaluation.origin import confirmed_benchmark

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from helpers.run_tool import load
+from helpers.run_tool import prepare
 from PIL import Image
 
 from sce_video.data_tools import digits
@@ -19,7 +19,7 @@ sklearn_datasets = pytest.importorskip("sklearn.datasets")
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("digits") / "digits"
-    assert load("data/digits").main([str(root)]) == 0
+    assert prepare("digits", str(root)) == 0
     return root
 
 
@@ -84,6 +84,6 @@ def test_other_digits_are_refused() -> None:
 
 def test_without_scikit_learn_the_extra_is_named(monkeypatch, tmp_path, capsys) -> None:
     monkeypatch.setitem(sys.modules, "sklearn", None)
-    assert load("data/digits").main([str(tmp_path)]) == 2
+    assert prepare("digits", str(tmp_path)) == 2
     err = capsys.readouterr().err
-    assert err.startswith("digits.py: error: ") and "[transfer]" in err
+    assert err.startswith("prepare.py: error: ") and "[transfer]" in err

@@ -109,7 +109,7 @@ def test_invalid_lines_are_named(root, change, message):
 
 
 def test_missing_lists_folders_and_videos_are_named(root):
-    with pytest.raises(ValueError, match=r"tools/data/ava\.py"):
+    with pytest.raises(ValueError, match=r"run sce-video prepare ava"):
         AVADataset(str(root), "none.jsonl")
     with pytest.raises(ValueError, match="no folder .*frames"):
         AVADataset(str(root), "ava.jsonl", folder="frames")

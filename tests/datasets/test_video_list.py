@@ -170,7 +170,7 @@ def test_a_table_with_commas_is_refused_with_what_to_give(tmp_path, text):
     path.write_text(text)
     with pytest.raises(ValueError, match=r"train\.csv, line 1: .* table with commas") as error:
         read_annotation_list(str(path))
-    assert "'path label'" in str(error.value) and "tools/data/kinetics.py" in str(error.value)
+    assert "'path label'" in str(error.value) and "sce-video prepare kinetics" in str(error.value)
 
 
 def test_paths_with_commas_are_read(tmp_path):

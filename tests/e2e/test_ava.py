@@ -9,6 +9,7 @@ from pathlib import Path
 import cv2
 import pytest
 from helpers.official_trees import make_ava
+from helpers.run_tool import prepare
 
 from sce_video.datasets import read_key_frames
 
@@ -67,7 +68,7 @@ def run(tool, *arguments, options=None):
 
 def test_prepare_train_test_and_draw(folder, monkeypatch, capsys):
     monkeypatch.chdir(folder)
-    run("data/ava.py", "data/ava")
+    assert prepare("ava", "data/ava") == 0
     run("train.py", RECIPE, "--pretrained", "random", "--amp", "float32", "--seed", "0",
         "--work-dir", "work", options={**NETWORK, **TRAINING})  # fmt: skip
     results = {}

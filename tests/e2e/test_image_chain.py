@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from helpers.image_recipes import make_data, small
-from helpers.run_tool import load
+from helpers.run_tool import load, prepare
 from helpers.training import REPO
 
 from sce_video.apis import launch
@@ -71,7 +71,7 @@ def folder(tmp_path_factory):
     os.chdir(root)
     lists = [("tiny_imagenet", "data/tiny_imagenet"), ("imagenet", "data/imagenet")]
     for words in (*lists, ("imagenet", "data/imagenet", "--imagenet100")):
-        assert load(f"data/{words[0]}").main([*words[1:], "--no-check", "--workers", "1"]) == 0
+        assert prepare(*words, "--no-check", "--workers", "1") == 0
     yield root
     os.chdir(before)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers import image_trees
-from helpers.run_tool import load, run_tool
+from helpers.run_tool import prepare, run_tool
 
 from sce_video.engine.checkpoint import load_checkpoint_file
 
@@ -113,7 +113,7 @@ def test_a_pretraining_is_tested_by_its_own_recipe(repo, tmp_path):
 @pytest.fixture(scope="module")
 def imagenet(tmp_path_factory):
     root = image_trees.make_imagenet(tmp_path_factory.mktemp("imagenet"), train=6, val=2)
-    assert load("data/imagenet").main([str(root), "--no-check"]) == 0
+    assert prepare("imagenet", str(root), "--no-check") == 0
     return [
         f"train_dataloader.dataset.data_root={root}",
         f"default_hooks.online_evaluation.gallery.dataset.data_root={root}",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from helpers import image_trees
-from helpers.run_tool import load, run_tool
+from helpers.run_tool import prepare, run_tool
 
 pytestmark = pytest.mark.slow
 
@@ -70,7 +70,7 @@ def test_cifar_to_a_training_step(repo, tmp_path):
 
 def test_tiny_imagenet_to_a_training_step(repo, tmp_path):
     root = image_trees.make_tiny_imagenet(tmp_path / "tiny")
-    assert load("data/tiny_imagenet").main([str(root), "--no-check"]) == 0
+    assert prepare("tiny_imagenet", str(root), "--no-check") == 0
     options = [*TINY_IMAGENET, f"train_dataloader.dataset.data_root={root}"]
     shown = train(repo / "configs/sce/sce_r18_image_folder.py", tmp_path / "run", *options)
     assert "9 images of 3 classes" in shown

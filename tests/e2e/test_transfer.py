@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers.run_tool import load
+from helpers.run_tool import load, prepare
 from helpers.transfer_trees import TREES
 
 from sce_video.evaluation import load_features
@@ -44,7 +44,7 @@ def test_from_archive_and_checkpoint_to_number(name, recipe, protocol, metric, t
     torch.save({"state_dict": theirs, "epoch": 200}, tmp_path / "authors.ckpt")
     run("convert/from_eztorch", tmp_path / "authors.ckpt", tmp_path / "sce.pth")
     root = TREES[name][0](tmp_path / "data")
-    run("data/transfer", name, root, "--no-check")
+    assert prepare(name, root, "--no-check") == 0
     files = []
     for part in ("train", "val", "test"):
         files += [f"--{part}", tmp_path / f"{part}.npz"]

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from helpers.host_waits import host_waits
 from helpers.training import make_videos, train
 from mmengine.hooks import Hook
 
@@ -15,7 +16,6 @@ from sce_video.engine.config import load_config
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.losses import collapse
 from sce_video.registry import MODELS
-from sce_video.utils.host_waits import host_waits
 
 CONFIGS = {
     "SCE": "sce",

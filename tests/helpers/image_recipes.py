@@ -10,7 +10,7 @@ from typing import Any
 
 from helpers import image_trees
 
-from sce_video.data_tools.preparation import IMAGENET100_CLASSES
+from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
 from sce_video.engine.config import load_config
 
 #: ImageNet has classes of ImageNet100 and others.

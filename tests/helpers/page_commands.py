@@ -11,6 +11,8 @@ from pathlib import Path
 
 from helpers.run_tool import free_port, load
 
+from sce_video.commands.main import main as front_door
+
 #: Programs of the pages. Each prints its words, NUL-separated, instead of running.
 PROGRAMS = "python bash pip source torchrun ffmpeg mkdir tar unzip rm sce-video"
 PROGRAMS += " tensorboard embedding-atlas"
@@ -41,7 +43,8 @@ def run_in_process(words: list[str], folder: Path, launched: set[str]) -> None:
     """Run a command: a launcher once as it is, then the tool that it starts, in this process.
 
     Args:
-        words: ``python tools/TOOL.py ...`` or ``bash tools/LAUNCHER.sh CONFIG 1 ...``.
+        words: ``sce-video ...``, ``python tools/TOOL.py ...`` or ``bash tools/LAUNCHER.sh CONFIG 1
+            ...``.
         folder: The current directory; has ``tools``.
         launched: Launchers that have run; changed here.
 
@@ -52,6 +55,9 @@ def run_in_process(words: list[str], folder: Path, launched: set[str]) -> None:
         launched.add(words[1])
         done = _launch(words, folder)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+        return
+    if words[0] == "sce-video":
+        assert front_door(words[1:]) == 0, " ".join(words)
         return
     tool, arguments = _without_launcher(words)
     assert load(tool).main(arguments) == 0, " ".join(words)

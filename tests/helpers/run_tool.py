@@ -25,6 +25,7 @@ from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
 from sce_video.apis import run_page
+from sce_video.commands import prepare as prepare_command
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: The last ones are what a training imports at its first lookup, step and picture.
@@ -63,6 +64,11 @@ def load(name: str) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def prepare(name: str, *words: object) -> int:
+    """The status of ``sce-video prepare NAME ...`` in this process."""
+    return prepare_command.main([name, *map(str, words)])
 
 
 def run_tool(

@@ -156,7 +156,6 @@ def test_obstacles(options, obstacle):
             {**RETRIEVAL, "changes": {"bank_videos": 9535, "bank_failures": 2}},
             "2 gallery videos failed",
         ),
-        ({**RETRIEVAL, "changes": {"backend": "faiss", "faiss_index": "HNSW32"}}, "faiss HNSW32"),
     ],
 )
 def test_deviations(options, deviation):
@@ -164,12 +163,6 @@ def test_deviations(options, deviation):
         options = {**options, "changes": {**options["changes"], "videos": 3783}}
     found = compared(**options)
     assert found.obstacles == () and len(found.deviations) == 1 and deviation in found.deviations[0]
-
-
-def test_exact_faiss_is_no_deviation():
-    assert (
-        compared(**RETRIEVAL, changes={"backend": "faiss", "faiss_index": "Flat"}).deviations == ()
-    )
 
 
 def test_the_supervised_row_is_a_run_that_was_not_pretrained():

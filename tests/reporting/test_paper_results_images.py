@@ -9,7 +9,7 @@ from statistics import fmean
 import pytest
 
 from sce_video.data_tools.preparation import imagenet
-from sce_video.data_tools.preparation.imagenet100_classes import IMAGENET100_CLASSES
+from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
 from sce_video.data_tools.transfer import text_lists, voc2007
 from sce_video.datasets.array_sets import cifar, stl10
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS

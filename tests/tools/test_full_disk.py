@@ -16,6 +16,7 @@ from helpers.run_tool import load
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 from helpers.training import REPO
 
+from sce_video.commands import prepare
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.models.backbones import ResNet3dSlowPath
@@ -147,13 +148,28 @@ TOOLS = [
     ("analysis/plot_run", lambda d, o, v: [d / "run", "--out", o / "r.png"], ["r.png"]),
     ("analysis/show_views", show_views, ["v.png"]),
     ("data/verify", verify, ["table.tsv"]),
-    ("data/ucf101", lambda d, o, v: [d / "ucf101", "--out", o, "--no-check"], ["test_split2.txt"]),
     (
-        "data/make_toy_actions",
-        lambda d, o, v: [o / "toy", "--train", 2, "--test", 0, "--val", 0, "--num-frames", 4],
+        "prepare",
+        lambda d, o, v: ["ucf101", d / "ucf101", "--out", o, "--no-check"],
+        ["test_split2.txt"],
+    ),
+    (
+        "prepare",
+        lambda d, o, v: [
+            "toy_actions",
+            o / "toy",
+            "--train",
+            2,
+            "--test",
+            0,
+            "--val",
+            0,
+            "--num-frames",
+            4,
+        ],
         ["00001.mp4", "manifest.json"],
     ),
-    ("data/digits", lambda d, o, v: [o / "digits"], ["0001.png"]),
+    ("prepare", lambda d, o, v: ["digits", o / "digits"], ["0001.png"]),
     ("extract_features", extract, ["f.npz"]),
     ("test", evaluate, ["results.json", "s.npz"]),
     ("train", train, ["epoch_1.pth", FINETUNE.name]),
@@ -170,7 +186,7 @@ def test_one_line_and_nothing_half_written(
     words = [str(word) for word in arguments(data, tmp_path, split_videos)]
     full_for(name)
     before = contents(data)
-    assert load(tool).main(words) == 2
+    assert (prepare.main if tool == "prepare" else load(tool).main)(words) == 2
     last = capsys.readouterr().err.strip().splitlines()[-1]
     assert last.startswith(f"{tool.rpartition('/')[2]}.py: error: cannot write ")
     assert f"/{name}: No space left on device" in last

@@ -1,8 +1,7 @@
-"""tools/data/{ucf101,hmdb51,kinetics,ssv2}.py on small trees of the official layouts."""
+"""``sce-video prepare`` of UCF101, HMDB51, Kinetics, SSv2: small trees of the official layouts."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import official_trees
+from helpers.run_tool import prepare
 
 from sce_video.datasets import open_reader, read_annotation_list
 
@@ -26,18 +26,6 @@ LISTS = {
     "ssv2": ["train.txt", "val.txt"],
 }
 REPORT = {"ucf101": "ucf101", "hmdb51": "hmdb51", "kinetics": "k400", "ssv2": "ssv2"}
-
-
-@pytest.fixture(scope="module")
-def tools():
-    """The four commands as modules, by name."""
-    modules = {}
-    for name in NAMES:
-        path = REPO / f"tools/data/{name}.py"
-        spec = importlib.util.spec_from_file_location(f"prepare_{name}", path)
-        modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(modules[name])
-    return modules
 
 
 @pytest.fixture(scope="module")
@@ -57,12 +45,12 @@ def roots(originals, tmp_path):
 
 
 @pytest.fixture
-def run(tools, roots, capsys):
+def run(roots, capsys):
     """``run(name, *options)`` -> (exit status, stdout, stderr)."""
 
     def command(name, *options):
         capsys.readouterr()
-        status = tools[name].main([str(roots / name), "--workers", "2", *map(str, options)])
+        status = prepare(name, roots / name, "--workers", "2", *options)
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         return status, out, err
@@ -166,11 +154,11 @@ def test_ssv2_lists_by_hand(run, roots):
 
 
 @pytest.mark.parametrize("layout", ["parts", "classes"])
-def test_kinetics_in_sub_folders(layout, tools, tmp_path):
+def test_kinetics_in_sub_folders(layout, tmp_path):
     root = official_trees.make_kinetics(
         tmp_path, train_per_class=2, val_per_class=1, frames=4, layout=layout
     )
-    assert tools["kinetics"].main([str(root)]) == 0
+    assert prepare("kinetics", root) == 0
     lines = (root / "k400_train.txt").read_text().splitlines()
     inside = {"parts": "part_1", "classes": "massaging person's head"}[layout]
     assert lines[3] == f"train/{inside}/-t_00010001_000017_000027.mp4 1"
@@ -178,7 +166,8 @@ def test_kinetics_in_sub_folders(layout, tools, tmp_path):
 
 @pytest.mark.slow
 def test_as_a_command(roots):
-    command = [sys.executable, "tools/data/ucf101.py", str(roots / "ucf101")]
+    command = [sys.executable, "-m", "sce_video.commands.main", "prepare", "ucf101"]
+    command.append(str(roots / "ucf101"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
@@ -220,7 +209,7 @@ def test_a_list_that_differs_is_kept_unless_forced(run, roots):
 def test_strict(name, run, roots):
     status, out, err = run(name, "--strict")
     assert status == 1
-    assert f"{name}.py: counts differ from the published ones, see the table\n" in err
+    assert f"{name}: counts differ from the published ones, see the table\n" in err
     assert "differs" in out
     assert (roots / name / LISTS[name][0]).is_file()  # the lists are written nevertheless
 
@@ -355,7 +344,7 @@ def test_k200_by_ids(run, roots, tmp_path):
     )
 
 
-def test_k200_errors(run, tmp_path, tools, capsys):
+def test_k200_errors(run, tmp_path):
     (tmp_path / "k200.txt").write_text("zumba\nmassaging persons head\n")
     status, _, err = run("kinetics", "--k200-classes", tmp_path / "k200.txt")
     assert status == 2
@@ -365,10 +354,8 @@ def test_k200_errors(run, tmp_path, tools, capsys):
     assert status == 2 and "no class list" in err
     status, _, err = run("kinetics", "--k200")  # four classes only
     assert status == 2 and "--k200-classes FILE" in err
-    with pytest.raises(SystemExit) as exit_info:
-        tools["kinetics"].parse_args(["x", "--k200-ids", "a", "b"])
-    assert exit_info.value.code == 2
-    assert "--k200-ids needs --k200" in capsys.readouterr().err
+    status, _, err = run("kinetics", "--k200-ids", "a", "b")
+    assert status == 2 and "--k200-ids needs --k200" in err
 
 
 # -- bad input ---------------------------------------------------------------------------------
@@ -376,13 +363,13 @@ def test_k200_errors(run, tmp_path, tools, capsys):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("exists", [True, False])
-def test_an_empty_root_shows_the_official_layout(name, exists, tools, tmp_path, capsys):
+def test_an_empty_root_shows_the_official_layout(name, exists, tmp_path, capsys):
     root = tmp_path / "empty"
     if exists:
         root.mkdir()
-    assert tools[name].main([str(root)]) == 2
+    assert prepare(name, root) == 2
     err = capsys.readouterr().err
-    assert err.startswith(f"{name}.py: error: no ")
+    assert err.startswith("prepare.py: error: no ")
     assert "must hold the unpacked official downloads" in err
     assert {
         "ucf101": "UCF-101/ApplyEyeMakeup/v_",
@@ -506,7 +493,7 @@ def test_bad_input_names_file_and_place(case, run, roots):
     spoil(roots / name)
     status, _, err = run(name)
     assert status == 2
-    assert err.splitlines()[-1].startswith(f"{name}.py: error: ")
+    assert err.splitlines()[-1].startswith("prepare.py: error: ")
     assert message in err
     assert not list((roots / name).glob("*.txt"))
 

@@ -1,20 +1,18 @@
-"""tools/data/ava.py on a small tree of the official layout."""
+"""``sce-video prepare ava`` on a small tree of the official layout."""
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import pickle
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import cv2
 import numpy as np
 import pytest
 from helpers import official_trees
+from helpers.run_tool import prepare
 from helpers.videos import write_video
 
 from sce_video.data_tools.preparation import ava
@@ -29,15 +27,6 @@ VAL_CSV = "annotations/ava_val_v2.2.csv"
 VAL_BOXES = "annotations/ava_val_predicted_boxes.csv"
 VAL_PKL = "annotations/ava_dense_proposals_val.FAIR.recall_93.9.pkl"
 TRAIN_PKL = "annotations/ava_dense_proposals_train.FAIR.recall_93.9.pkl"
-
-
-@pytest.fixture(scope="module")
-def tool():
-    path = REPO / "tools/data/ava.py"
-    spec = importlib.util.spec_from_file_location("prepare_ava", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +48,12 @@ def root(original, tmp_path):
 
 
 @pytest.fixture
-def run(tool, root, capsys):
+def run(root, capsys):
     """``run(*options)`` -> (exit status, stdout, stderr)."""
 
     def command(*options):
         capsys.readouterr()
-        status = tool.main([str(root), "--workers", "1", *map(str, options)])
+        status = prepare("ava", root, "--workers", "1", *options)
         out, err = capsys.readouterr()
         assert "Traceback" not in err
         return status, out, err
@@ -427,7 +416,7 @@ def test_bad_rows_are_named_and_nothing_is_written(run, root, file, cell, text, 
     status, _, err = run()
     assert (
         status == 2
-        and err.startswith(f"ava.py: error: {root / file}, line 10: ")
+        and err.startswith(f"prepare.py: error: {root / file}, line 10: ")
         and message in err
     )
     assert len(err.splitlines()) == 1 and not texts(root)
@@ -439,7 +428,10 @@ def test_files_of_the_wrong_kind(run, root):
     assert status == 2 and "ava_val_v2.2.csv, line " in err and "person_id" in err
     proposals.write_bytes(pickle.dumps({"film,0902": os.getcwd}))
     status, _, err = run("--detections", proposals)
-    assert status == 2 and f"ava.py: error: {proposals} is no pickle of plain data: it names" in err
+    assert (
+        status == 2
+        and f"prepare.py: error: {proposals} is no pickle of plain data: it names" in err
+    )
     assert "getcwd" in err
     proposals.write_bytes(pickle.dumps([1, 2]))
     status, _, err = run("--detections", proposals)
@@ -489,10 +481,8 @@ def test_existing_lists_are_replaced_on_demand_only(run, root):
 
 
 @pytest.mark.slow
-def test_as_a_command(tool, root, capsys):
+def test_as_a_command(root, capsys):
     with pytest.raises(SystemExit):
-        tool.main(["--help"])
+        prepare("ava", "--help")
     assert "ava_dense_proposals" in capsys.readouterr().out
-    command = [sys.executable, str(REPO / "tools/data/ava.py"), str(root), "--no-check"]
-    run = subprocess.run(command, capture_output=True, text=True, cwd=root)
-    assert run.returncode == 0 and len(lines_of(root, "val")) == 14, run.stderr
+    assert prepare("ava", root, "--no-check") == 0 and len(lines_of(root, "val")) == 14

@@ -1,13 +1,13 @@
-"""tools/data/{tiny_imagenet,imagenet}.py on small trees of the official layouts."""
+"""``sce-video prepare`` of Tiny-ImageNet and ImageNet on small trees of the official layouts."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 from helpers import image_trees
-from helpers.run_tool import load
+from helpers.run_tool import prepare
 
-from sce_video.data_tools.preparation.check import image_error
+from sce_video.data_tools.preparation.prepare import image_error
 from sce_video.datasets import ImageDataset
 
 WHOLE = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
@@ -15,7 +15,7 @@ WHOLE = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
 
 def run(name, root, *options, capsys):
     capsys.readouterr()
-    status = load(f"data/{name}").main([str(root), "--workers", "1", *options])
+    status = prepare(name, root, "--workers", "1", *options)
     out, err = capsys.readouterr()
     assert "Traceback" not in err
     return status, out, err
@@ -57,7 +57,7 @@ def test_lists_give_the_images_that_were_written(tmp_path, capsys):
 
 
 def test_imagenet100_writes_its_own_lists(tmp_path, capsys):
-    from sce_video.data_tools.preparation import IMAGENET100_CLASSES
+    from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
 
     root = image_trees.make_imagenet(tmp_path, IMAGENET100_CLASSES, train=1, size=(8, 8))
     status, out, _ = run("imagenet", root, "--no-check", "--imagenet100", capsys=capsys)
@@ -73,7 +73,7 @@ def test_imagenet100_writes_its_own_lists(tmp_path, capsys):
 def test_errors_are_one_line(tmp_path, capsys):
     for name in ("imagenet", "tiny_imagenet"):
         status, _, err = run(name, tmp_path, capsys=capsys)
-        assert status == 2 and f"{name}.py: error: no " in err
+        assert status == 2 and "prepare.py: error: no " in err
         assert "must hold the unpacked official downloads" in err
 
 

@@ -1,9 +1,8 @@
-"""tools/data/repack.py on generated data sets."""
+"""``sce-video repack`` on generated data sets."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import io
 import json
 import os
@@ -22,6 +21,7 @@ from helpers.repack_fakes import by_name
 from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
+from sce_video.commands import repack as tool
 from sce_video.data_tools.repack import (
     Options,
     Settings,
@@ -37,15 +37,6 @@ from sce_video.jobs.shards import SharedFolder
 from sce_video.utils.shard import Shard
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
-
-
-@pytest.fixture(scope="module")
-def tool(repo):
-    path = repo / "tools" / "data" / "repack.py"
-    spec = importlib.util.spec_from_file_location("repack_tool", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture(scope="module")
@@ -86,7 +77,7 @@ def numbers(path):
         return [read_number(f.to_ndarray(format="rgb24")) for f in container.decode(video=0)]
 
 
-def test_a_folder(tool, data, tmp_path, capsys):
+def test_a_folder(data, tmp_path, capsys):
     assert tool.main([str(data), str(tmp_path / "out"), *FAST]) == 0
     out = capsys.readouterr()
     assert outputs(tmp_path / "out") == ALL and hidden(tmp_path / "out") == []
@@ -105,7 +96,7 @@ def test_a_folder(tool, data, tmp_path, capsys):
     assert classes == ("One", "Two")
 
 
-def test_a_list_with_failures(tool, data, tmp_path, capsys):
+def test_a_list_with_failures(data, tmp_path, capsys):
     (data / "Two/d.avi").write_bytes(b"no video at all")
     (data / "Two/e.webm").unlink()
     assert tool.main([str(data / "list.txt"), str(tmp_path / "out"), *FAST]) == 1
@@ -132,7 +123,7 @@ def times(folder):
     return {name: (folder / name).stat().st_mtime_ns for name in outputs(folder)}
 
 
-def test_finished_files_are_not_repacked_again(tool, data, tmp_path, capsys):
+def test_finished_files_are_not_repacked_again(data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data), str(out), *FAST]
     assert tool.main(command) == 0
@@ -154,7 +145,7 @@ def test_finished_files_are_not_repacked_again(tool, data, tmp_path, capsys):
     assert all(times(out)[name] != second[name] for name in ALL)
 
 
-def test_other_settings_repack_all_again_and_other_limits_none(tool, data, tmp_path, capsys):
+def test_other_settings_repack_all_again_and_other_limits_none(data, tmp_path, capsys):
     noise = np.random.default_rng(0).integers(0, 256, (5, 64, 80, 3), dtype=np.uint8)
     write_video(data / "Two/d.avi", noise, codec="mpeg4", options={"qscale": "2"})
     command = [str(data), str(tmp_path / "out"), *FAST]
@@ -171,7 +162,7 @@ def test_other_settings_repack_all_again_and_other_limits_none(tool, data, tmp_p
     assert [(f["path"], f["kind"]) for f in report["failures"]] == [("Two/d.avi", "quality")]
 
 
-def test_shards_repack_every_file_once_and_are_merged(tool, data, tmp_path, capsys):
+def test_shards_repack_every_file_once_and_are_merged(data, tmp_path, capsys):
     out = tmp_path / "out"
     assert tool.main([str(data / "list.txt"), str(tmp_path / "whole"), *FAST]) == 0
     command = [str(data / "list.txt"), str(out), *FAST]
@@ -199,7 +190,7 @@ def test_shards_repack_every_file_once_and_are_merged(tool, data, tmp_path, caps
     assert (out / "list.txt").exists() and times(out) == first
 
 
-def test_shards_with_failures_are_merged_too(tool, data, tmp_path, capsys):
+def test_shards_with_failures_are_merged_too(data, tmp_path, capsys):
     (data / "One/c.avi").write_bytes(b"no video at all")
     (data / "Two/d.avi").unlink()
     command = [str(data / "list.txt"), str(tmp_path / "out"), *FAST]
@@ -277,7 +268,7 @@ def unfinished(out, output, store):
     return path
 
 
-def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(tool, data, tmp_path):
+def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(data, tmp_path):
     out = tmp_path / "out"
     with records_of(out) as own, records_of(tmp_path / "elsewhere") as of_others:
         left, other = unfinished(out, "Two/d.mp4", own), unfinished(out, "Two/d.mp4", of_others)
@@ -290,7 +281,7 @@ def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(tool, da
     assert set(hidden(out)) == {other, foreign} and not also_left.exists()
 
 
-def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
+def test_other_files_are_not_overwritten(data, tmp_path, capsys):
     out = tmp_path / "out"
     theirs = write_video(out / "One/c.mp4", numbered_frames(3), codec="mpeg4").read_bytes()
     assert tool.main([str(data), str(out), *FAST]) == 2
@@ -302,7 +293,7 @@ def test_other_files_are_not_overwritten(tool, data, tmp_path, capsys):
     assert tool.main([str(data), str(out), *FAST]) == 0
 
 
-def test_two_lists_share_a_folder_but_no_output(tool, data, tmp_path, capsys):
+def test_two_lists_share_a_folder_but_no_output(data, tmp_path, capsys):
     (data / "train.txt").write_text("One/c.avi 0\n")
     (data / "val.txt").write_text("Two/d.avi 1\nOne/c.avi 0\n")
     (data / "test.txt").write_text("One/c.mp4 0\n")
@@ -317,7 +308,7 @@ def test_two_lists_share_a_folder_but_no_output(tool, data, tmp_path, capsys):
     assert (out / "val.txt").read_text() == "Two/d.mp4 1\nOne/c.mp4 0\n"
 
 
-def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
+def test_only_shards_of_one_list_run_at_once(data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data / "list.txt"), str(out), *FAST]
     runs = (("", 1), ("", 2), ("other.", 2), ("list.", 1), ("list.", 3))
@@ -339,7 +330,7 @@ def test_only_shards_of_one_list_run_at_once(tool, data, tmp_path, capsys):
     assert outputs(out) == ALL and hidden(out) == []
 
 
-def test_the_list_itself_is_never_overwritten(tool, data, tmp_path, capsys):
+def test_the_list_itself_is_never_overwritten(data, tmp_path, capsys):
     out = tmp_path / "out"
     out.mkdir()
     text = (data / "list.txt").read_text()
@@ -351,7 +342,7 @@ def test_the_list_itself_is_never_overwritten(tool, data, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["list.txt", "list.failed.txt", "list.repack.json"])
-def test_other_lists_and_reports_are_not_overwritten(tool, data, tmp_path, capsys, name):
+def test_other_lists_and_reports_are_not_overwritten(data, tmp_path, capsys, name):
     out = tmp_path / "out"
     out.mkdir()
     (out / name).write_text('{"mine": 1}')
@@ -365,7 +356,7 @@ def test_other_lists_and_reports_are_not_overwritten(tool, data, tmp_path, capsy
     assert tool.main(command) == 0
 
 
-def test_another_list_of_the_same_name_is_refused(tool, data, tmp_path, capsys):
+def test_another_list_of_the_same_name_is_refused(data, tmp_path, capsys):
     for folder, line in (("p", "One/c.avi 0"), ("q", "Two/d.avi 1"), ("same", "One/c.avi 0")):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "train.txt").write_text(f"{line}\n")
@@ -383,7 +374,7 @@ def test_another_list_of_the_same_name_is_refused(tool, data, tmp_path, capsys):
     assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # the same path, more entries
 
 
-def test_a_video_put_at_the_path_of_a_failed_output_stays(tool, data, tmp_path, capsys):
+def test_a_video_put_at_the_path_of_a_failed_output_stays(data, tmp_path, capsys):
     out = tmp_path / "out"
     (data / "Two/d.avi").write_bytes(b"no video at all")
     assert tool.main([str(data), str(out), *FAST]) == 1
@@ -394,7 +385,7 @@ def test_a_video_put_at_the_path_of_a_failed_output_stays(tool, data, tmp_path, 
     assert (out / "Two/d.mp4").read_bytes() == theirs
 
 
-def test_two_roots_with_equal_paths_do_not_mix(tool, tmp_path, capsys):
+def test_two_roots_with_equal_paths_do_not_mix(tmp_path, capsys):
     for name, count in (("train", 5), ("val", 9)):
         write_video(tmp_path / name / "c/1.mp4", numbered_frames(count), codec="mpeg4")
     out = tmp_path / "out"
@@ -410,7 +401,7 @@ def test_two_roots_with_equal_paths_do_not_mix(tool, tmp_path, capsys):
     assert numbers(out / "c/1.mp4") == list(range(9))
 
 
-def test_names_of_maximum_length(tool, tmp_path):
+def test_names_of_maximum_length(tmp_path):
     names = ["a" * 251, "b" * 252, "c" * 249]
     for name, ending in zip(names, (".mp4", ".ts", ".webm"), strict=True):
         codec = "libvpx" if ending == ".webm" else "mpeg4"
@@ -424,7 +415,7 @@ def test_names_of_maximum_length(tool, tmp_path):
     assert [(f["path"][0], f["kind"]) for f in failures] == [("b", "name")]
 
 
-def test_files_whose_sources_are_away_stay_done(tool, data, tmp_path, capsys):
+def test_files_whose_sources_are_away_stay_done(data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data / "list.txt"), str(out), *FAST]
     assert tool.main(command) == 0
@@ -464,7 +455,7 @@ def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
     assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
 
 
-def test_an_output_never_overwrites_a_source(tool, tmp_path, capsys):
+def test_an_output_never_overwrites_a_source(tmp_path, capsys):
     root = tmp_path / "data"
     for name in ("a.mp4", "x/a.mp4"):
         write_video(root / name, numbered_frames(4), codec="mpeg4")
@@ -483,7 +474,7 @@ def test_an_output_never_overwrites_a_source(tool, tmp_path, capsys):
     assert (root / "x/a.mp4").read_bytes() == content and outputs(tmp_path / "out") == ["b.mp4"]
 
 
-def test_frames_that_are_never_shown_are_reported(tool, tmp_path, capsys):
+def test_frames_that_are_never_shown_are_reported(tmp_path, capsys):
     stamps = [round(1000 * number / 30) for number in range(30)] + [9960]
     write_video(tmp_path / "in/a.mkv", numbered_frames(31), pts=stamps)
     out = tmp_path / "out"
@@ -496,7 +487,7 @@ def test_frames_that_are_never_shown_are_reported(tool, tmp_path, capsys):
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii"])
-def test_a_path_that_is_not_utf8_is_printed(tool, data, tmp_path, monkeypatch, encoding):
+def test_a_path_that_is_not_utf8_is_printed(data, tmp_path, monkeypatch, encoding):
     stdout = io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors="strict")
     monkeypatch.setattr(sys, "stdout", stdout)
     assert tool.main([str(data), os.fsdecode(os.fsencode(tmp_path) + b"/out\xff"), *FAST]) == 0
@@ -505,7 +496,7 @@ def test_a_path_that_is_not_utf8_is_printed(tool, data, tmp_path, monkeypatch, e
     assert b"out?" in text and b"repack.json" in text
 
 
-def test_an_output_cannot_have_the_name_of_a_folder(tool, tmp_path, capsys):
+def test_an_output_cannot_have_the_name_of_a_folder(tmp_path, capsys):
     for name in ("in/v.avi", "in/v.mp4/x.avi"):
         write_video(tmp_path / name, numbered_frames(4), codec="mpeg4")
     assert tool.main([str(tmp_path / "in"), str(tmp_path / "out"), *FAST]) == 2
@@ -548,14 +539,14 @@ def test_an_output_cannot_have_the_name_of_a_folder(tool, tmp_path, capsys):
         (["--extensions", "ogv"], "no video"),
     ],
 )
-def test_wrong_usage(tool, data, tmp_path, capsys, options, words):
+def test_wrong_usage(data, tmp_path, capsys, options, words):
     assert tool.main([str(data), str(tmp_path / "out"), *options]) == 2
     err = capsys.readouterr().err
     assert err.startswith("repack.py: error: ") and words in err and "Traceback" not in err
     assert not (tmp_path / "out").exists()
 
 
-def test_wrong_paths(tool, data, tmp_path, capsys):
+def test_wrong_paths(data, tmp_path, capsys):
     for source, destination in (
         (data, data),
         (data, data / "One"),
@@ -594,9 +585,7 @@ def run_until(command, folder, count):
 
 
 @pytest.mark.slow
-def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
-    repo, tool, tmp_path, capsys
-):
+def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(repo, tmp_path, capsys):
     """The one test of the tool as a command: signals need a process."""
     frames = np.random.default_rng(0).integers(0, 256, (12, 96, 128, 3), dtype=np.uint8)
     first = write_video(tmp_path / "videos/00.mp4", frames, options={"preset": "ultrafast"})
@@ -605,7 +594,7 @@ def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(
     out = tmp_path / "out"
     arguments = [str(tmp_path / "videos"), str(out), "--crf", "30", "--min-psnr", "0"]
     arguments += ["--workers", "1"]
-    command = [sys.executable, str(repo / "tools/data/repack.py"), *arguments]
+    command = [sys.executable, "-m", "sce_video.commands.main", "repack", *arguments]
     process = run_until(command, out, 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()

@@ -4,7 +4,6 @@ import hashlib
 import importlib.util
 import json
 import re
-import sys
 
 import numpy as np
 import pytest
@@ -99,7 +98,6 @@ def test_the_results_have_their_provenance(tool, files, tmp_path):
         "split": 1,
         "benchmark": {"network": "r3d18"},
         "ks": [1, 5, 10],
-        "backend": "exact",
         "videos": 24,
         "bank_videos": 60,
         "failures": 1,
@@ -205,7 +203,7 @@ def test_invalid_files_raise_with_their_name(tool, files, tmp_path, capsys, chan
     assert re.search(message, error), error
 
 
-def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys, monkeypatch):
+def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys):
     query, gallery = files
     pair = ["--query", query, "--bank", gallery]
     for arguments, message in (
@@ -221,22 +219,6 @@ def test_invalid_arguments_are_reported(tool, files, tmp_path, capsys, monkeypat
         error = capsys.readouterr().err
         assert error.startswith("retrieve.py: error: ")
         assert message in error
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    assert tool.main([*pair, "--backend", "faiss"]) == 2
-    assert "pip install faiss-cpu" in capsys.readouterr().err
-
-
-def test_faiss_gives_the_same(tool, files, tmp_path):
-    pytest.importorskip("faiss", reason="faiss is optional")
-    pair = ["--query", files[0], "--bank", files[1]]
-    results = []
-    for backend in ("exact", "faiss"):
-        out = tmp_path / f"{backend}.json"
-        assert tool.main([*pair, "--backend", backend, "--json", str(out)]) == 0
-        results.append(json.loads(out.read_text()))
-    assert results[0]["metrics"] == results[1]["metrics"]
-    assert results[1]["protocol"]["faiss_index"] == "Flat"
-    assert results[1]["protocol"]["backend"] == "faiss"
 
 
 def test_option_names_of_the_probe_work(tool, files):

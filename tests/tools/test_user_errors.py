@@ -16,8 +16,6 @@ ALL = sorted(str(path.relative_to(TOOLS)) for path in TOOLS.rglob("*.py"))
 RUN_WITHOUT_ARGUMENTS = {"quickstart.py"}
 #: What is no mistake: data is written to a new folder, and a report of nothing has the paper's.
 ACCEPT = {
-    "data/digits.py": ("missing", "folder"),
-    "data/make_toy_actions.py": ("missing", "folder"),
     "report.py": ("file", "folder"),
 }
 

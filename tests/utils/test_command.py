@@ -33,7 +33,7 @@ def failing(error: BaseException, **options):
         OSError(errno.EROFS, "Read-only file system"),
         OSError(errno.EIO, "Input/output error", "a.mp4"),
         UserError("three of four files"),
-        MissingPackageError("pip install faiss-cpu"),
+        MissingPackageError("pip install ray"),
     ],
 )
 def test_an_error_of_a_user_is_one_line(error, capsys):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from helpers.host_waits import host_waits
 
 from sce_video.utils.host_value import HostValue
-from sce_video.utils.host_waits import host_waits
 
 WAITING = {
     "item": lambda x: (x * 2).sum().item(),

@@ -1,4 +1,4 @@
-# AVA v2.2 as prepared by tools/data/ava.py: key frames of 235 and 64 films with person boxes.
+# AVA v2.2 as prepared by sce-video prepare ava: key frames of 235 and 64 films with person boxes.
 # Training uses the ground truth and detections that match it (with include_unmatched=True also the
 # other detections, without any action), testing the detections of score 0.9 or more. Recipes add
 # the pipelines.

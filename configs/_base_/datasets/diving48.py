@@ -1,4 +1,4 @@
-# Diving48 (labels V2) as prepared by tools/data/diving48.py.
+# Diving48 (labels V2) as prepared by sce-video prepare diving48.
 _base_ = "./recognition.py"
 
 split = None

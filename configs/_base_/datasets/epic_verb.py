@@ -1,4 +1,4 @@
-# EPIC-KITCHENS-100 as prepared by tools/data/epic_kitchens.py: verbs; tested on the validation
+# EPIC-KITCHENS-100 as prepared by sce-video prepare epic_kitchens: verbs; tested on the validation
 # set, since the test set has no labels. Nouns and actions have lists of their own.
 _base_ = "./recognition.py"
 

@@ -1,4 +1,4 @@
-# FineGym-99 as prepared by tools/data/finegym.py; tested on the validation set, as its papers do.
+# FineGym-99, lists of `sce-video prepare finegym`; tested on the validation set, as its papers do.
 _base_ = "./recognition.py"
 
 split = None

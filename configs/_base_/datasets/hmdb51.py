@@ -1,4 +1,4 @@
-# HMDB51 as prepared by tools/data/hmdb51.py: three official splits; tools/finetune_splits.py
+# HMDB51 as prepared by sce-video prepare hmdb51: three official splits; tools/finetune_splits.py
 # replaces split1 by each of the others.
 _base_ = "./recognition.py"
 

@@ -1,4 +1,4 @@
-# HMDB51, split 1, for retrieval, as prepared by tools/data/hmdb51.py.
+# HMDB51, split 1, for retrieval, as prepared by sce-video prepare hmdb51.
 _base_ = "./retrieval.py"
 
 split = 1

@@ -1,4 +1,4 @@
-# ImageNet (ILSVRC2012) as prepared by tools/data/imagenet.py, for pretraining on its 1,281,167
+# ImageNet (ILSVRC2012) as prepared by sce-video prepare imagenet, for pretraining on its 1,281,167
 # training images. tools/test.py evaluates representations of the 50,000 validation images against
 # those of the training images (the gallery).
 train_dataloader = dict(

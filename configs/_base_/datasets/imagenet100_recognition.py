@@ -1,5 +1,5 @@
-# ImageNet100 as prepared by tools/data/imagenet.py --imagenet100: the paper's 100 classes in both
-# lists; tested on the 5,000 validation images.
+# ImageNet100, lists of `sce-video prepare imagenet --imagenet100`: the paper's 100 classes in
+# both lists; tested on the 5,000 validation images.
 _base_ = "./image_recognition.py"
 
 data_preprocessor = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

@@ -1,4 +1,4 @@
-# ImageNet as prepared by tools/data/imagenet.py; tested on the 50,000 validation images.
+# ImageNet as prepared by sce-video prepare imagenet; tested on the 50,000 validation images.
 _base_ = "./image_recognition.py"
 
 data_preprocessor = dict(mean=(0.485, 0.456, 0.406), std=(0.229, 0.224, 0.225))

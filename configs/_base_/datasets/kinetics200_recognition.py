@@ -1,4 +1,4 @@
-# Kinetics-200 as prepared by tools/data/kinetics.py; tested on the validation set.
+# Kinetics-200 as prepared by sce-video prepare kinetics; tested on the validation set.
 _base_ = "./recognition.py"
 
 split = None

@@ -1,4 +1,4 @@
-# Kinetics-400 as prepared by tools/data/kinetics.py, for pretraining. tools/test.py evaluates
+# Kinetics-400 as prepared by sce-video prepare kinetics, for pretraining. tools/test.py evaluates
 # representations of the validation videos against those of the training videos (the gallery).
 train_dataloader = dict(
     batch_size=64,

@@ -1,4 +1,4 @@
-# NTU RGB+D (60 actions) as prepared by tools/data/ntu60.py, split by performer.
+# NTU RGB+D (60 actions) as prepared by sce-video prepare ntu60, split by performer.
 _base_ = "./recognition.py"
 
 split = None

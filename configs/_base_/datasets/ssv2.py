@@ -1,5 +1,5 @@
-# Something-Something v2 as prepared by tools/data/ssv2.py; tested on the validation set, since the
-# test set has no labels.
+# Something-Something v2, lists of `sce-video prepare ssv2`; tested on the validation set, since
+# the test set has no labels.
 _base_ = "./recognition.py"
 
 split = None

@@ -1,6 +1,6 @@
-# Tiny-ImageNet as prepared by tools/data/tiny_imagenet.py, for pretraining on its 100,000 training
-# images. tools/test.py evaluates representations of the 10,000 validation images, since the test
-# images have no labels, against those of the training images (the gallery).
+# Tiny-ImageNet, lists of `sce-video prepare tiny_imagenet`, for pretraining on its 100,000
+# training images. tools/test.py evaluates representations of the 10,000 validation images, since
+# the test images have no labels, against those of the training images (the gallery).
 train_dataloader = dict(
     batch_size=256,
     num_workers=8,

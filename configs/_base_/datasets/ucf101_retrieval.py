@@ -1,4 +1,4 @@
-# UCF101, split 1, for retrieval, as prepared by tools/data/ucf101.py.
+# UCF101, split 1, for retrieval, as prepared by sce-video prepare ucf101.
 _base_ = "./retrieval.py"
 
 split = 1

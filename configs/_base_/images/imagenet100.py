@@ -1,5 +1,5 @@
 # What the pretraining recipes on ImageNet100 share: as those of ImageNet, on the lists of its 100
-# classes (paper, tab:classes) for training and validation alike: tools/data/imagenet.py
+# classes (paper, tab:classes) for training and validation alike: sce-video prepare imagenet
 # --imagenet100. Monitoring by kNN (k 200, weights exp(sim/0.1), as lightly-ai/lightly,
 # docs/source/getting_started/benchmarks): validation images against training images.
 _base_ = "./imagenet.py"

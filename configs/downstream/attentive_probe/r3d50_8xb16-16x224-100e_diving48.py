@@ -4,8 +4,8 @@
 #           128. It has 89.0 with ViT-L/16, 32 frames of 256, tokens of four layers and probes of
 #           depth 4 on 4 clips x 3 crops (README.md there). Here frames are spread over the video
 #           as on SSv2.
-# Data:     the lists of tools/data/diving48.py: test.txt, and train.txt divided into fit.txt and
-#           select.txt (every 20th line), as in r3d50_8xb32-8x224-20e_k400.py.
+# Data:     lists of `sce-video prepare diving48`: test.txt, and train.txt divided into fit.txt
+#           and select.txt (every 20th line), as in r3d50_8xb32-8x224-20e_k400.py.
 # Run:      bash tools/dist_train.sh \
 #               configs/downstream/attentive_probe/r3d50_8xb16-16x224-100e_diving48.py 8 \
 #               --pretrained work_dirs/sce_r3d50_16xb32-16x224-200e_k400/epoch_200.pth

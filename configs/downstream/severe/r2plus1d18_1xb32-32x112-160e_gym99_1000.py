@@ -8,7 +8,7 @@
 #               work_dirs/r2plus1d18_1xb32-32x112-160e_gym99_1000/epoch_160.pth
 # Hardware: 1 GPU x 32 videos; memory not measured.
 # Expected: not measured yet.
-# Data:     python tools/data/finegym.py data/finegym --samples 1000
+# Data:     sce-video prepare finegym data/finegym --samples 1000
 
 _base_ = "./r2plus1d18_1xb32-32x112-160e_gym99.py"
 

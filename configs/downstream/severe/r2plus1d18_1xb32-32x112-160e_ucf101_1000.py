@@ -8,7 +8,7 @@
 #               work_dirs/r2plus1d18_1xb32-32x112-160e_ucf101_1000/epoch_160.pth
 # Hardware: 1 GPU x 32 videos; memory not measured.
 # Expected: not measured yet.
-# Data:     python tools/data/ucf101.py data/ucf101 --samples 1000
+# Data:     sce-video prepare ucf101 data/ucf101 --samples 1000
 
 _base_ = "./r2plus1d18_1xb32-32x112-160e_gym99.py"
 

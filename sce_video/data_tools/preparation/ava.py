@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import TextIO
 
 from sce_video.data_tools.preparation.ava_files import (
+    LAYOUT,
     Annotations,
+    AvaOptions,
     Corners,
     Detections,
     Key,
@@ -22,11 +24,8 @@ from sce_video.data_tools.preparation.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.preparation.ava_images import BEGIN, FRAME_RATE, Images, find_images
-from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
-from sce_video.data_tools.preparation.counts import Row, format_table
-from sce_video.data_tools.preparation.files import relative_to_root
-from sce_video.data_tools.preparation.official import first_existing
-from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.data_tools.preparation.official import first_existing, relative_to_root
+from sce_video.data_tools.preparation.prepare import Row, format_table, write_outputs
 from sce_video.datasets.ava_actions import Action, format_actions
 from sce_video.utils.printable import printable_lines
 

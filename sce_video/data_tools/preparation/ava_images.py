@@ -10,10 +10,9 @@ from pathlib import Path
 
 import av
 
-from sce_video.data_tools.preparation.ava_files import Key
-from sce_video.data_tools.preparation.ava_options import LAYOUT, AvaOptions
-from sce_video.data_tools.preparation.check import CheckJob, check_files
+from sce_video.data_tools.preparation.ava_files import LAYOUT, AvaOptions, Key
 from sce_video.data_tools.preparation.official import first_existing
+from sce_video.data_tools.preparation.prepare import CheckJob, check_files
 from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers.av_file import decoder_options

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located, list_videos, locate_by_stem
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
+    list_videos,
+    locate_by_stem,
 )
 from sce_video.utils.json_files import read_json
 

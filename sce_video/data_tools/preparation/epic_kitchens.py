@@ -7,16 +7,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from sce_video.data_tools.preparation.clips import Clip
-from sce_video.data_tools.preparation.files import Located, list_videos, locate_by_stem
 from sce_video.data_tools.preparation.official import (
     ClassMap,
+    Clip,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
     is_count,
+    list_videos,
+    locate_by_stem,
 )
 
 LAYOUT = """\

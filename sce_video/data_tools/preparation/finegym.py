@@ -7,16 +7,18 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.preparation.clips import Clip
-from sce_video.data_tools.preparation.files import Located, list_videos, locate_by_stem
 from sce_video.data_tools.preparation.official import (
     ClassMap,
+    Clip,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
     is_count,
+    list_videos,
+    locate_by_stem,
     read_lines,
 )
 from sce_video.utils.json_files import read_json

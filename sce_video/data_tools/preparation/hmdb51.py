@@ -6,13 +6,14 @@ import os
 import re
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located, locate_by_name
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     first_existing,
+    locate_by_name,
     read_lines,
 )
 

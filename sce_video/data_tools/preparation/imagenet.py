@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located
-from sce_video.data_tools.preparation.image_files import (
-    check_class_folders,
-    class_folders,
-    entries_of_folders,
-    list_images,
-    locate_images,
-)
-from sce_video.data_tools.preparation.imagenet100_classes import IMAGENET100_CLASSES
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
+    check_class_folders,
+    class_folders,
+    entries_of_folders,
     first_existing,
     is_count,
+    list_images,
+    locate_images,
     read_lines,
 )
 
@@ -33,6 +30,12 @@ or, in place of the last three,
   val/n01440764/ILSVRC2012_val_00000293.JPEG"""
 
 # Russakovsky et al. 2015. The training images of the 100 classes are counted in the archive.
+#: The 100 classes of ImageNet100, sorted: the label of a class is its rank. The paper's table
+#: "classes" of the appendix, which is the list of CMC (Tian et al. 2020) and
+#: ``Imagenet100DataModule.class_list`` in eztorch/datamodules/imagenet.py of juliendenize/eztorch.
+IMAGENET100_CLASSES: tuple[str, ...] = tuple(
+    (Path(__file__).parent / "classes" / "imagenet100.txt").read_text(encoding="utf-8").splitlines()
+)
 PUBLISHED_CLASSES = 1000
 PUBLISHED_TRAIN = 1_281_167
 PUBLISHED_TRAIN_100 = 126_689

@@ -7,17 +7,19 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located, list_videos, relative_to_root
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
     is_count,
+    list_videos,
     nearest,
     read_lines,
+    relative_to_root,
 )
 
 LAYOUT = """\
@@ -28,6 +30,13 @@ LAYOUT = """\
 REPLACEMENT = "replacement/replacement_for_corrupted_k400"
 REPLACED = "taken from the folder of replacements for damaged videos"
 
+#: The 200 classes of Mini-Kinetics-200 (K200), by their Kinetics-400 names, sorted: the labels of
+#: the ids in train_ytid_list.txt and val_ytid_list.txt (Xie et al. 2018, S3D;
+#: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
+#: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
+K200_CLASSES: tuple[str, ...] = tuple(
+    (Path(__file__).parent / "classes" / "k200.txt").read_text(encoding="utf-8").splitlines()
+)
 PUBLISHED_CLASSES = 400
 # Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
 # github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.

@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located, list_videos, locate_by_stem
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     first_existing,
+    list_videos,
+    locate_by_stem,
 )
 
 LAYOUT = """\

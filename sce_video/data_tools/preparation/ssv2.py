@@ -7,15 +7,16 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.preparation.files import Located, locate_by_name
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
     is_count,
+    locate_by_name,
     nearest,
 )
 from sce_video.utils.json_files import read_json

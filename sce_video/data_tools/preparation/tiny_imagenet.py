@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located
-from sce_video.data_tools.preparation.image_files import (
-    check_class_folders,
-    class_folders,
-    locate_images,
-    read_wnids,
-)
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
+    check_class_folders,
+    class_folders,
     first_existing,
+    locate_images,
     nearest,
     read_lines,
+    read_wnids,
 )
 
 LAYOUT = """\

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from sce_video.data_tools.preparation.files import Located, locate_by_name
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     check_disjoint,
     first_existing,
+    locate_by_name,
     nearest,
     read_lines,
 )

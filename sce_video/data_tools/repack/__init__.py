@@ -1,4 +1,4 @@
-"""Re-encoding a data set for random access: see ``tools/data/repack.py``."""
+"""Re-encoding a data set for random access: see ``sce-video repack``."""
 
 from typing import TYPE_CHECKING
 

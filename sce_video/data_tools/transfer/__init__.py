@@ -2,7 +2,7 @@
 
 ``text_lists``, ``matlab_lists``, ``voc2007`` and ``cifar`` read the official files; ``prepare``
 compares them with the disk and the published counts, and writes the lists. The command is
-tools/data/transfer.py.
+sce-video prepare.
 """
 
 from sce_video.data_tools.transfer.prepare import (

@@ -7,8 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from sce_video.data_tools.preparation.outputs import write_outputs
-from sce_video.data_tools.preparation.prepare import Options, prepare
+from sce_video.data_tools.preparation.prepare import Options, prepare, write_outputs
 from sce_video.data_tools.transfer import cifar, matlab_lists, text_lists, voc2007
 from sce_video.data_tools.transfer.common import TransferLists, locate_images
 
@@ -20,7 +19,7 @@ class TransferSet(NamedTuple):
     read: Callable[[Path], TransferLists]
 
 
-#: The eleven sets of tab:many-shot, by the names of tools/data/transfer.py.
+#: The eleven sets of tab:many-shot, by the names of sce-video prepare.
 TRANSFER_SETS = {
     "food101": TransferSet(text_lists.FOOD_LAYOUT, text_lists.read_food),
     "cifar10": TransferSet(cifar.CIFAR10_LAYOUT, cifar.read_cifar10),

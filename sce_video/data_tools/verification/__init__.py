@@ -3,7 +3,7 @@
 :func:`examine_file` decodes one file, :func:`verify_videos` all files of a list, as a batch
 job;
 :func:`find_problems` compares what was found with the limits and the list, :func:`write_table` and
-:func:`summarize` show it. The command is tools/data/verify.py.
+:func:`summarize` show it. The command is sce-video verify.
 """
 
 from typing import TYPE_CHECKING

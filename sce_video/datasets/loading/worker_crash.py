@@ -123,7 +123,7 @@ def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
 def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
     work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
     advice = (
-        "If this happens again with the same file, remove it from the list (tools/data/verify.py "
+        "If this happens again with the same file, remove it from the list (sce-video verify "
         "finds such files)"
         if files
         else "It may have been killed for lack of memory: lower num_workers or batch_size"

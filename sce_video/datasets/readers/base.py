@@ -9,7 +9,6 @@ import stat
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 
@@ -121,15 +120,6 @@ class VideoReader(ABC):
     def importable(cls) -> bool:
         """Whether the reader's library can be imported on this machine."""
         return not cls.library or _can_import(cls.library)
-
-    @classmethod
-    def can_read(cls, av_reader: Any) -> bool:
-        """Whether ``backend="auto"`` may measure this reader on a file, and choose it.
-
-        True promises the frames of ``av``, bit for bit, for the file that ``av_reader`` (an
-        ``AvReader``) has open.
-        """
-        return False
 
     @property
     def uses_library(self) -> bool:

@@ -20,9 +20,8 @@ class OpenVideo:
     """Open the file at ``path``.
 
     Args:
-        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...) or ``auto``,
-            which measures the fastest for the files, see
-            :func:`~sce_video.datasets.readers.open_reader`. The frames are the same.
+        backend: Registered name of a reader (``av``, ``decord``, ``torchcodec``, ...); the frames
+            are the same.
         num_threads: Threads of the decoder; one is best when loader workers use all cores.
         max_pixels: Height x width of the largest frames that are decoded.
         max_held_bytes: Memory that the decoded frames of a sample may take.

@@ -101,7 +101,7 @@ def neighbour_graph(
     """The k other rows that are most similar to every row.
 
     Exact up to ``exact_rows`` rows. Beyond, rows are clustered into cells of about 1000, and each
-    is compared with those of the ``probes`` cells nearest to it (an inverted file, as in faiss):
+    is compared with those of the ``probes`` cells nearest to it (an inverted file):
     time grows with N instead of its square, and near-duplicates, which lie in the same cell or in
     neighbouring ones, are found all the same.
 

@@ -6,19 +6,12 @@ nor normalised as a whole. A memory-mapped gallery may therefore be larger than 
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.utils.errors import MissingPackageError
-
 #: Rows per block of a check, a mean or a normalisation.
 ROW_BLOCK = 8192
-#: Rows used to train a faiss index that needs training.
-_TRAINING_ROWS = 65536
 
 
 class NotFiniteError(ValueError):
@@ -204,85 +197,3 @@ def _sort_stable(values: Tensor, columns: Tensor) -> tuple[Tensor, Tensor]:
     """Sort the rows of both by descending value; equal values keep their order."""
     values, order = values.sort(dim=1, descending=True, stable=True)
     return values, columns.gather(1, order)
-
-
-def faiss_neighbours(
-    queries: Tensor,
-    gallery: Tensor,
-    k: int,
-    *,
-    query_groups: Tensor | None = None,
-    gallery_groups: Tensor | None = None,
-    query_mean: Tensor | None = None,
-    gallery_mean: Tensor | None = None,
-    block: int = 1024,
-    gallery_block: int = ROW_BLOCK,
-    index: str = "Flat",
-) -> tuple[Tensor, Tensor]:
-    """:func:`nearest_neighbours` by a faiss inner-product index, on the CPU.
-
-    The index holds a copy of the gallery. Rows of the query's own group are searched too and
-    dropped afterwards. Which of equally similar rows is found at rank k depends on faiss.
-
-    Args:
-        queries: See :func:`nearest_neighbours`, also for the next six arguments.
-        gallery: See :func:`nearest_neighbours`.
-        k: See :func:`nearest_neighbours`.
-        query_groups: See :func:`nearest_neighbours`.
-        gallery_groups: See :func:`nearest_neighbours`.
-        query_mean: See :func:`nearest_neighbours`.
-        gallery_mean: See :func:`nearest_neighbours`.
-        block: Queries searched at a time.
-        gallery_block: Rows added to the index at a time.
-        index: Index string of ``faiss.index_factory``: "Flat" is exact and stores 4 bytes per
-            dimension; "SQfp16" and "SQ8" store 2 and 1 and are approximate, as is "HNSW32".
-
-    Returns:
-        As :func:`nearest_neighbours`.
-
-    Raises:
-        ValueError: as :func:`nearest_neighbours`, or an index that faiss does not know.
-        MissingPackageError: faiss is not installed.
-    """
-    faiss = _import_faiss()
-    _check(queries, gallery, k, query_groups, gallery_groups)
-    check_features(gallery, "gallery")
-    k = min(k, len(gallery))
-    try:
-        store = faiss.index_factory(gallery.shape[1], index, faiss.METRIC_INNER_PRODUCT)
-    except RuntimeError as error:
-        raise ValueError(f"faiss knows no index {index!r}: {error}") from error
-    if not store.is_trained:
-        # Every n-th row: feature files are often sorted by class.
-        sample = gallery[:: max(1, len(gallery) // _TRAINING_ROWS)][:_TRAINING_ROWS]
-        store.train(normalised(sample, gallery_mean).numpy())
-    for offset in range(0, len(gallery), gallery_block):
-        store.add(normalised(gallery[offset : offset + gallery_block], gallery_mean).numpy())
-    wanted = k
-    if query_groups is not None and gallery_groups is not None:
-        own = gallery_groups[torch.isin(gallery_groups, query_groups)]
-        wanted += int(own.unique(return_counts=True)[1].max()) if len(own) else 0
-    found = []
-    for start in range(0, len(queries), block):
-        rows = slice(start, start + block)
-        values, indices = store.search(
-            normalised(queries[rows], query_mean).numpy(), min(wanted, len(gallery))
-        )
-        similar, where = torch.from_numpy(values), torch.from_numpy(indices)
-        similar[where < 0] = float("-inf")  # an approximate index may find fewer
-        where.clamp_(min=0)
-        if query_groups is not None and gallery_groups is not None:
-            similar[gallery_groups[where] == query_groups[rows, None]] = float("-inf")
-        where, order = where.sort(dim=1)
-        similar, where = _sort_stable(similar.gather(1, order), where)
-        found.append((similar[:, :k], where[:, :k]))
-    return torch.cat([similar for similar, _ in found]), torch.cat([where for _, where in found])
-
-
-def _import_faiss() -> Any:
-    try:
-        return importlib.import_module("faiss")
-    except ImportError as error:
-        raise MissingPackageError(
-            f"the faiss backend needs faiss: pip install faiss-cpu ({error})"
-        ) from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
@@ -10,13 +10,11 @@ from torch import Tensor
 
 from sce_video.evaluation.functional.accuracy import check_labels
 from sce_video.evaluation.functional.neighbours import (
+    ROW_BLOCK,
     check_features,
     feature_mean,
     nearest_neighbours,
 )
-
-#: A search with the arguments and the result of :func:`nearest_neighbours`.
-Search = Callable[..., tuple[Tensor, Tensor]]
 
 
 class Ranking(NamedTuple):
@@ -47,8 +45,8 @@ def rank(
     centred: bool = True,
     query_groups: Tensor | None = None,
     gallery_groups: Tensor | None = None,
-    search: Search = nearest_neighbours,
     block: int = 1024,
+    gallery_block: int = ROW_BLOCK,
 ) -> Ranking:
     """The k nearest gallery videos of every query, and whether they have its label.
 
@@ -64,7 +62,7 @@ def rank(
     check_labels(gallery_labels, len(gallery), "gallery_labels")
     for features, name in ((queries, "queries"), (gallery, "gallery")):
         check_features(features, name)
-    similarities, indices = search(
+    similarities, indices = nearest_neighbours(
         queries,
         gallery,
         k,
@@ -73,6 +71,7 @@ def rank(
         query_mean=feature_mean(queries) if centred else None,
         gallery_mean=feature_mean(gallery) if centred else None,
         block=block,
+        gallery_block=gallery_block,
     )
     hits = (gallery_labels[indices] == query_labels[:, None]) & ~torch.isneginf(similarities)
     return Ranking(similarities, indices, hits)
@@ -88,7 +87,6 @@ def retrieval_hits(
     centred: bool = True,
     query_groups: Tensor | None = None,
     gallery_groups: Tensor | None = None,
-    search: Search = nearest_neighbours,
     block: int = 1024,
 ) -> Tensor:
     """Whether one of the k nearest gallery videos has the query's label: (N, len(ks)) bool.
@@ -105,7 +103,6 @@ def retrieval_hits(
         query_groups: (N,) integers. With ``gallery_groups``, rows of the query's own group are
             excluded.
         gallery_groups: (M,) integers.
-        search: :func:`nearest_neighbours` or :func:`faiss_neighbours`.
         block: Queries compared at a time.
 
     Raises:
@@ -121,7 +118,6 @@ def retrieval_hits(
         centred=centred,
         query_groups=query_groups,
         gallery_groups=gallery_groups,
-        search=search,
         block=block,
     )
     return torch.stack([ranking.hits[:, :k].any(dim=1) for k in ks], dim=1)

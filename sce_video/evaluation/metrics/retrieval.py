@@ -10,14 +10,9 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.neighbours import (
-    ROW_BLOCK,
-    faiss_neighbours,
-    nearest_neighbours,
-)
+from sce_video.evaluation.functional.neighbours import ROW_BLOCK
 from sce_video.evaluation.functional.retrieval import (
     Ranking,
-    Search,
     check_ranks,
     rank,
     retrieval_hits,
@@ -108,8 +103,6 @@ def retrieve(
     gallery: Rows,
     *,
     ks: Sequence[int] = (1, 5, 10),
-    backend: str = "exact",
-    faiss_index: str = "Flat",
     block: int = 1024,
     gallery_block: int = ROW_BLOCK,
 ) -> RetrievalResult:
@@ -122,22 +115,13 @@ def retrieve(
         queries: Labelled features.
         gallery: Labelled features.
         ks: Ranks, in any order.
-        backend: "exact" or "faiss".
-        faiss_index: See :func:`faiss_neighbours`.
         block: Queries compared at a time.
         gallery_block: Gallery rows compared at a time.
 
     Raises:
-        ValueError: no labels, features of different sizes, a rank below 1, an unknown backend, a
-            query without any gallery video; the message names files and videos.
-        ImportError: the faiss backend without faiss installed.
+        ValueError: no labels, features of different sizes, a rank below 1, a query
+            without any gallery video; the message names files and videos.
     """
-    searches: dict[str, Search] = {
-        "exact": nearest_neighbours,
-        "faiss": partial(faiss_neighbours, index=faiss_index),
-    }
-    if backend not in searches:
-        raise ValueError(f"unknown backend {backend!r}, known: {', '.join(searches)}")
     check_ranks(ks)
     for features in (queries, gallery):
         check_labelled(features, "retrieval")
@@ -153,8 +137,8 @@ def retrieve(
             centred=name == "centred",
             query_groups=query_groups if shared else None,
             gallery_groups=gallery_groups if shared else None,
-            search=partial(searches[backend], gallery_block=gallery_block),
             block=block,
+            gallery_block=gallery_block,
         )
         for name in _PREFIXES
     }

@@ -9,7 +9,14 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
-from sce_video.models.losses import SCETerms, objective
+from sce_video.models.losses import (
+    SCETerms,
+    check_sce,
+    sce_chance_level,
+    sce_terms,
+    sce_warnings,
+    split_coefficients,
+)
 from sce_video.models.modules import KeyQueue, TargetEncoder, check_momentum, queue_warnings
 from sce_video.models.modules.view_pairs import check_target_views, check_views, pair_views
 from sce_video.registry import MODELS
@@ -82,7 +89,7 @@ class SCE(SelfSupervisedModel):
         self.target = TargetEncoder(self.backbone, self.projector, shuffle_bn_splits)
         self.queue = KeyQueue(queue_size, dim)
         self.momentum = momentum
-        self.lambda_, self.mu, self.eta = objective.split_coefficients(lambda_)
+        self.lambda_, self.mu, self.eta = split_coefficients(lambda_)
         self.tau, self.tau_m = tau, tau_m
         self.mask_positive = mask_positive
         self.symmetric, self.target_views = symmetric, target_views
@@ -96,19 +103,19 @@ class SCE(SelfSupervisedModel):
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
-        objective.check(*self._settings())
+        check_sce(**self._objective())
 
     def check_training(self, num_samples: int, batch_size: int, num_views: int | None) -> list[str]:
         """Warn of an unsuitable queue or objective; ValueError if the views form no pairs."""
         made = check_views(num_views, self.target_views, self.symmetric)
         return [
             *queue_warnings(len(self.queue.keys), num_samples, batch_size, made),
-            *objective.warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m),
+            *sce_warnings(self.lambda_, self.mu, self.eta, self.tau, self.tau_m),
         ]
 
     def chance_level(self) -> float:
         """The loss if query and keys are unrelated: log(K+1), or the sum of eq. 10."""
-        return objective.chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
+        return sce_chance_level(len(self.queue.keys), self.lambda_, self.mu, self.eta)
 
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:
         """One step of the pseudo-code (appendix A) up to the loss, for any number of views.
@@ -120,14 +127,14 @@ class SCE(SelfSupervisedModel):
         num_pairs = sum(map(len, keys_of.values()))
         # Only target views pass through the target branch, without gradient ...
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
-        queue, settings = self.queue.keys, self._settings()
+        queue, objective = self.queue.keys, self._objective()
 
         def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            pairs = [objective.terms(query, keys[j], queue, *settings) for j in keys_of[i]]
+            pairs = [sce_terms(query, keys[j], queue, **objective) for j in keys_of[i]]
             terms = zip(*pairs, strict=True)
             return h, z, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
 
@@ -137,8 +144,10 @@ class SCE(SelfSupervisedModel):
             self.queue.stage(key)
         return scalars
 
-    def _settings(self) -> tuple[Any, ...]:
-        return self.lambda_, self.mu, self.eta, self.tau, self.tau_m, self.mask_positive
+    def _objective(self) -> dict[str, Any]:
+        """The settings of the loss as they stand; a schedule may change them at every step."""
+        names = ("lambda_", "mu", "eta", "tau", "tau_m", "mask_positive")
+        return {name: getattr(self, name) for name in names}
 
     def after_optimizer_step(self) -> None:
         """Update the target and enqueue the keys of this step (end of the pseudo-code)."""

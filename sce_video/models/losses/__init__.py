@@ -2,19 +2,24 @@
 
 from sce_video.models.losses.byol import byol_loss
 from sce_video.models.losses.collapse import effective_rank, feature_std, logged_rank
-from sce_video.models.losses.decomposition import (
-    ceil_loss,
-    check_coefficients,
-    coefficient_warnings,
-    info_nce_loss,
-    ressl_loss,
-    sce_free_loss,
-    sharpness_warnings,
-)
 from sce_video.models.losses.embeddings import check_temperature
 from sce_video.models.losses.moco_v3 import moco_v3_loss
 from sce_video.models.losses.nt_xent import nt_xent_loss
-from sce_video.models.losses.sce import SCETerms, check_weights, sce_loss, sce_terms
+from sce_video.models.losses.sce import (
+    SCETerms,
+    ceil_loss,
+    check_coefficients,
+    check_sce,
+    info_nce_loss,
+    ressl_loss,
+    sce_chance_level,
+    sce_free_loss,
+    sce_loss,
+    sce_terms,
+    sce_warnings,
+    sharpness_warnings,
+    split_coefficients,
+)
 from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.losses.swav import sinkhorn, swav_loss
 
@@ -23,9 +28,8 @@ __all__ = [
     "byol_loss",
     "ceil_loss",
     "check_coefficients",
+    "check_sce",
     "check_temperature",
-    "check_weights",
-    "coefficient_warnings",
     "effective_rank",
     "feature_std",
     "info_nce_loss",
@@ -33,11 +37,14 @@ __all__ = [
     "moco_v3_loss",
     "nt_xent_loss",
     "ressl_loss",
+    "sce_chance_level",
     "sce_free_loss",
     "sce_loss",
     "sce_terms",
+    "sce_warnings",
     "sharpness_warnings",
     "sigreg_loss",
     "sinkhorn",
+    "split_coefficients",
     "swav_loss",
 ]

@@ -1,4 +1,4 @@
-"""The SCE loss of the paper: soft contrastive learning with a queue (eq. 3, 7, 8, 9, 10).
+"""The SCE loss of the paper and its parts: soft contrastive learning with a queue.
 
 For a query ``z1_i``, its key ``z2_i`` (the positive) and the keys ``q_k`` of the queue (the
 negatives; with a queue the other keys of the batch are not negatives, appendix A)::
@@ -8,18 +8,31 @@ negatives; with a queue the other keys of the batch are not negatives, appendix 
     p1_ik = softmax over positive and negatives of z1_i . z2_k / tau                      (eq. 8)
     loss  = - mean_i sum_k w2_ik log p1_ik                                                (eq. 9)
 
+Its parts, with ``pos`` and ``neg_k`` the logits of p1::
+
+    InfoNCE = logsumexp([pos, neg]) - pos                                                 (eq. 1)
+    ReSSL   = - sum_k s2_k log softmax_k(neg): the positive is in neither softmax         (eq. 4)
+    Ceil    = logsumexp([pos, neg]) - logsumexp(neg)                             (Proposition 1)
+
+Proposition 1: SCE is ``lambda InfoNCE + (1-lambda) (ReSSL + Ceil)``. So ``lambda_=0`` of SCE is not
+ReSSL, it is ReSSL plus Ceil. Eq. 10 gives the three parts free coefficients, ``lambda_, mu, eta``;
+``mu`` and ``eta`` are None where there is one lambda.
+
 Positive and negative logits are never concatenated: with ``log p1 = logit - logsumexp`` every
-term needs only one (N, K) matrix of logits per branch.
+term needs only one (N, K) matrix of logits per branch. Losses are means over the samples, scalar
+tensors in fp32 at least, also under autocast; key and queue get no gradient.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from sce_video.models.losses.embeddings import check_shapes, full_precision
+from sce_video.models.losses.embeddings import check_shapes, check_temperature, full_precision
 
 
 class SCETerms(NamedTuple):
@@ -74,6 +87,8 @@ def sce_terms(
     queue: Tensor,
     *,
     lambda_: float = 0.5,
+    mu: float | None = None,
+    eta: float | None = None,
     tau: float = 0.1,
     tau_m: float = 0.05,
     mask_positive: bool = True,
@@ -83,9 +98,20 @@ def sce_terms(
     With ``mask_positive=True`` the components satisfy Proposition 1 exactly:
     ``loss = lambda_*infonce + (1-lambda_)*(ressl + ceil)``. With ``False`` they are still those of
     eq. 10, and the sum differs from the loss by the share of the positive in the relations.
+
+    With ``mu`` and ``eta`` the loss is that of :func:`sce_free_loss`, and ``target_entropy`` that
+    of the target scaled to mass 1.
     """
+    check_sce(lambda_, mu, eta, tau, tau_m, mask_positive)
+    if mu is not None and eta is not None:
+        share = lambda_ / (lambda_ + mu)
+        with torch.no_grad():
+            parts = sce_terms(query, key, queue, lambda_=share, tau=tau, tau_m=tau_m)
+        free = sce_free_loss(
+            query, key, queue, lambda_=lambda_, mu=mu, eta=eta, tau=tau, tau_m=tau_m
+        )
+        return parts._replace(loss=free)
     check_shapes(query, key, queue)
-    check_weights(lambda_, tau, tau_m)
     # fp32 under autocast too: exp(1/0.05) and sums over 65,536 keys need more than 16 bits.
     with torch.autocast(query.device.type, enabled=False):
         query, key, queue = (
@@ -132,9 +158,219 @@ def sce_terms(
         return parts._replace(loss=loss.mean().to(query.dtype))
 
 
-def check_weights(lambda_: float, tau: float, tau_m: float) -> None:
-    """Raise ValueError for a lambda_ outside 0..1 or a temperature not above 0."""
-    if not 0.0 <= lambda_ <= 1.0:
+def info_nce_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
+    """InfoNCE with a queue (eq. 1; MoCo, He et al. 2020), a scalar tensor.
+
+    Args:
+        query: Online embeddings (N, D), l2-normalised.
+        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
+        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
+        tau: Temperature.
+
+    Raises:
+        ValueError: shapes that do not match, or a temperature that is not above 0.
+    """
+    masses = _masses(query, key, queue, tau)
+    return (masses.all - masses.positive).mean().to(masses.dtype)
+
+
+def ressl_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float, tau_m: float) -> Tensor:
+    """Cross-entropy of the relations (eq. 4; ReSSL, Zheng et al. 2021), a scalar tensor.
+
+    Args:
+        query: Online embeddings (N, D), l2-normalised.
+        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
+        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
+        tau: Temperature of the online distribution.
+        tau_m: Temperature of the relations; below ``tau``, see :func:`sharpness_warnings`.
+
+    Raises:
+        ValueError: shapes that do not match, or a temperature that is not above 0.
+    """
+    masses = _masses(query, key, queue, tau, tau_m)
+    return (masses.negatives - masses.expected).mean().to(masses.dtype)
+
+
+def ceil_loss(query: Tensor, key: Tensor, queue: Tensor, *, tau: float) -> Tensor:
+    """Minus log of the probability of the negatives (Proposition 1), a scalar tensor.
+
+    It pushes query and key apart, and is of use only beside a loss that attracts.
+
+    Args:
+        query: Online embeddings (N, D), l2-normalised.
+        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
+        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
+        tau: Temperature.
+
+    Raises:
+        ValueError: shapes that do not match, or a temperature that is not above 0.
+    """
+    masses = _masses(query, key, queue, tau)
+    return (masses.all - masses.negatives).mean().to(masses.dtype)
+
+
+def sce_free_loss(
+    query: Tensor,
+    key: Tensor,
+    queue: Tensor,
+    *,
+    lambda_: float,
+    mu: float,
+    eta: float,
+    tau: float,
+    tau_m: float,
+) -> Tensor:
+    """``lambda_*InfoNCE + mu*ReSSL + eta*Ceil`` (eq. 10), a scalar tensor.
+
+    ``mu = eta = 1 - lambda_`` is the SCE loss.
+
+    Args:
+        query: Online embeddings (N, D), l2-normalised.
+        key: Target embeddings (N, D), l2-normalised; no gradient flows into it.
+        queue: Keys of earlier batches (K, D), l2-normalised; no gradient flows into it.
+        lambda_: Coefficient of InfoNCE.
+        mu: Coefficient of ReSSL.
+        eta: Coefficient of Ceil.
+        tau: Temperature of the online distribution.
+        tau_m: Temperature of the relations.
+
+    Raises:
+        ValueError: shapes that do not match, a temperature that is not above 0, or coefficients
+            that :func:`check_coefficients` refuses.
+    """
+    check_coefficients(lambda_, mu, eta)
+    masses = _masses(query, key, queue, tau, tau_m)
+    loss = (
+        lambda_ * (masses.all - masses.positive)
+        + mu * (masses.negatives - masses.expected)
+        + eta * (masses.all - masses.negatives)
+    )
+    return loss.mean().to(masses.dtype)
+
+
+class _Masses(NamedTuple):
+    """Logits (N,) of the positive and logs of sums of exponentials, in float64."""
+
+    positive: Tensor
+    negatives: Tensor
+    all: Tensor
+    expected: Tensor  # sum_j s2_j neg_j; 0 without tau_m
+    dtype: torch.dtype  # of the result
+
+
+def _masses(
+    query: Tensor, key: Tensor, queue: Tensor, tau: float, tau_m: float | None = None
+) -> _Masses:
+    check_shapes(query, key, queue)
+    check_temperature("tau", tau)
+    if tau_m is not None:
+        check_temperature("tau_m", tau_m)
+    with torch.autocast(query.device.type, enabled=False):
+        query, key, queue = (full_precision(x) for x in (query, key.detach(), queue.detach()))
+        logits = (query / tau) @ queue.T  # (N, K), without a copy for the quotient
+        # All that follows is (N,): float64 is cheap and keeps Proposition 1 to 1e-6.
+        positive = (query * key).sum(dim=1).double() / tau
+        negatives = logits.logsumexp(dim=1).double()
+        expected = torch.zeros_like(positive)
+        if tau_m is not None:
+            s2 = torch.softmax((key / tau_m) @ queue.T, dim=1)
+            expected = (s2 * logits).sum(dim=1).double()
+        joint = torch.logaddexp(positive, negatives)
+    return _Masses(positive, negatives, joint, expected, query.dtype)
+
+
+def split_coefficients(
+    lambda_: float | Sequence[float],
+) -> tuple[float, float | None, float | None]:
+    """Lambda, mu and eta of ``lambda_``; mu and eta are None if it is one number.
+
+    Raises:
+        ValueError: neither one number nor three.
+    """
+    if not isinstance(lambda_, Sequence):
+        return lambda_, None, None
+    if len(lambda_) != 3:
+        raise ValueError(
+            f"lambda_ must be one number or the three (lambda, mu, eta) of eq. 10, got {lambda_}"
+        )
+    return lambda_[0], lambda_[1], lambda_[2]
+
+
+def sce_chance_level(queue_size: int, lambda_: float, mu: float | None, eta: float | None) -> float:
+    """The loss if the positive and the K keys of the queue have equal probabilities.
+
+    log(K+1) with one lambda, whatever the target.
+    """
+    info_nce, ressl = math.log(queue_size + 1), math.log(queue_size)
+    if mu is None or eta is None:
+        return info_nce
+    return lambda_ * info_nce + mu * ressl + eta * (info_nce - ressl)
+
+
+def check_sce(
+    lambda_: float,
+    mu: float | None,
+    eta: float | None,
+    tau: float,
+    tau_m: float,
+    mask_positive: bool = True,
+) -> None:
+    """Raise ValueError for a coefficient or temperature out of its range.
+
+    Free coefficients need ``mask_positive``, and are those of :func:`check_coefficients`.
+    """
+    if mu is None and not 0.0 <= lambda_ <= 1.0:
         raise ValueError(f"lambda_ must be from 0 to 1, got {lambda_}")
     if not (tau > 0 and tau_m > 0):
         raise ValueError(f"temperatures must be above 0, got tau={tau}, tau_m={tau_m}")
+    if mu is None or eta is None:
+        return
+    check_coefficients(lambda_, mu, eta)
+    if not mask_positive:
+        raise ValueError(
+            "the free coefficients of eq. 10 need mask_positive=True: with False the loss is "
+            "no sum of InfoNCE, ReSSL and Ceil"
+        )
+
+
+def check_coefficients(lambda_: float, mu: float, eta: float) -> None:
+    """Raise ValueError for coefficients of eq. 10 that are no objective.
+
+    These are negative or infinite ones, and ``lambda_ = mu = 0``: Ceil alone has its minimum where
+    the positive has probability 0, and nothing attracts.
+    """
+    for name, value in (("lambda_", lambda_), ("mu", mu), ("eta", eta)):
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"coefficient {name} must be a finite number from 0, got {value}")
+    if lambda_ + mu == 0:
+        raise ValueError(
+            f"coefficients lambda_=0, mu=0, eta={eta} leave nothing that brings query and key "
+            "together: lambda_ (InfoNCE) or mu (ReSSL) must be above 0"
+        )
+
+
+def sce_warnings(
+    lambda_: float, mu: float | None, eta: float | None, tau: float, tau_m: float
+) -> list[str]:
+    """Warnings of free coefficients off SCE's scale, or that are ReSSL near its collapse."""
+    if mu is None or eta is None:
+        return []
+    found = []
+    if not math.isclose(lambda_ + mu, 1.0, abs_tol=1e-6):
+        found.append(
+            f"the coefficients lambda_={lambda_:g} and mu={mu:g} (eta={eta:g}) add up to "
+            f"{lambda_ + mu:g}, not 1: the loss, and the learning rate that suits it, are not on "
+            "the scale of SCE"
+        )
+    return [*found, *(sharpness_warnings(tau, tau_m) if lambda_ == eta == 0 else [])]
+
+
+def sharpness_warnings(tau: float, tau_m: float) -> list[str]:
+    """A warning of relations that are not sharper than the online distribution."""
+    if tau_m < tau:
+        return []
+    return [
+        f"tau_m={tau_m:g} is not below tau={tau:g}: the relations are then not sharper than the "
+        "distribution that learns them, and ReSSL collapses as tau_m comes near tau; use a "
+        "smaller tau_m, e.g. 0.04 with tau 0.1"
+    ]

@@ -1,21 +1,21 @@
 """RoIAlign: features of a box, sampled to a grid of fixed size.
 
-Compiled implementations are in mmcv (``mmcv.ops``, full mmcv only) and torchvision, but either may
-be missing or not match the installed torch. This file has an equal one in pure PyTorch.
+torchvision has a compiled implementation, but may be missing or not match the installed torch. This
+file has an equal one in pure PyTorch.
 """
 
 from __future__ import annotations
 
 import importlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from types import ModuleType
 
 import torch
 from torch import Tensor
 
-BACKENDS = ("auto", "torch", "mmcv", "torchvision")
+BACKENDS = ("auto", "torch", "torchvision")
 
 # Elements of the largest intermediate tensor: 64 MB in float32.
 CHUNK_ELEMENTS = 2**24
@@ -57,8 +57,8 @@ def roi_align(
         sampling_ratio: points per bin and axis; 0: ceil(bin size in cells), for each box.
         aligned: pixel centres at half integers, as is correct; False: the original definition,
             which is shifted by half a cell.
-        backend: "auto": mmcv or else torchvision, if it imports and supports the device, else pure
-            PyTorch; "torch": pure PyTorch; "mmcv" or "torchvision": that one.
+        backend: "torch": pure PyTorch; "torchvision": that one; "auto": torchvision, if it imports
+            and supports the device, else pure PyTorch.
 
     Returns:
         (R, C, h, w) in the dtype of ``features``; R = 0 gives an empty result, whose gradient is
@@ -78,13 +78,15 @@ def roi_align(
     _check_rois(on_host, features.shape[0])
     scale, ratio = float(spatial_scale), int(sampling_ratio)
     with torch.autocast(features.device.type, enabled=False):
-        # The compiled implementations need contiguous memory and one dtype.
+        # The compiled implementation needs contiguous memory and one dtype.
         inputs = features.to(dtype)
         if name == "torch":
             pooled = _roi_align_torch(inputs, on_host, size, scale, ratio, aligned)
         else:
             boxes = rois.detach().to(features.device, dtype).contiguous()
-            pooled = _COMPILED[name](inputs.contiguous(), boxes, size, scale, ratio, aligned)
+            module, _ = _import_torchvision()
+            assert module is not None
+            pooled = module.roi_align(inputs.contiguous(), boxes, size, scale, ratio, aligned)
     return pooled.to(features.dtype)
 
 
@@ -240,80 +242,35 @@ def _check_rois(rois: Tensor, num_frames: int) -> None:
 
 
 @cache  # a failing import is tried only once, too
-def _import_compiled(name: str) -> tuple[ModuleType | None, str]:
-    """The module of a compiled implementation, or None and the reason why it does not import."""
+def _import_torchvision() -> tuple[ModuleType | None, str]:
+    """``torchvision.ops``, or None and the reason why it does not import."""
     try:
-        module = importlib.import_module(f"{name}.ops")
+        module = importlib.import_module("torchvision.ops")
         # A build for another torch version may import, but without its operators.
         if not hasattr(module, "roi_align"):
-            return None, f"{name}.ops has no roi_align"
-        if name == "torchvision":
-            torch.ops.torchvision.roi_align  # noqa: B018
+            return None, "torchvision.ops has no roi_align"
+        torch.ops.torchvision.roi_align  # noqa: B018
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
         return None, f"{type(error).__name__}: {error}"
     return module, ""
 
 
-def _supports(name: str, module: ModuleType, device: torch.device) -> bool:
-    """Whether an implementation runs on this device: builds for the CPU only are common."""
-    if device.type == "cpu":
-        return True
-    if device.type != "cuda":
-        return False
-    if name == "mmcv":
-        return module.get_compiling_cuda_version() != "not available"
-    version = importlib.import_module("torchvision.version")
-    return bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
-
-
 def _choose_backend(backend: str, device: torch.device) -> str:
     if backend not in BACKENDS:
         raise ValueError(f"backend must be one of {', '.join(BACKENDS)}, got {backend!r}")
-    if backend == "auto":
-        for name in _COMPILED:
-            module, _ = _import_compiled(name)
-            if module is not None and _supports(name, module, device):
-                return name
-        return "torch"
-    if backend != "torch":
-        module, why = _import_compiled(backend)
+    if backend == "torch":
+        return backend
+    module, why = _import_torchvision()
+    if backend == "torchvision":
         if module is None:
             raise ValueError(
-                f"backend={backend!r} needs {backend}.ops, which does not import ({why}): "
+                f"backend='torchvision' needs torchvision.ops, which does not import ({why}): "
                 'install a build for this torch, or use backend="torch" or "auto"'
             )
-    return backend
-
-
-def _roi_align_mmcv(
-    features: Tensor,
-    rois: Tensor,
-    size: tuple[int, int],
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
-    module, _ = _import_compiled("mmcv")
-    assert module is not None
-    # An autograd function's apply: arguments by position only.
-    return module.roi_align(features, rois, size, spatial_scale, sampling_ratio, "avg", aligned)
-
-
-def _roi_align_torchvision(
-    features: Tensor,
-    rois: Tensor,
-    size: tuple[int, int],
-    spatial_scale: float,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Tensor:
-    module, _ = _import_compiled("torchvision")
-    assert module is not None
-    return module.roi_align(features, rois, size, spatial_scale, sampling_ratio, aligned)
-
-
-# "auto" tries them in this order.
-_COMPILED: dict[str, Callable[..., Tensor]] = {
-    "mmcv": _roi_align_mmcv,
-    "torchvision": _roi_align_torchvision,
-}
+        return backend
+    if module is None or device.type not in ("cpu", "cuda"):
+        return "torch"
+    version = importlib.import_module("torchvision.version")
+    on_gpu = bool(getattr(version, "cuda", None) or getattr(version, "hip", None))
+    # Builds for the CPU only are common.
+    return "torchvision" if device.type == "cpu" or on_gpu else "torch"

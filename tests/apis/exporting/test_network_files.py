@@ -92,7 +92,7 @@ def check_100_clips(path: Path, model, size: int = 32, frames: int = 4) -> None:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_programs_with_100_clips_at_batches_of_1_and_7(name, tmp_path):
-    """ONNX of the two R50 takes longer: benchmarks/exported_networks.py."""
+    """Of the two R50 only torch.export: ONNX of them takes minutes."""
     model = load_model(checkpoint_of(NETWORKS[name], tmp_path / "tiny.pth"), device="cpu")
     report = export_network(model, "program", tmp_path / "model.pt2")
     assert report.outputs == ["features"]

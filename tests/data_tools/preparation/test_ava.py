@@ -13,6 +13,7 @@ import pytest
 from helpers.videos import numbered_frames, write_video
 
 from sce_video.data_tools.preparation.ava_files import (
+    AvaOptions,
     Detections,
     check_box,
     merge_actions,
@@ -21,7 +22,6 @@ from sce_video.data_tools.preparation.ava_files import (
     read_excluded,
 )
 from sce_video.data_tools.preparation.ava_images import probe_video
-from sce_video.data_tools.preparation.ava_options import AvaOptions
 from sce_video.datasets.ava_actions import Action
 from sce_video.utils.plain_pickle import load_plain_pickle
 

@@ -10,7 +10,7 @@ import pytest
 from helpers import preparation_fakes
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.preparation.check import CheckJob, check_files, first_frame_error
+from sce_video.data_tools.preparation.prepare import CheckJob, check_files, first_frame_error
 from sce_video.jobs import RecordStore, Workers, process_pool
 
 

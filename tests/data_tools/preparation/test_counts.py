@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.preparation.counts import count_rows, format_table
 from sce_video.data_tools.preparation.official import ClassMap, Entry, OfficialLists, Split
+from sce_video.data_tools.preparation.prepare import count_rows, format_table
 
 
 def _lists(published_files=None):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.preparation.files import list_videos, locate_by_name, relative_to_root
+from sce_video.data_tools.preparation.official import list_videos, locate_by_name, relative_to_root
 
 
 def _touch(root, *names):

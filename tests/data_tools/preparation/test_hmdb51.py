@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.preparation.counts import count_rows
 from sce_video.data_tools.preparation.hmdb51 import locate_hmdb51, read_class_split, read_hmdb51
 from sce_video.data_tools.preparation.official import Entry
+from sce_video.data_tools.preparation.prepare import count_rows
 
 ODD = "Brushing_#1_&_(2)_[_NEW_AUDIO_]_UPDATED!!!!;*?_brush_hair_h_cm_np1_le_goo_1.avi"
 

@@ -10,8 +10,11 @@ import pytest
 from helpers.image_trees import draw, make_imagenet, write_jpeg
 from scipy.io import savemat
 
-from sce_video.data_tools.preparation.imagenet import locate_imagenet, read_imagenet
-from sce_video.data_tools.preparation.imagenet100_classes import IMAGENET100_CLASSES
+from sce_video.data_tools.preparation.imagenet import (
+    IMAGENET100_CLASSES,
+    locate_imagenet,
+    read_imagenet,
+)
 from sce_video.data_tools.preparation.official import Entry
 
 WNIDS = ("n01440764", "n01443537", "n01484850")

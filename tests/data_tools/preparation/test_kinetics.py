@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.preparation.k200_classes import K200_CLASSES
 from sce_video.data_tools.preparation.kinetics import (
+    K200_CLASSES,
     add_k200,
     locate_kinetics,
     read_class_list,

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from sce_video.data_tools.preparation.outputs import write_outputs
+from sce_video.data_tools.preparation.prepare import write_outputs
 
 
 def test_written_unchanged_replaced_removed(tmp_path):

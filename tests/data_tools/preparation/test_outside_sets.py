@@ -6,7 +6,7 @@ import csv
 import json
 
 import pytest
-from helpers.run_tool import load
+from helpers.run_tool import prepare
 from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
 
 from sce_video.commands.repack import main as repack
@@ -14,8 +14,7 @@ from sce_video.data_tools.preparation.diving48 import read_diving48
 from sce_video.data_tools.preparation.epic_kitchens import read_epic_kitchens
 from sce_video.data_tools.preparation.finegym import finegym_clips, read_finegym
 from sce_video.data_tools.preparation.ntu60 import CLASSES, read_ntu60
-from sce_video.data_tools.preparation.official import Entry, Split
-from sce_video.data_tools.preparation.subsets import class_balanced
+from sce_video.data_tools.preparation.official import Entry, Split, class_balanced
 
 VOCABULARY = [["Back", "15som", "05Twis", "FREE"], ["Back", "15som", "15Twis", "FREE"]]
 EVENT = "0LtLS9wROrk_E_000002_000005"
@@ -112,7 +111,7 @@ def lines(path):
 
 def test_diving48(tmp_path, capsys):
     root = make_diving48(tmp_path / "diving48")
-    assert load("data/diving48").main([str(root), "--no-check"]) == 0
+    assert prepare("diving48", str(root), "--no-check") == 0
     assert lines(root / "train.txt") == ["rgb/-mmq0PT-u8k_00155.mp4 0"]
     assert lines(root / "test.txt") == ["rgb/8qRmKunCjtY_00016.mp4 1"]
     assert lines(root / "classes.txt") == ["+".join(words) for words in VOCABULARY]
@@ -143,8 +142,7 @@ def test_bad_files_of_diving48(tmp_path, name, data, message):
 
 def test_finegym_from_whole_videos_to_lists(tmp_path, capsys):
     root = make_finegym(tmp_path / "gym")
-    tool = load("data/finegym")
-    assert tool.main([str(root), "--segments"]) == 0
+    assert prepare("finegym", str(root), "--segments") == 0
     assert "3 clips of 1 videos" in capsys.readouterr().out
     arguments = [str(root / "segments.csv"), str(root / "subactions"), "--data-root", str(root)]
     settings = ["--short-side", "none", "--crf", "12", "--preset", "ultrafast"]
@@ -152,7 +150,7 @@ def test_finegym_from_whole_videos_to_lists(tmp_path, capsys):
     # Seconds 2.2 to 3.0 of the video, and both stages of the second element: 3.0 to 3.8.
     for name, numbers in zip(ELEMENTS, (range(55, 75), range(75, 95)), strict=True):
         assert read_numbers(decode_all(root / f"subactions/{name}.mp4")) == list(numbers)
-    assert tool.main([str(root), "--samples", "2", "--workers", "1"]) == 0
+    assert prepare("finegym", str(root), "--samples", "2", "--workers", "1") == 0
     first, second = (f"subactions/{name}.mp4" for name in ELEMENTS)
     assert lines(root / "train.txt") == [f"{first} 6", f"{second} 74"]
     assert lines(root / "train_2.txt") == [f"{first} 6", f"{second} 74"]
@@ -193,7 +191,7 @@ def test_ntu60(tmp_path, capsys):
     ):  # fmt: skip
         (folder / f"{name}_rgb.avi").touch()
     (folder / "readme.avi").touch()
-    assert load("data/ntu60").main([str(tmp_path / "ntu60"), "--no-check"]) == 0
+    assert prepare("ntu60", str(tmp_path / "ntu60"), "--no-check") == 0
     expected = {
         "train_subject": [("S001C001P001R001A001", 0), ("S017C003P008R002A043", 42)],
         "test_subject": [("S001C002P003R001A060", 59)],
@@ -217,8 +215,7 @@ def test_epic_kitchens(tmp_path, capsys):
     (root / "clips").mkdir()
     for row in (*EPIC_TRAIN, *EPIC_VALIDATION):
         (root / f"clips/{row['narration_id']}.mp4").touch()
-    tool = load("data/epic_kitchens")
-    assert tool.main([str(root), "--no-check"]) == 0
+    assert prepare("epic_kitchens", str(root), "--no-check") == 0
     assert lines(root / "train_verb.txt") == ["clips/P01_01_0.mp4 1", "clips/P01_01_1.mp4 0"]
     assert lines(root / "val_noun.txt") == ["clips/P01_11_0.mp4 0"]
     assert lines(root / "classes_action.txt") == ["take plate", "put tap", "put plate"]
@@ -227,7 +224,7 @@ def test_epic_kitchens(tmp_path, capsys):
     assert "67,217" in capsys.readouterr().out
     (root / "EPIC-KITCHENS/P01/videos").mkdir(parents=True)
     (root / "EPIC-KITCHENS/P01/videos/P01_01.MP4").touch()
-    assert tool.main([str(root), "--segments"]) == 0
+    assert prepare("epic_kitchens", str(root), "--segments") == 0
     assert lines(root / "segments.csv")[1:] == [
         "EPIC-KITCHENS/P01/videos/P01_01.MP4,0.140,3.370,P01_01_0.mp4",
         "EPIC-KITCHENS/P01/videos/P01_01.MP4,3599.500,3602.000,P01_01_1.mp4",

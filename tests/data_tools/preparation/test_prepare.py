@@ -7,10 +7,10 @@ import os
 
 import pytest
 
-from sce_video.data_tools.preparation.files import Located
 from sce_video.data_tools.preparation.official import (
     ClassMap,
     Entry,
+    Located,
     OfficialLists,
     Split,
     read_lines,

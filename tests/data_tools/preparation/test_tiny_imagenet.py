@@ -7,8 +7,7 @@ import shutil
 import pytest
 from helpers.image_trees import make_tiny_imagenet
 
-from sce_video.data_tools.preparation.image_files import MOVED
-from sce_video.data_tools.preparation.official import Entry
+from sce_video.data_tools.preparation.official import MOVED, Entry
 from sce_video.data_tools.preparation.tiny_imagenet import (
     locate_tiny_imagenet,
     read_tiny_imagenet,

@@ -9,10 +9,11 @@ from pathlib import Path
 import cv2
 import numpy as np
 import pytest
-from helpers.run_tool import load
+from helpers import run_tool
 from helpers.transfer_trees import TREES, VOC_CLASSES, colour, write_lines
 from scipy.io import savemat
 
+from sce_video.commands.prepare import TRANSFER_NAMES
 from sce_video.data_tools.preparation.prepare import Options
 from sce_video.data_tools.transfer import TRANSFER_SETS, prepare_transfer_set
 from sce_video.datasets.label_table import read_label_table
@@ -74,11 +75,14 @@ def check_colours(root: Path, paths: list[str], labels: np.ndarray) -> None:
         assert np.abs(mean - colours).sum(axis=1).argmin() == label, path
 
 
+def test_the_command_lists_every_set():
+    assert TRANSFER_NAMES == tuple(TRANSFER_SETS)
+
+
 @pytest.mark.parametrize("name", TRANSFER_SETS)
 def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
     root = make(name, tmp_path)
-    tool = load("data/transfer")
-    assert tool.main([name, str(root), "--no-check", "--strict"]) == 1
+    assert run_tool.prepare(name, root, "--no-check", "--strict") == 1
     captured = capsys.readouterr()
     rows = [line.split() for line in captured.out.splitlines()]
     published = {row[0]: row[-2] for row in rows if row and row[-1] in ("ok", "differs")}
@@ -86,7 +90,7 @@ def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
     expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
     assert published == {part: f"{count:,}" for part, count in expected.items()}
     assert "counts differ from the published ones" in captured.err
-    assert tool.main([name, str(root), "--no-check"]) == 0
+    assert run_tool.prepare(name, root, "--no-check") == 0
     assert "unchanged" in capsys.readouterr().out
 
 

@@ -325,9 +325,6 @@ def test_exactly_the_unreadable_formats_are_refused(shared_videos):
         except VideoDecodeError:
             bad.add(path.name)
     assert bad == UNREADABLE and over_reporting == {"decord__corrupted.mp4"}
-    for name in bad:
-        with pytest.raises(VideoDecodeError):
-            open_reader(str(shared_videos / "formats" / name), "auto")
 
 
 FULL_CHECK = [

@@ -38,8 +38,8 @@ def real(numbered_video, tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["a.mp4", "b.m3u8"])
 def test_playlists_are_no_videos(real, kind, name):
     (real / name).write_text(PLAYLISTS[kind])
-    for backend in ("av", "auto", "decord"):
-        if backend == "auto" or backend_importable(backend):
+    for backend in ("av", "decord"):
+        if backend_importable(backend):
             with pytest.raises(VideoDecodeError, match="cannot be opened"):
                 open_reader(name, backend)
     assert examine_file((name, 10.0))["outcome"] == "unreadable"
@@ -54,8 +54,8 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
     monkeypatch.chdir(tmp_path)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     shutil.copy(numbered_video("v.mp4", 20), tmp_path / name)
-    for backend in ("av", "auto", "decord"):
-        if backend == "auto" or backend_importable(backend):
+    for backend in ("av", "decord"):
+        if backend_importable(backend):
             with open_reader(name, backend) as reader:
                 assert reader.uses_library
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]

@@ -16,12 +16,12 @@ from helpers.videos import (
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
 from sce_video.datasets.errors import VideoTimeoutError
 
-BACKENDS = ["av", "decord", "torchcodec", "auto"]
+BACKENDS = ["av", "decord", "torchcodec"]
 
 
 @pytest.fixture(params=BACKENDS)
 def backend(request):
-    if request.param != "auto" and not backend_importable(request.param):
+    if not backend_importable(request.param):
         pytest.skip(f"{request.param} cannot be imported here")
     return request.param
 
@@ -57,7 +57,7 @@ def test_files_that_are_no_video(tmp_path):
     os.mkfifo(tmp_path / "pipe.mp4")
     for name, word in [("empty", "empty"), ("text", "open"), ("folder", "regular"),
                        ("pipe", "regular"), ("nowhere", "opened")]:  # fmt: skip
-        for backend in ("av", "auto", "decord"):
+        for backend in ("av", "decord"):
             start = time.monotonic()
             with pytest.raises(VideoDecodeError, match=f"{name}.mp4.*{word}") as error:
                 open_reader(str(tmp_path / f"{name}.mp4"), backend)
@@ -89,22 +89,6 @@ def test_reading_raises_after_the_deadline(video):
 def test_unknown_backend(video):
     with pytest.raises(ValueError, match=r"magic.*av"):
         open_reader(video, "magic")
-
-
-def test_auto_falls_back_to_another_backend(video, tmp_path, monkeypatch):
-    def broken(*_, **__):
-        raise VideoDecodeError(video, "made to fail")
-
-    monkeypatch.setattr("sce_video.datasets.readers.AvReader", broken)
-    monkeypatch.setattr(
-        "sce_video.datasets.readers.backend_importable", lambda name: name == "decord"
-    )
-    with open_reader(video, "auto") as reader:
-        assert type(reader).__name__ == "DecordReader"
-        assert read_numbers(reader.read(np.array([7, 33]))) == [7, 33]
-    (tmp_path / "v.bin").write_bytes(b"no video" * 100)
-    with pytest.raises(VideoDecodeError, match="made to fail"):
-        open_reader(str(tmp_path / "v.bin"), "auto")
 
 
 def test_colours_of_known_material(tmp_path, backend):
@@ -186,10 +170,10 @@ def frames_of_av(shared_videos):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("other", ["auto", "decord", "torchcodec"])
+@pytest.mark.parametrize("other", ["decord", "torchcodec"])
 def test_every_format_is_the_same_with_every_backend(shared_videos, frames_of_av, other):
     """Bit for bit, time stamps included; a file that cannot be read gives the same error."""
-    if other != "auto" and not backend_importable(other):
+    if not backend_importable(other):
         pytest.skip(f"{other} cannot be imported here")
     read = 0
     for path, expected in frames_of_av.items():

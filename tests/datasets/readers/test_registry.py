@@ -6,10 +6,9 @@ import sys
 
 import numpy as np
 import pytest
-from helpers.videos import write_video
 
 from sce_video.datasets import VideoDataset, VideoDecodeError, backend_importable, open_reader
-from sce_video.datasets.readers import AvReader, VideoReader, backend_choice, check_backend
+from sce_video.datasets.readers import VideoReader, check_backend
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.transforms import OpenVideo
 from sce_video.engine.config import load_config, set_backend
@@ -62,7 +61,7 @@ def test_a_reader_of_ones_own_is_opened_by_name(registered, array_file):
 
 
 def test_it_is_listed_in_the_error_for_an_unknown_backend(registered):
-    with pytest.raises(ValueError, match=r"'magic': choose auto, av, .*arrays"):
+    with pytest.raises(ValueError, match=r"'magic': choose av, .*arrays"):
         check_backend("magic")
     with pytest.raises(ValueError, match="arrays"):
         OpenVideo(backend="magic")
@@ -71,7 +70,7 @@ def test_it_is_listed_in_the_error_for_an_unknown_backend(registered):
 def test_unregistered_names_are_refused(array_file):
     for name in ("arrays", "", "AvReader", "sce_video.av"):
         assert not backend_importable(name)
-        with pytest.raises(ValueError, match=f"unknown backend '{name}': choose auto, av"):
+        with pytest.raises(ValueError, match=f"unknown backend '{name}': choose av"):
             open_reader(array_file, name)
 
 
@@ -89,47 +88,6 @@ def test_it_decodes_the_samples_of_a_data_set(registered, array_file):
         file.write("no array")
     dataset = VideoDataset(folder, pipeline=pipeline, extensions=(".npy",))
     assert dataset[1]["failures"] == [(f"{folder}/w.npy", "is no array of frames")]
-
-
-def test_auto_takes_it_for_files_that_pyav_cannot_open(registered, array_file, tmp_path):
-    with open_reader(array_file, "auto") as reader:
-        assert type(reader) is ArrayFileReader
-    (tmp_path / "text.npy").write_text("neither a video nor an array " * 30)
-    with pytest.raises(VideoDecodeError, match=r"text\.npy: cannot be opened"):  # the error of av
-        open_reader(str(tmp_path / "text.npy"), "auto")
-    with pytest.raises(VideoDecodeError, match="not a regular file"):
-        open_reader(str(tmp_path), "auto")
-
-
-@pytest.mark.parametrize("promise", [False, True])
-def test_auto_measures_only_readers_that_promise_the_same_frames(tmp_path, monkeypatch, promise):
-    """A reader without ``can_read`` is never chosen, however fast it is."""
-
-    class Fast(AvReader):
-        if promise:
-
-            @classmethod
-            def can_read(cls, av_reader):
-                return av_reader.facts[1] == "h264"
-
-    def timed(opener, path, indices, options):
-        measured.append(opener)
-        with opener(path, **options) as reader:
-            return reader.read(indices), 0.1 if opener is Fast else 1.0
-
-    measured: list[type] = []
-    path = str(write_video(tmp_path / "v.mp4", FRAMES))
-    monkeypatch.setattr(backend_choice, "_timed", timed)
-    monkeypatch.setitem(READERS.module_dict, "fast", Fast)
-    for name in ("decord", "torchcodec"):
-        monkeypatch.delitem(READERS.module_dict, name)
-    backend_choice.forget_choices()
-    try:
-        with open_reader(path, "auto") as reader:
-            assert type(reader) is (Fast if promise else AvReader)
-    finally:
-        backend_choice.forget_choices()
-    assert measured == ([AvReader, Fast] if promise else [])
 
 
 def test_a_reader_whose_library_is_missing(monkeypatch, array_file):

@@ -540,7 +540,7 @@ def test_actions_are_read_back_from_their_file(tmp_path):
     path = tmp_path / "ava_actions.json"
     path.write_text(format_actions(ACTIONS))
     assert read_actions(path) == ACTIONS
-    with pytest.raises(FileNotFoundError, match=r"run tools/data/ava\.py"):
+    with pytest.raises(FileNotFoundError, match=r"run sce-video prepare ava"):
         read_actions(tmp_path / "none.json")
 
 

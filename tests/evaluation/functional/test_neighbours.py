@@ -1,12 +1,10 @@
 """Nearest neighbours against a sort of all pairs."""
 
-import sys
-
 import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import faiss_neighbours, nearest_neighbours
+from sce_video.evaluation import nearest_neighbours
 from sce_video.evaluation.functional.neighbours import (
     ROW_BLOCK,
     check_features,
@@ -200,35 +198,3 @@ def test_the_gallery_is_not_copied():
     # The check looks at blocks of its own size.
     assert max(sizes) <= ROW_BLOCK * 64 * 4 == gallery.nbytes // 16
     assert len(sizes) > 1000
-
-
-def test_faiss_finds_the_same():
-    pytest.importorskip("faiss", reason="faiss is optional")
-    generator = torch.Generator().manual_seed(11)
-    queries = torch.randn(23, 8, generator=generator) + 1
-    gallery = torch.randn(300, 8, generator=generator)
-    means = {"query_mean": feature_mean(queries), "gallery_mean": feature_mean(gallery)}
-    for given in ({}, means):
-        ours = nearest_neighbours(queries, gallery, 11, **given)
-        theirs = faiss_neighbours(queries, gallery, 11, **given, block=5, gallery_block=70)
-        np.testing.assert_array_equal(theirs[1].numpy(), ours[1].numpy())
-        np.testing.assert_allclose(theirs[0].numpy(), ours[0].numpy(), atol=1e-6)
-    groups = torch.arange(300) // 7
-    for k in (3, 299, 500):
-        ours = nearest_neighbours(gallery, gallery, k, query_groups=groups, gallery_groups=groups)
-        theirs = faiss_neighbours(gallery, gallery, k, query_groups=groups, gallery_groups=groups)
-        allowed = ~torch.isneginf(ours[0])
-        assert torch.equal(allowed, ~torch.isneginf(theirs[0]))
-        np.testing.assert_array_equal(theirs[1][allowed].numpy(), ours[1][allowed].numpy())
-    quantised = faiss_neighbours(queries, gallery, 11, index="SQ8")
-    exact = nearest_neighbours(queries, gallery, 11)
-    shared = (quantised[1][:, :, None] == exact[1][:, None]).any(dim=2)
-    assert shared.double().mean() > 0.9
-    with pytest.raises(ValueError, match="faiss knows no index 'Fla'"):
-        faiss_neighbours(queries, gallery, 1, index="Fla")
-
-
-def test_without_faiss_the_error_tells_how_to_install_it(monkeypatch):
-    monkeypatch.setitem(sys.modules, "faiss", None)
-    with pytest.raises(ImportError, match="pip install faiss-cpu"):
-        faiss_neighbours(torch.ones(2, 3), torch.ones(2, 3), 1)

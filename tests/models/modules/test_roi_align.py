@@ -1,5 +1,5 @@
 """RoIAlign against its definition in scalar loops, against values computed by hand and, where they
-import, against mmcv.ops and torchvision."""
+import, against torchvision."""
 
 from __future__ import annotations
 
@@ -349,7 +349,7 @@ GOOD = {
         ({"spatial_scale": math.nan}, "spatial_scale"),
         ({"sampling_ratio": -1}, "sampling_ratio"),
         ({"sampling_ratio": 1.5}, "sampling_ratio"),
-        ({"backend": "detectron2"}, "auto, torch, mmcv, torchvision.*'detectron2'"),
+        ({"backend": "detectron2"}, "auto, torch, torchvision.*'detectron2'"),
     ],
 )
 def test_bad_input(change, message):
@@ -361,10 +361,7 @@ def test_bad_input(change, message):
 
 
 class Compiled(types.SimpleNamespace):
-    """A replacement for mmcv.ops or torchvision.ops that records its calls."""
-
-    def __init__(self, cuda="not available"):
-        super().__init__(calls=[], get_compiling_cuda_version=lambda: cuda)
+    """A replacement for torchvision.ops that records its calls."""
 
     def roi_align(self, *args):
         self.calls.append(args)
@@ -372,59 +369,61 @@ class Compiled(types.SimpleNamespace):
 
 
 @pytest.fixture
-def installed(monkeypatch):
-    """The modules that "import", by name."""
-    modules: dict[str, Compiled] = {}
-    monkeypatch.setattr(module, "_import_compiled", lambda name: (modules.get(name), "broken"))
-    return modules
+def install(monkeypatch):
+    """``install(cuda)`` makes a torchvision importable, and returns its ``ops``."""
+    monkeypatch.setattr(module, "_import_torchvision", lambda: (None, "broken"))
+
+    def put(cuda=None):
+        ops = Compiled(calls=[])
+        version = types.SimpleNamespace(cuda=cuda)
+        monkeypatch.setitem(sys.modules, "torchvision.version", version)
+        monkeypatch.setattr(module, "_import_torchvision", lambda: (ops, ""))
+        return ops
+
+    return put
 
 
-def test_auto_prefers_mmcv_then_torchvision_then_pure_pytorch(installed):
+def test_auto_prefers_torchvision_to_pure_pytorch(install):
     features = random_features()
     rois = torch.tensor(BOXES["inside"])
     ours = roi_align(features, rois, 2, SCALE, backend="torch")
     torch.testing.assert_close(roi_align(features, rois, 2, SCALE), ours)
-    installed["torchvision"] = Compiled()
+    ops = install()
     assert (roi_align(features, rois, 2, SCALE) == 7).all()
-    installed["mmcv"] = Compiled()
-    assert (roi_align(features, rois, 2, SCALE) == 7).all()
-    assert [len(installed[name].calls) for name in ("mmcv", "torchvision")] == [1, 1]
     roi_align(features, rois, 2, SCALE, backend="torchvision")
-    assert [len(installed[name].calls) for name in ("mmcv", "torchvision")] == [1, 2]
+    assert len(ops.calls) == 2
     torch.testing.assert_close(roi_align(features, rois, 2, SCALE, backend="torch"), ours)
 
 
-def test_the_inputs_of_the_compiled_implementations(installed):
-    """Contiguous tensors of one dtype, arguments in the order of their signatures."""
-    installed.update(mmcv=Compiled(), torchvision=Compiled())
+def test_the_inputs_of_the_compiled_implementation(install):
+    """Contiguous tensors of one dtype, arguments in the order of its signature."""
+    ops = install()
     features = random_features(dtype=torch.bfloat16).to(memory_format=torch.channels_last)
     rois = torch.tensor(BOXES["inside"], dtype=torch.float64)
-    for name in installed:
-        pooled = roi_align(features, rois, 3, SCALE, 2, False, backend=name)
-        assert pooled.dtype == torch.bfloat16
-        given, boxes, *rest = installed[name].calls[0]
-        assert given.dtype == boxes.dtype == torch.float32
-        assert given.is_contiguous() and boxes.is_contiguous()
-        assert rest == [(3, 3), SCALE, 2] + (["avg", False] if name == "mmcv" else [False])
+    pooled = roi_align(features, rois, 3, SCALE, 2, False, backend="torchvision")
+    assert pooled.dtype == torch.bfloat16
+    given, boxes, *rest = ops.calls[0]
+    assert given.dtype == boxes.dtype == torch.float32
+    assert given.is_contiguous() and boxes.is_contiguous()
+    assert rest == [(3, 3), SCALE, 2, False]
     with pytest.raises(ValueError, match="batch index 2"):
-        roi_align(features, torch.tensor([[2.0, 0, 0, 1, 1]]), 3, SCALE, backend="mmcv")
-    assert roi_align(features, torch.zeros(0, 5), 3, SCALE, backend="mmcv").shape[0] == 0
-    assert len(installed["mmcv"].calls) == 1
+        wrong = torch.tensor([[2.0, 0, 0, 1, 1]])
+        roi_align(features, wrong, 3, SCALE, backend="torchvision")
+    none = roi_align(features, torch.zeros(0, 5), 3, SCALE, backend="torchvision")
+    assert none.shape[0] == 0 and len(ops.calls) == 1
 
 
-def test_auto_skips_a_build_without_cuda_on_a_gpu(installed):
-    installed["mmcv"] = Compiled(cuda="not available")
-    assert module._choose_backend("auto", torch.device("cpu")) == "mmcv"
-    assert module._choose_backend("auto", torch.device("cuda")) == "torch"
-    assert module._choose_backend("auto", torch.device("mps")) == "torch"
-    installed["mmcv"] = Compiled(cuda="12.1")
-    assert module._choose_backend("auto", torch.device("cuda")) == "mmcv"
+def test_auto_skips_a_build_without_cuda_on_a_gpu(install):
+    for cuda, on_gpu in ((None, "torch"), ("12.1", "torchvision")):
+        install(cuda)
+        assert module._choose_backend("auto", torch.device("cpu")) == "torchvision"
+        assert module._choose_backend("auto", torch.device("cuda")) == on_gpu
+        assert module._choose_backend("auto", torch.device("mps")) == "torch"
 
 
-@pytest.mark.parametrize("name", ["mmcv", "torchvision"])
-def test_a_chosen_implementation_that_does_not_import_is_an_error(installed, name):
-    with pytest.raises(ValueError, match=rf"needs {name}\.ops.*broken.*backend=\"torch\""):
-        roi_align(**GOOD, backend=name)
+def test_a_chosen_implementation_that_does_not_import_is_an_error(install):
+    with pytest.raises(ValueError, match=r"needs torchvision\.ops.*broken.*backend=\"torch\""):
+        roi_align(**GOOD, backend="torchvision")
 
 
 @pytest.mark.parametrize(
@@ -444,39 +443,34 @@ def test_a_broken_installation_counts_as_none(tmp_path, monkeypatch, text):
     (tmp_path / "torchvision/__init__.py").touch()
     (tmp_path / "torchvision/ops.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    module._import_compiled.cache_clear()
+    module._import_torchvision.cache_clear()
     try:
-        found, why = module._import_compiled("torchvision")
+        found, why = module._import_torchvision()
         assert found is None and why
         with pytest.raises(ValueError, match="does not import"):
             roi_align(**GOOD, backend="torchvision")
-        assert module._choose_backend("auto", torch.device("cpu")) in ("mmcv", "torch")
+        assert module._choose_backend("auto", torch.device("cpu")) == "torch"
     finally:
-        module._import_compiled.cache_clear()
+        module._import_torchvision.cache_clear()
         for name in [n for n in sys.modules if n.split(".")[0] == "torchvision"]:
             del sys.modules[name]
 
 
-# --- against the compiled implementations, where they import ---------------------------------
-
-
-def needs(name):
-    found, why = module._import_compiled(name)
-    if found is None:
-        pytest.skip(f"{name}.ops does not import: {why}")
+# --- against the compiled implementation, where it imports -------------------------------------
 
 
 @pytest.mark.parametrize(("ratio", "aligned"), COMBINATIONS)
-@pytest.mark.parametrize("name", ["mmcv", "torchvision"])
-def test_equal_to_the_compiled_implementations(name, ratio, aligned):
-    needs(name)
+def test_equal_to_torchvision(ratio, aligned):
+    found, why = module._import_torchvision()
+    if found is None:
+        pytest.skip(f"torchvision.ops does not import: {why}")
     families = dict(BOXES)
-    if aligned and (name == "mmcv" or ratio == 0):
-        # Their CPU kernels refuse negative sizes, or fail, where their GPU kernels do not.
+    if aligned and ratio == 0:
+        # Its CPU kernel fails at negative sizes, where its GPU kernel does not.
         del families["inverted"]
     for family, boxes in families.items():
         results = []
-        for backend in ("torch", name):
+        for backend in ("torch", "torchvision"):
             features = random_features((2, 4, 5, 6), dtype=torch.float32).requires_grad_()
             rois = torch.tensor(boxes)
             pooled = roi_align(features, rois, (7, 6), SCALE, ratio, aligned, backend=backend)

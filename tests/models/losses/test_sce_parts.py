@@ -11,11 +11,11 @@ import torch.nn.functional as F
 
 from sce_video.models.losses import (
     ceil_loss,
-    coefficient_warnings,
     info_nce_loss,
     ressl_loss,
     sce_free_loss,
     sce_loss,
+    sce_warnings,
     sharpness_warnings,
 )
 
@@ -190,8 +190,9 @@ def test_bad_shapes_are_named(name):
 
 
 def test_warnings():
-    assert coefficient_warnings(0.5, 0.5, 0.0) == coefficient_warnings(0.3, 0.7, 2.0) == []
-    (warning,) = coefficient_warnings(0.5, 1.0, 0.5)
+    for free in ((0.5, 0.5, 0.0), (0.3, 0.7, 2.0), (0.5, None, None)):
+        assert sce_warnings(*free, 0.1, 0.2) == []
+    (warning,) = sce_warnings(0.5, 1.0, 0.5, 0.1, 0.04)
     assert "add up to 1.5, not 1" in warning
     assert sharpness_warnings(0.1, 0.04) == []
     for tau_m in (0.1, 0.2):

@@ -23,8 +23,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 from torch.utils._pytree import tree_leaves
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-_TORCH = Path(torch.__file__).resolve().parent
+import sce_video
+
+_PACKAGE = Path(sce_video.__file__).parent
+_TORCH = Path(torch.__file__).parent
 #: Operations whose result, or its size, is read by the host. All of ``item()``, ``bool()``,
 #: ``float()``, ``int()`` and ``if tensor:`` are ``_local_scalar_dense``; decompositions read the
 #: error code of the solver.
