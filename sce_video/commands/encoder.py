@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from sce_video.apis.encoders.run import ImportedEncoder
 
 #: Of :mod:`sce_video.models.backbones.hf_families`, whose import takes seconds.
-POOLS = ("mean", "class", "attentive", "projection")
+POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:

@@ -53,7 +53,7 @@ LINES: dict[str, list[tuple[tuple[str, ...], str]]] = {
     "search": [
         (("index", "table"), "F --index X --html O/q.html"),
         (NETWORKS, "F --index I --checkpoint X --no-html"),
-        (("index",), "X --text words"),
+        (("index",), "--text words --index X"),
     ],
     "curate": [
         (("index", "table"), "X --out O --workers 0"),
