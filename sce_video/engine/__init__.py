@@ -3,6 +3,7 @@
 from sce_video.engine.hooks import (
     AlarmHook,
     BadFileHook,
+    BudgetHook,
     ChanceLevelHook,
     CheckpointHook,
     LoggerHook,
@@ -25,6 +26,7 @@ __all__ = [
     "LARS",
     "AlarmHook",
     "BadFileHook",
+    "BudgetHook",
     "ChanceLevelHook",
     "CheckpointHook",
     "LocalVisBackend",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,10 @@ _RECIPE = "_r3d18_folder_small"
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
+# Videos at the end: most and least that are compared, the share of a budget for them, those that the
+# page embeds and draws, and the seconds of the page besides.
+_MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 8.0
 
 
 @dataclass(frozen=True)
@@ -51,6 +56,7 @@ class PlannedPretraining:
         machine: That trains.
         choices: Every chosen or given setting with the reason, in the order to show.
         timing: Measured steps and videos.
+        other_seconds: Of a command with a budget, before and after the training.
     """
 
     config: Config
@@ -58,6 +64,7 @@ class PlannedPretraining:
     machine: Machine
     choices: tuple[Choice, ...]
     timing: Timing
+    other_seconds: float = 0.0
 
     @property
     def epoch_seconds(self) -> float:
@@ -67,14 +74,17 @@ class PlannedPretraining:
 
     @property
     def hours(self) -> float:
-        """Estimated time of the whole training."""
-        return self.config.train_cfg.max_epochs * self.epoch_seconds / 3600
+        """Estimated time of the whole training; with a budget, of the whole command."""
+        seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
+        return (seconds + self.other_seconds) / 3600
 
     def notes(self) -> list[str]:
         """What is unusual about the videos, and what to do."""
         size = next(choice.value for choice in self.choices if choice.name == "size")
         loading = self.timing.loading(self.config.train_dataloader.num_workers)
-        return list(notes(self.facts, size, loading))
+        steps = self.config.train_dataloader.dataset.pipeline
+        differences = max(step.get("diff_prob", 0.0) for step in steps)
+        return list(notes(self.facts, size, loading, differences))
 
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
@@ -119,7 +129,7 @@ def planned_pretraining(
         videos: Folder or table of videos.
         out: Folder of the run.
         method: One of :func:`methods`.
-        hours: Budget, from which the number of epochs follows.
+        hours: Budget of the command, from which the number of epochs follows.
         precision: Of the training; one of ``PRECISIONS``.
         settings: Given settings, by the names that the recipe declares.
         machine: None for this one.
@@ -128,7 +138,7 @@ def planned_pretraining(
         ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
             together with ``epochs``.
     """
-    given = dict(settings or {})
+    begun, given = time.monotonic(), dict(settings or {})
     machine = machine or this_machine()
     facts = examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
@@ -145,12 +155,32 @@ def planned_pretraining(
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    length = _length(chosen, facts.num_videos, machine, seconds, hours, given)
+    compared, after = _comparison(timing, facts.num_videos, hours)
+    spent = time.monotonic() - begun
+    budget = None if hours is None else (hours, spent + after)
+    length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
     chosen |= {choice.name: choice for choice in length if choice.name in names}
     config = _config(base, recipe, facts, out, chosen, names)
+    config.run_page.compared = compared
+    if hours is not None:
+        hook = dict(type="BudgetHook", hours=hours, spent=round(spent, 2), reserved=round(after, 2))
+        config.default_hooks.budget = hook
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    return PlannedPretraining(config, facts, machine, shown, timing)
+    other = 0.0 if budget is None else budget[1]
+    return PlannedPretraining(config, facts, machine, shown, timing, other)
+
+
+def _comparison(timing: Timing, num_videos: int, hours: float | None) -> tuple[int, float]:
+    """Videos by which the network is compared with random weights, and seconds for all that ends.
+
+    Of a budget the comparison takes a twentieth, but at least 32 videos are needed.
+    """
+    each, most = timing.features(networks=2), _MAX_COMPARED
+    if hours is not None:
+        most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
+    compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
+    return compared, _PAGE_SECONDS + compared * each + drawn * timing.features(networks=1)
 
 
 def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
@@ -167,14 +197,18 @@ def _length(
     num_videos: int,
     machine: Machine,
     seconds: float,
-    hours: float | None,
+    budget: tuple[float, float] | None,
     given: Mapping[str, Any],
 ) -> Iterator[Choice]:
-    """Epochs, and the warm-up and momentum that suit so many, unless they are given."""
+    """Epochs, and the warm-up and momentum that suit so many, unless they are given.
+
+    ``budget``: hours of the command, and seconds of it before and after the training.
+    """
     samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
     least = least_steps(machine, chosen["width"].value)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least)
+    hours, other = budget or (None, 0.0)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
     yield epochs
     if "warmup" not in given:
         yield choose_warmup(epochs.value)
@@ -237,7 +271,8 @@ def pretrain(
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
-        hours: Budget; without it (and ``epochs``) as long as a first result takes.
+        hours: Budget of the call, kept by measuring again while training; without it (and
+            ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
         overwrite: Remove an earlier training from ``out``.
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,

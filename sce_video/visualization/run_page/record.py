@@ -70,7 +70,10 @@ class RunRecord:
 
     @property
     def max_epochs(self) -> int | None:
-        """Epochs that were planned."""
+        """Epochs that were planned, or planned again within a budget of time."""
+        again = (row for row in reversed(self.history) if row.get("event") == "replanned")
+        for row in again:
+            return row["epochs"] if isinstance(row.get("epochs"), int) else None
         value = (self.config.get("train_cfg") or {}).get("max_epochs")
         return value if isinstance(value, int) else None
 

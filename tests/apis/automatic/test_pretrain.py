@@ -109,7 +109,14 @@ def test_every_method_can_be_planned(videos, tmp_path, method):
 @pytest.mark.usefixtures("_without_page")
 def test_a_budget_makes_the_length(videos, tmp_path):
     plan = planned_pretraining(videos, tmp_path, hours=0.1, settings=TINY)
-    assert plan.config.train_cfg.max_epochs == int(360 / plan.epoch_seconds)
+    budget = plan.config.default_hooks.budget
+    assert plan.other_seconds == pytest.approx(budget.spent + budget.reserved, abs=0.02)
+    assert 0 < budget.spent < plan.other_seconds and budget.hours == 0.1
+    left = 360 - plan.other_seconds
+    assert plan.config.train_cfg.max_epochs == int(left / plan.epoch_seconds)
+    assert plan.hours <= 0.1
+    free = planned_pretraining(videos, tmp_path, settings=TINY)
+    assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
 
 
 @pytest.mark.usefixtures("_without_page")
