@@ -40,8 +40,8 @@ _RECIPE = "_r3d18_folder_small"
 _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
-# Videos at the end: most and least that are compared, the share of a budget for them, those that the
-# page embeds and draws, and the seconds of the page besides.
+# Videos at the end: most and least that are compared, the share of a budget for them, those that
+# the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
 _PAGE_VIDEOS, _PAGE_SECONDS = 64, 8.0
 

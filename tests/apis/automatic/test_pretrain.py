@@ -15,6 +15,7 @@ from helpers.training import make_videos
 import sce_video
 from sce_video.apis.automatic import methods, planned_pretraining, seeds
 from sce_video.apis.config_differences import different_settings
+from sce_video.apis.run_folder import read_run
 from sce_video.commands.main import main
 from sce_video.engine.config import load_config
 from sce_video.visualization.curves import read_scalars
@@ -52,6 +53,12 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert any("note: 12 videos are few" in line for line in plan)
     page = (run / "run.html").read_text()
     assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
+    row = read_run(run).compared  # beside random weights, in the log, on the page and on the screen
+    assert row["videos"] == 12 and row["iter"] == 6 and {"knn", "rank", "rank_random"} <= set(row)
+    assert "Does it help?" in page and f"{100 * row['knn_random']:.1f} %" in page
+    assert (
+        "not decided against random weights: kNN accuracy" in next(run.glob("*/*.log")).read_text()
+    )
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
     assert "plan = [" in checkpoint["meta"]["cfg"]
 
