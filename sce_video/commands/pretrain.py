@@ -20,9 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from sce_video.apis.automatic.machine import process_began
 from sce_video.apis.automatic.pretrain import (
     PRECISIONS,
     PlannedPretraining,
+    count_seconds,
     methods,
     planned_pretraining,
     write_config,
@@ -90,6 +92,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
 @command(interrupted="interrupted; --resume continues from the last checkpoint")
 def main(argv: Sequence[str] | None = None) -> int:
     """Plan and train; the status is that of ``tools/train.py``."""
+    begun = process_began()
     args, settings = parse_args(argv)
     if args.seeds is not None:
         check_run_seeds(args.seeds, settings)
@@ -106,7 +109,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ValueError(f"no training in {args.out} to resume: there is no {config}")
         _check_alone(args, settings)
     elif not restarted:
-        planned = _planned(args, settings)
+        planned = _planned(args, settings, begun)
         config = write_config(planned)
         print(f"written to {config}", flush=True)
         if args.plan:
@@ -115,7 +118,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     cfg = training_config(
         config, work_dir=args.out, resume=resume, track=args.track, mirror=args.mirror
     )
-    status = end_training(train_with_page(cfg, args.overwrite))
+    status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
     leave_process_group(status)
     return status
 
@@ -125,7 +128,9 @@ def _check_alone(args: argparse.Namespace, settings: dict[str, Any]) -> None:
         raise ValueError("--resume takes everything from RUN/config.py: give --out RUN alone")
 
 
-def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretraining:
+def _planned(
+    args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
+) -> PlannedPretraining:
     """The plan, which is printed."""
     if args.videos is None:
         raise ValueError("give the folder of videos or a table, or --resume")
@@ -136,6 +141,7 @@ def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretr
         hours=args.hours,
         precision=args.precision,
         settings=settings,
+        begun=begun,
     )
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned

@@ -43,7 +43,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
-_PAGE_VIDEOS, _PAGE_SECONDS = 64, 8.0
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 6.0
 
 
 @dataclass(frozen=True)
@@ -122,6 +122,7 @@ def planned_pretraining(
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
     machine: Machine | None = None,
+    begun: float | None = None,
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
@@ -133,12 +134,14 @@ def planned_pretraining(
         precision: Of the training; one of ``PRECISIONS``.
         settings: Given settings, by the names that the recipe declares.
         machine: None for this one.
+        begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
+            None for now.
 
     Raises:
         ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
             together with ``epochs``.
     """
-    begun, given = time.monotonic(), dict(settings or {})
+    start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     machine = machine or this_machine()
     facts = examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
@@ -155,8 +158,10 @@ def planned_pretraining(
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    compared, after = _comparison(timing, facts.num_videos, hours)
-    spent = time.monotonic() - begun
+    now = time.monotonic()
+    slowness = (now - start) / max(time.process_time() - worked, 1e-3)
+    compared, after = _comparison(timing, facts.num_videos, hours, slowness)
+    spent = now - (start if begun is None else begun)
     budget = None if hours is None else (hours, spent + after)
     length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
     chosen |= {choice.name: choice for choice in length if choice.name in names}
@@ -171,16 +176,20 @@ def planned_pretraining(
     return PlannedPretraining(config, facts, machine, shown, timing, other)
 
 
-def _comparison(timing: Timing, num_videos: int, hours: float | None) -> tuple[int, float]:
+def _comparison(
+    timing: Timing, num_videos: int, hours: float | None, slowness: float
+) -> tuple[int, float]:
     """Videos by which the network is compared with random weights, and seconds for all that ends.
 
-    Of a budget the comparison takes a twentieth, but at least 32 videos are needed.
+    Of a budget the comparison takes a twentieth, but at least 32 videos are needed. ``slowness`` is
+    the planning's time, in processor time: other programs slow the page down as much.
     """
     each, most = timing.features(networks=2), _MAX_COMPARED
     if hours is not None:
         most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
     compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
-    return compared, _PAGE_SECONDS + compared * each + drawn * timing.features(networks=1)
+    page = _PAGE_SECONDS * min(10.0, max(1.0, slowness))
+    return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
 def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
@@ -252,6 +261,19 @@ def write_config(planned: PlannedPretraining) -> Path:
     return path
 
 
+def count_seconds(cfg: Config, begun: float) -> Config:
+    """The config with what the command has taken so far, where it has a budget.
+
+    Args:
+        cfg: Of a training that starts now.
+        begun: Value of ``time.monotonic()`` when the command began.
+    """
+    budget = cfg.default_hooks.get("budget")
+    if budget is not None:
+        budget.spent = round(time.monotonic() - begun, 2)
+    return cfg
+
+
 def pretrain(
     videos: str | Path,
     out: str | Path,
@@ -281,8 +303,9 @@ def pretrain(
     Raises:
         ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
     """
+    begun = time.monotonic()
     planned = planned_pretraining(
         videos, out, method=method, hours=hours, precision=precision, settings=settings
     )
-    path = write_config(planned)
-    return train_with_page(training_config(path, work_dir=planned.config.work_dir), overwrite)
+    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
+    return train_with_page(count_seconds(cfg, begun), overwrite)
