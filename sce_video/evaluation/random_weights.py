@@ -9,7 +9,7 @@ A network is *better* where the 95 % bootstrap interval of the paired difference
 above 0. It is *no better* where it does not and the difference is below 5 points; without classes
 the effective rank must not be a tenth higher, too, since random weights often find the other clip
 of a scene by its colours. Everything else is undecided: few videos, a difference within chance that
-may be a real one, or classes that random weights tell apart nearly always.
+may be a real one, or classes or scenes that random weights tell apart nearly always.
 """
 
 from __future__ import annotations
@@ -104,10 +104,10 @@ def verdict(row: Mapping[str, Any], other: str = "random") -> str:
         return UNDECIDED
     if row[f"low_{other}"] > 0:
         return BETTER
-    decided = row[f"{measure}_{other}"] <= _CEILING
+    decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
     if measure == "retrieval":
-        decided = row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]
-    return NO_BETTER if decided and row[f"gain_{other}"] < LEAST_GAIN else UNDECIDED
+        decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]
+    return NO_BETTER if decided else UNDECIDED
 
 
 def is_comparison(row: Mapping[str, Any]) -> bool:

@@ -95,9 +95,11 @@ def test_what_is_not_decided():
     assert row["knn_random"] == 1 and verdict(row) == UNDECIDED
     own, labels = features(64, scene=3.0)
     row = compare_features({"trained": own, "random": own[..., :12]}, labels)
-    equal = {**row, "low_random": -0.1, "gain_random": 0.0}
+    equal = {**row, "low_random": -0.1, "gain_random": 0.0, "retrieval_random": 0.5}
     assert row["rank"] > 1.5 * row["rank_random"] and verdict(equal) == UNDECIDED
-    assert verdict({**equal, "rank_random": row["rank"]}) == NO_BETTER
+    equal["rank_random"] = row["rank"]
+    assert verdict(equal) == NO_BETTER
+    assert verdict({**equal, "retrieval_random": 0.97}) == UNDECIDED
     row = compare_features({"trained": own[:, :1], "random": own[:, :1]}, labels)
     assert verdict(row) == UNDECIDED and "effective rank" in next(iter(sentences(row)))
 

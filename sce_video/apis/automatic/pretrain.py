@@ -43,7 +43,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
-_PAGE_VIDEOS, _PAGE_SECONDS = 64, 6.0
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 8.0
 
 
 @dataclass(frozen=True)
