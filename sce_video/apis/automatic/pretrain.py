@@ -43,7 +43,7 @@ PRECISIONS = ("float32", "bfloat16", "float16")
 # Videos at the end: most and least that are compared, the share of a budget for them, those that
 # the page embeds and draws, and the seconds of the page besides.
 _MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
-_PAGE_VIDEOS, _PAGE_SECONDS = 64, 8.0
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def _comparison(
     if hours is not None:
         most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
     compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
-    page = _PAGE_SECONDS * min(10.0, max(1.0, slowness))
+    page = _PAGE_SECONDS * min(20.0, max(1.0, slowness))
     return compared, page + compared * each + drawn * timing.features(networks=1)
 
 

@@ -20,6 +20,8 @@ from sce_video.registry import HOOKS
 CHECKS = (0.25, 0.5, 0.75, 0.875)
 #: Share of the budget by which the estimate may miss it.
 TOLERANCE = 0.1
+# Share of the budget that is measured at least, unless half of the steps are done in it.
+_MEASURED = 0.05
 #: Steps after which the processes of a distributed training agree: each time they wait.
 _STEPS_PER_AGREEMENT = 10
 
@@ -55,6 +57,8 @@ class Budget:
         if passed <= self.checks or step >= total:
             return total
         begun, first = self.since
+        if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
+            return total  # a step or two tell little
         each = (elapsed - begun) / (step - first)
         self.since, self.checks = (elapsed, step), passed
         left = self.seconds - self.reserved - elapsed
