@@ -109,8 +109,9 @@ class BudgetHook(Hook):
         saved = checkpoint.get("budget")
         if not runner._resume or not isinstance(saved, dict):
             return
-        begun, step = saved["since"] or (None, None)
-        self.budget.since = None if begun is None else (float(begun), int(step))
+        if saved["since"]:
+            begun, step = saved["since"]
+            self.budget.since = (float(begun), int(step))
         self.budget.checks = int(saved["checks"])
         self._before, self._begun = float(saved["elapsed"]), self.clock()
         runner.train_loop.replans = [(int(step), int(total)) for step, total in saved["replans"]]

@@ -88,7 +88,7 @@ def slow_pair(reader, clip, frame, partner):
         return abs(reader.timestamps[other] - reader.timestamps[frame]) <= 0.5 + 1e-9
 
     def differs(other):
-        return np.abs(grey[frame] - grey[other]).max() > 2
+        return np.abs(grey[frame] - grey[other]).max() > 8
 
     if differs(partner):
         return frame, partner
@@ -107,12 +107,14 @@ def slow_pair(reader, clip, frame, partner):
 @pytest.mark.parametrize("runs", [(1, 1), (1, 3), (2, 4), (4, 9)], ids=str)
 @pytest.mark.parametrize("backwards", [False, True])
 def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
-    """Against a loop; repetitions are off by one level, as after lossy encoding."""
+    """Against a loop; repetitions are off by up to 5 levels, as after lossy encoding."""
     rng = np.random.default_rng(runs[1])
     lengths = rng.integers(runs[0], runs[1] + 1, len(reader.frames))
     shown = np.repeat(np.arange(len(reader.frames)), lengths)[: len(reader.frames)]
-    reader.frames = np.clip(reader.frames, 1, 254)[shown].astype(np.int64)
-    reader.frames = (reader.frames + rng.integers(0, 2, (40, 1, 1, 1))).astype(np.uint8)
+    reader.frames = np.clip(reader.frames, 0, 250)[shown].astype(np.int64)
+    reader.frames = (reader.frames + rng.integers(0, 6, reader.frames.shape[:3])[..., None]).astype(
+        np.uint8
+    )
     counted = np.zeros(3, int)
     for seed in range(20):
         drawn = sample_clips(
