@@ -22,6 +22,7 @@ import numpy as np
 import torch
 from packaging.version import Version
 
+from sce_video.apis.automatic.choices import MANY_REPEATS
 from sce_video.apis.automatic.folder_facts import FolderFacts, examine_folder
 from sce_video.apis.automatic.pretrain import PlannedPretraining, planned_pretraining
 from sce_video.datasets import list_videos, open_video
@@ -219,6 +220,14 @@ def check_videos(facts: FolderFacts) -> Iterator[Finding]:
             f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
             f"of about {facts.key_distance / 2:.0f} frames before it",
             copy,
+        )
+    if facts.repeats > MANY_REPEATS:
+        yield Finding(
+            WARNING,
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
+            "or nothing moves; RGB differences take the next frame that differs",
+            "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
+            "still",
         )
     if facts.short_side > 480:
         yield Finding(

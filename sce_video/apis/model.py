@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +143,15 @@ def load_model(
     return build_model(settings, checkpoint, device, stored)
 
 
+def with_random_weights(model: VideoModel, seed: int = 0) -> VideoModel:
+    """The same network before any training; the global random state is neither used nor changed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        encoder = _built(model.settings)
+        encoder.init_weights()
+    return replace(model, encoder=_frozen(encoder, model.device), checkpoint="random weights")
+
+
 def check_model(model: object) -> None:
     """Raise TypeError, which says what to give, for anything but a :class:`VideoModel`."""
     if isinstance(model, VideoModel):
@@ -172,17 +181,14 @@ def build_model(
     """
     selected = select_device(device)
     stored = load_checkpoint_file(checkpoint) if stored is None else stored
-    preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
     weights = _weights(stored, str(checkpoint))
     try:
         with bounded_network(weights):
-            encoder = MODELS.build(
-                dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
-            )
+            encoder = _built(settings)
     except Exception as error:  # a wrong argument can raise any error inside a network
         raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
     _load_backbone(encoder, weights, str(checkpoint))
-    encoder = encoder.to(selected).eval().requires_grad_(False)
+    encoder = _frozen(encoder, selected)
     return VideoModel(
         encoder=encoder,
         settings=settings,
@@ -191,6 +197,17 @@ def build_model(
         checkpoint_sha256=file_sha256(checkpoint),
         device=selected,
     )
+
+
+def _built(settings: ModelSettings) -> Any:
+    preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
+    return MODELS.build(
+        dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
+    )
+
+
+def _frozen(encoder: nn.Module, device: torch.device) -> nn.Module:
+    return encoder.to(device).eval().requires_grad_(False)
 
 
 def select_device(device: str | torch.device | None) -> torch.device:

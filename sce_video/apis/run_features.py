@@ -1,10 +1,10 @@
-"""Features of the training videos of a run, for the neighbours and the map of its page."""
+"""Features of the training videos of a run: for its page, and beside those of random weights."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,11 @@ import numpy as np
 import torch
 
 from sce_video.apis.embed import EmbedOptions, iterate_embeddings
-from sce_video.apis.model import load_model
+from sce_video.apis.model import VideoModel, build_model, load_model, with_random_weights
+from sce_video.apis.model_settings import ModelSettings
 from sce_video.engine.checkpoint import file_sha256, find_checkpoints
 from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.random_weights import compare_features
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import DATASETS
 from sce_video.utils.progress import Progress
@@ -82,6 +84,71 @@ def run_features(
             save_features(cache, rows, {"checkpoint": key})
         return (rows if len(rows) else None), [*note, *describe_failures(rows)]
     return rows, describe_failures(rows)
+
+
+@dataclass(frozen=True)
+class _ClipsOfNetworks:
+    """Several networks as one, for embedding: a video is decoded once for all of them.
+
+    Its row has the feature of each clip by each network.
+    """
+
+    networks: Sequence[VideoModel]
+
+    @property
+    def settings(self) -> ModelSettings:
+        return self.networks[0].settings
+
+    @property
+    def checkpoint(self) -> str:
+        return self.networks[0].checkpoint
+
+    @property
+    def row_size(self) -> int:
+        return sum(network.row_size for network in self.networks)
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
+        rows = [network.row(clip, max_views) for network in self.networks for clip in clips]
+        return np.concatenate(rows)
+
+
+def compare_with_random(
+    checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
+) -> dict[str, float]:
+    """The network of a checkpoint beside random weights, on training videos.
+
+    Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
+    be read are left out.
+
+    Args:
+        checkpoint: Of the run.
+        dataset: Its training set.
+        videos: How many.
+        start: Checkpoint that the training started from.
+
+    Returns:
+        See :func:`~sce_video.evaluation.random_weights.compare_features`.
+
+    Raises:
+        ValueError: a checkpoint cannot be read, or fewer than two videos can.
+    """
+    trained = load_model(checkpoint)
+    networks = {"trained": trained, "random": with_random_weights(trained)}
+    if start is not None:
+        networks["start"] = build_model(trained.settings, start, trained.device)
+    chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    both, rows, kept = _ClipsOfNetworks([*networks.values()]), [], []
+    for result in iterate_embeddings(both, [dataset.path(i) for i in chosen.tolist()], _OPTIONS):
+        if result.feature is not None:
+            rows.append(result.feature)
+            kept.append(int(chosen[result.index]))
+    if len(rows) < 2:
+        raise ValueError(f"{len(rows)} of {len(chosen)} videos could be read")
+    matrix = torch.from_numpy(np.stack(rows))
+    matrix = matrix.reshape(len(rows), len(networks), -1, trained.row_size)
+    features = {name: matrix[:, number] for number, name in enumerate(networks)}
+    return compare_features(features, torch.from_numpy(dataset.labels[kept]))
 
 
 def describe_failures(rows: Rows) -> list[str]:

@@ -13,6 +13,7 @@ from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpo
 from sce_video.engine.config import load_config
 from sce_video.engine.recipes import recipe_names
 from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
+from sce_video.evaluation.random_weights import is_comparison
 from sce_video.reporting.result_files import Result, collect_results
 from sce_video.utils.json_files import read_json_lines
 from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
@@ -59,6 +60,7 @@ def read_run(folder: str | Path) -> RunRecord:
             read_online_evaluations, path, "online_evaluation.jsonl", notes
         ),
         validations=_validations(path, config),
+        compared=_compared(path),
         alarms=_without_damaged(read_alarms, path, ALARMS, notes),
         history=history,
         bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
@@ -120,6 +122,12 @@ def _validations(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
     if config and not config.get("val_dataloader"):
         return []
     return read_validations(path, [])  # damaged lines are counted with the scalars
+
+
+def _compared(path: Path) -> dict[str, Any]:
+    """The newest comparison with random weights that is whole; empty if there is none."""
+    rows = read_validations(path, [], kind="random")
+    return next((row for row in reversed(rows) if is_comparison(row)), {})
 
 
 def _without_damaged(

@@ -16,13 +16,18 @@ from mmengine.logging import print_log
 from sce_video.apis.launch import train
 from sce_video.apis.run_features import (
     class_names,
+    compare_with_random,
     given_features,
     run_features,
     with_existing_paths,
 )
 from sce_video.apis.run_folder import read_run
-from sce_video.engine.runner import VideoRunner
+from sce_video.engine.alarms import Alarm, report_alarm
+from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.hooks.logger import log_row
+from sce_video.engine.runner import RANDOM, VideoRunner
 from sce_video.engine.untrusted_network import checked_parts
+from sce_video.evaluation.random_weights import LEAST_GAIN, NO_BETTER, sentences, verdict
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.atomic_file import write_text
 from sce_video.utils.command import explain
@@ -31,7 +36,7 @@ from sce_video.visualization.clip_reader import ClipReader
 from sce_video.visualization.curves import read_history
 from sce_video.visualization.feature_map import feature_map_part
 from sce_video.visualization.neighbour_rows import neighbour_rows
-from sce_video.visualization.page_parts import Part
+from sce_video.visualization.page_parts import Part, random_weights_part
 from sce_video.visualization.run_page.page import render_run_page
 from sce_video.visualization.run_page.record import FAILED, RunRecord
 from sce_video.visualization.view_sheet import view_sheet
@@ -52,14 +57,18 @@ class PageOptions:
         videos: Training videos that are embedded and drawn; with 0 no network is built and no
             video is read.
         features: A file of ``sce-video embed`` with the features to draw instead.
+        compared: Training videos on which the network is compared with random weights when a
+            training has ended; 0 for no comparison.
     """
 
     videos: int = _VIDEOS
     features: Path | None = None
+    compared: int = 0
 
     def __post_init__(self) -> None:
-        if not isinstance(self.videos, int) or self.videos < 0:
-            raise ValueError(f"videos must be a whole number of at least 0, got {self.videos!r}")
+        for name, value in (("videos", self.videos), ("compared", self.compared)):
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
 
 
 def write_run_page(
@@ -149,8 +158,11 @@ def _parts(
     reader: ClipReader | None,
     budget: int,
 ) -> list[Part]:
-    """View sheet, neighbours and map; without a reader of videos, only the map without clips."""
-    parts = []
+    """Comparison with random weights, view sheet, neighbours and map.
+
+    Without a reader of videos only the first, and the map without clips.
+    """
+    parts = [random_weights_part(record.compared)] if record.compared else []
     if reader is not None and views:
         cfg = Config(views, filename=record.config_file)
         parts.append(view_sheet(cfg, max_bytes=budget))
@@ -189,9 +201,34 @@ def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
         raise
     if options is not None and is_main_process():
         stopped = getattr(runner.train_loop, "stopped_by", None) is not None
+        if options.compared and not stopped:
+            _compare_or_warn(runner, options.compared)
         _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)
         runner.call_hook("after_page")
     return runner
+
+
+def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
+    """Log whether the network is better than random weights; an alarm if it is not."""
+    try:
+        checkpoint = find_checkpoints(runner.work_dir)[0]
+        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
+        start = None if start == RANDOM or runner.resumed_from == start else start
+        row = compare_with_random(checkpoint, runner.train_dataloader.dataset, videos, start)
+    except Exception as error:  # as for the page: a data set of one's own can raise anything
+        _say(f"the network was not compared with random weights: {_reason(error)}")
+        return
+    log_row(runner, "random", runner.iter, runner.epoch, row)
+    for sentence in sentences(row):
+        print_log(sentence, logger="current")
+    if verdict(row) == NO_BETTER:
+        first = next(iter(sentences(row)))
+        text = (
+            f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
+            "should fall below chance level, and at the views on the page, which should show what "
+            "tells the videos apart; the documentation says more: logs and alarms, no_better"
+        )
+        report_alarm(runner, Alarm("no_better", text, row["gain_random"], LEAST_GAIN), runner.iter)
 
 
 def _has_failed_since(begun: float, folder: str) -> bool:

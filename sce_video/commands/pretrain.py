@@ -131,7 +131,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.automatic.pretrain import planned_config, write_config
+    from sce_video.apis.automatic.machine import process_began
+    from sce_video.apis.automatic.pretrain import count_seconds, planned_config, write_config
     from sce_video.apis.automatic.seeds import found_seeds
     from sce_video.apis.launch import end_training, training_config
     from sce_video.apis.run_page import train_with_page
@@ -139,6 +140,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.engine.work_dir import check_unused
     from sce_video.utils.distributed import leave_process_group
 
+    begun = process_began()
     config = args.out / CONFIG
     seeds_found = args.resume and not config.is_file() and found_seeds(args.out)
     if args.seeds is not None or seeds_found:
@@ -153,7 +155,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     elif not restarted:
         if not (args.overwrite or args.plan):
             check_unused(args.out)  # before the planning, which takes minutes
-        planned = _planned(args, settings)
+        planned = _planned(args, settings, begun)
         config = write_config(planned)
         print(f"written to {config}", flush=True)
         if args.plan:
@@ -166,12 +168,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         track=args.track,
         mirror=args.mirror,
     )
-    status = end_training(train_with_page(cfg, args.overwrite))
+    status = end_training(train_with_page(count_seconds(cfg, begun), args.overwrite))
     leave_process_group(status)
     return status
 
 
-def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretraining:
+def _planned(
+    args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
+) -> PlannedPretraining:
     """The plan, which is printed."""
     from sce_video.apis.automatic.pretrain import planned_pretraining
 
@@ -182,6 +186,7 @@ def _planned(args: argparse.Namespace, settings: dict[str, Any]) -> PlannedPretr
         hours=args.hours,
         precision=args.precision,
         settings=settings,
+        begun=begun,
     )
     print("\n".join(map(printable, planned.lines())), flush=True)
     return planned

@@ -28,12 +28,15 @@ Everything here is a pure function: random numbers come in as arguments in [0, 1
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 import numpy as np
 
 # Time stamps and starts are sums and products of floats: times closer than this are equal.
 _EPSILON = 1e-6
+#: Seconds within which a frame that repeats finds another one to be compared with.
+DIFFERENCE_SECONDS = 0.5
 
 
 @dataclass(frozen=True)
@@ -43,7 +46,8 @@ class ClipIndices:
     Attributes:
         frames: (T,) int64, frames of the video in the order in which the clip plays.
         partners: (T,) int64 or None. If given, the clip consists of RGB differences: frame i is the
-            difference of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip.
+            difference of ``frames[i]`` and ``partners[i]``, the next frame of the full-rate clip;
+            see :func:`differing_pair` for frames that repeat.
         start: Start of the clip, seconds.
         clip_duration: Length of the clip, seconds.
         reversed: Whether the clip plays backwards.
@@ -204,6 +208,57 @@ def make_clip(
 
 def _play(positions: np.ndarray, first: int, stop: int, reverse: bool) -> np.ndarray:
     return stop - 1 - positions if reverse else first + positions
+
+
+def neighbours_within(
+    timestamps: np.ndarray, clip: ClipIndices, frame: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The frames of a clip that play after a frame, and before it, each the nearest first.
+
+    Only those that begin within :data:`DIFFERENCE_SECONDS` of it. The frames before it are empty
+    unless those after it reach the end of the clip.
+    """
+    first, stop = frames_between(timestamps, clip.start, clip.start + clip.clip_duration)
+    reach = DIFFERENCE_SECONDS + _EPSILON
+    low = max(first, int(np.searchsorted(timestamps, timestamps[frame] - reach, side="left")))
+    high = min(stop, int(np.searchsorted(timestamps, timestamps[frame] + reach, side="right")))
+    after, before, ends = np.arange(frame + 1, high), np.arange(low, frame)[::-1], high == stop
+    if clip.reversed:
+        after, before, ends = before, after, low == first
+    return after, before if ends else before[:0]
+
+
+def differing_pair(
+    timestamps: np.ndarray,
+    clip: ClipIndices,
+    frame: int,
+    differing: AbstractSet[tuple[int, int]],
+) -> tuple[int, int] | None:
+    """A frame and the next frame of the clip that differs from it, of footage that repeats frames.
+
+    As the paper's last frame, a frame without another one up to the end of the clip repeats the
+    difference before it::
+
+        shown                A A A B B C C C          in playing order
+        frame 0: (0, 3)      frame 3: (3, 5)          frame 6: nothing follows, (4, 6)
+
+    Args:
+        timestamps: (F,) of the video.
+        clip: The clip.
+        frame: One of its frames.
+        differing: The pairs (frame, another one) of frames that differ.
+
+    Returns:
+        The pair in playing order; None if there is none within :data:`DIFFERENCE_SECONDS`.
+    """
+    after, before = neighbours_within(timestamps, clip, frame)
+    for other in after.tolist():
+        if (frame, other) in differing:
+            return frame, other
+    for other in before.tolist():
+        if (frame, other) in differing:
+            return other, frame
+    return None
 
 
 def spaced_starts(duration: float, clip_duration: float, num_clips: int) -> np.ndarray:

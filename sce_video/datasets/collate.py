@@ -24,7 +24,9 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     Returns:
         ``inputs``: list of V uint8 tensors (N, T, H, W, 3), empty when every sample was skipped;
         or ``videos``: list of N dicts of ``frames, positions, offsets, crop_size``. Also
-        ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error).
+        ``label``, ``index``, ``seed``: (N,) int64; ``failures``: one flat list of (path, error);
+        ``differences``: sums over the samples, see
+        :class:`~sce_video.datasets.transforms.DecodeClips`.
 
     Raises:
         ValueError: The samples differ in their number of views or in the shape of a view.
@@ -40,6 +42,9 @@ def collate_views(samples: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("label", "index", "seed"):
         batch[name] = torch.tensor([sample[name] for sample in kept], dtype=torch.int64)
     batch["failures"] = failures
+    counted = [sample["differences"] for sample in kept if "differences" in sample]
+    if counted:
+        batch["differences"] = tuple(map(sum, zip(*counted, strict=True)))
     return batch
 
 

@@ -45,6 +45,8 @@ class OriginNotes:
     def crops(self, results: dict[str, Any]) -> dict[str, Any]:
         """The step before the last one, which computes the views."""
         views = results.get("views", [])
+        if results.get("clips"):  # where frames repeat, decoding changes them
+            self._origin = replace(self._origin, clips=list(results["clips"]))
         if all(isinstance(view, LazyView) for view in views):
             self._origin = replace(self._origin, crops=[_shown_area(view) for view in views])
         return results

@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from sce_video.engine.hooks import (
         AlarmHook,
         BadFileHook,
+        BudgetHook,
         ChanceLevelHook,
         CheckpointHook,
         LoggerHook,
@@ -30,6 +31,7 @@ __all__ = [
     "LARS",
     "AlarmHook",
     "BadFileHook",
+    "BudgetHook",
     "ChanceLevelHook",
     "CheckpointHook",
     "LocalVisBackend",

@@ -103,7 +103,7 @@ def _runner_dicts() -> dict[str, set[str]]:
         "optim_wrapper.clip_grad": _clipping_keys(),
         "compile": _names(torch.compile) - {"model"},
         "auto_scale_lr": {"enable", "base_batch_size"},
-        "run_page": {"videos"},
+        "run_page": {"videos", "compared"},
     }
 
 

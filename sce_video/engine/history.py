@@ -46,6 +46,12 @@ def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
         _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
 
 
+def record_replan(runner: Any, text: str) -> None:
+    """Append to ``history.jsonl`` that the training was given another length."""
+    row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
+    _append(runner, {**row, "epochs": runner.train_loop.max_epochs, "message": text})
+
+
 def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
     """Iterations of an optimiser step in the start before this one, and in this one.
 

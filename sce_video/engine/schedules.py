@@ -1,5 +1,7 @@
 """Schedules: pure functions ``f(step, total)`` of the optimiser step, 0 <= step < total.
 
+Where the length of a training is changed on the way, steps are no whole numbers (:func:`position`).
+
 They have no state, so a resumed run gets the same values.
 """
 
@@ -7,7 +9,7 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -15,17 +17,17 @@ from typing import Any
 Schedule = partial[float]
 
 
-def constant(step: int, total: int, *, value: float) -> float:
+def constant(step: float, total: int, *, value: float) -> float:
     """Always ``value``."""
     return value
 
 
-def linear(step: int, total: int, *, start: float, end: float) -> float:
+def linear(step: float, total: int, *, start: float, end: float) -> float:
     """From ``start`` at step 0 to ``end`` at step ``total``."""
     return start + (end - start) * _share(step, total)
 
 
-def cosine(step: int, total: int, *, start: float, end: float) -> float:
+def cosine(step: float, total: int, *, start: float, end: float) -> float:
     """From ``start`` at step 0 to ``end`` at step ``total`` along half a cosine.
 
     The target's momentum: 0.99 to 1 (paper, appendix D.3).
@@ -34,7 +36,7 @@ def cosine(step: int, total: int, *, start: float, end: float) -> float:
 
 
 def warmup_cosine(
-    step: int,
+    step: float,
     total: int,
     *,
     peak: float,
@@ -55,7 +57,7 @@ def warmup_cosine(
 
 
 def multistep(
-    step: int,
+    step: float,
     total: int,
     *,
     start: float,
@@ -70,13 +72,38 @@ def multistep(
 
 
 def steps(
-    step: int, total: int, *, values: tuple[float, ...], milestones: tuple[int, ...]
+    step: float, total: int, *, values: tuple[float, ...], milestones: tuple[int, ...]
 ) -> float:
     """``values[i]`` from milestone i - 1 on: the first value at step 0, the last until the end."""
     return values[sum(step >= milestone for milestone in milestones)]
 
 
-def _share(step: int, total: int) -> float:
+def position(step: int, total: int, changes: Sequence[tuple[int, int]]) -> float:
+    """Where a step lies in schedules of ``total`` steps whose length was changed on the way.
+
+    After a change the rest of the schedule is stretched over the steps that are left, so that no
+    value jumps and each ends where it would have::
+
+        total 8, changes [(4, 12)]     step       0 1 2 3 4   6   8   10   12
+                                       position   0 1 2 3 4   5   6    7    8
+
+    Args:
+        step: Optimiser step.
+        total: Steps that were planned.
+        changes: (step, new total), ascending by step; without any the position is the step.
+    """
+    place: float = step
+    begun, at, end = 0, 0.0, total
+    for changed, new in changes:
+        if changed >= step:
+            break
+        at += (changed - begun) * (total - at) / (end - begun)
+        begun, end = changed, new
+        place = at + (step - begun) * (total - at) / (end - begun)
+    return place
+
+
+def _share(step: float, total: int) -> float:
     return min(1.0, step / total) if total > 0 else 1.0
 
 

@@ -16,6 +16,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.history import recorded_start
+from sce_video.engine.schedules import position
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
@@ -61,6 +62,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     """Set by a hook: the training ends as by a signal, with a checkpoint, and raises this."""
     warnings: Sequence[str] = ()
     """What was warned of before the last :meth:`run`."""
+    replans: Sequence[tuple[int, int]] = ()
+    """Optimiser steps after which the training was given another length, and that length."""
 
     def __init__(
         self,
@@ -75,6 +78,7 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             if value < 1 or int(value) != value:
                 raise ValueError(f"{name} must be a whole number of at least 1, got {value}")
         super().__init__(runner, dataloader, max_epochs, val_begin, val_interval, dynamic_intervals)
+        self.planned_epochs = int(max_epochs)
 
     @property
     def iters_per_epoch(self) -> int:
@@ -89,7 +93,37 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
     @property
     def max_iters(self) -> int:
         """Iterations of the whole training."""
+        if self.replans:
+            return self.replans[-1][1] * self.runner.optim_wrapper._accumulative_counts
         return self._max_epochs * self.iters_per_epoch
+
+    @property
+    def max_steps(self) -> int:
+        """Optimiser steps of the whole training."""
+        return self.max_iters // self.runner.optim_wrapper._accumulative_counts
+
+    @property
+    def planned_steps(self) -> int:
+        """Optimiser steps that were planned at the start; the length of the schedules."""
+        steps_per_epoch = self.iters_per_epoch // self.runner.optim_wrapper._accumulative_counts
+        return steps_per_epoch * self.planned_epochs
+
+    def schedule_position(self, step: int) -> float:
+        """Where an optimiser step lies in schedules of ``planned_steps``."""
+        return position(step, self.planned_steps, self.replans)
+
+    def replan(self, step: int, total: int) -> None:
+        """End after ``total`` optimiser steps, also in the middle of an epoch.
+
+        The schedules go on from where they are after ``step`` of them.
+
+        Raises:
+            ValueError: fewer than are done.
+        """
+        if total < step:
+            raise ValueError(f"{step} steps are done: the training cannot end after {total}")
+        self.replans = [*self.replans, (step, total)]
+        self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
 
     def run(self):
         """Train.
@@ -103,6 +137,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
             TrainingStepError: a ValueError or OSError inside a step.
         """
         check_training(self)
+        if self.replans:  # of the checkpoint that is resumed
+            self._max_epochs = -(-self.max_iters // self.iters_per_epoch)
         for line in describe_training(self):
             self.runner.logger.info(line)
         self.warnings = training_warnings(self)
@@ -158,7 +194,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                 "load_from=PATH"
             )
         left = self.iters_per_epoch - seen
-        if left:  # 0 if the checkpoint was written between an epoch's last step and its end
+        # 0 if the checkpoint was written between an epoch's last step and its end
+        if left and self._iter < self.max_iters:
             if seen:
                 self.dataloader.sampler.set_start(seen * self.dataloader.batch_size)
             with report_worker_crashes(self.dataloader):
@@ -167,6 +204,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
                     self.run_iter(idx, data_batch)
                     if self._may_stop():
                         self._stop_if_asked()
+                    if self._iter >= self.max_iters:  # may have changed within the epoch
+                        break
         self.runner.call_hook("after_train_epoch")
         self._epoch += 1
 

@@ -88,15 +88,16 @@ def read_online_evaluations(
 
 
 def read_validations(
-    work_dir: str | Path, damaged: list[str] | None = None
+    work_dir: str | Path, damaged: list[str] | None = None, kind: str = "val"
 ) -> list[dict[str, Any]]:
     """Rows of the validation of a classifier in ``metrics.jsonl``; empty if there are none.
 
-    ``damaged`` gets the messages of damaged lines, as in :func:`read_scalars`.
+    With ``kind="random"`` those of comparisons with random weights. ``damaged`` gets the messages
+    of damaged lines, as in :func:`read_scalars`.
     """
     rows = _rows_of(Path(work_dir, METRICS), damaged)
     return [
-        _numbers(row) for row in rows if row.get("kind") == "val" and type(row.get("iter")) is int
+        _numbers(row) for row in rows if row.get("kind") == kind and type(row.get("iter")) is int
     ]
 
 

@@ -6,9 +6,11 @@ A page puts ``part.html`` into its body and, once, ``parts.css``, ``feature_map.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from sce_video.evaluation.random_weights import MEASURES, OTHERS, measure_of, sentences
 from sce_video.utils.html_template import render_template
 
 _PACKAGE = "sce_video.visualization"
@@ -33,6 +35,27 @@ class Part:
 def render_part(id: str, title: str, template: str, values: dict[str, Any]) -> Part:
     """The part that a template of ``visualization/templates`` renders; values are escaped."""
     return Part(id, title, render_template(_PACKAGE, template, values))
+
+
+def random_weights_part(row: Mapping[str, Any]) -> Part:
+    """The trained network beside random weights, from a row of the log of kind ``random``."""
+    measure = measure_of(row)
+    names = {"": "this network", **{f"_{name}": words for name, words in OTHERS.items()}}
+    lines = [
+        (
+            words,
+            "" if measure is None else f"{100 * row[measure + suffix]:.1f} %",
+            f"{row['rank' + suffix]:.1f}",
+        )
+        for suffix, words in names.items()
+        if f"rank{suffix}" in row
+    ]
+    values = {
+        "sentences": [text[:1].upper() + text[1:] + "." for text in sentences(row)],
+        "measure": MEASURES.get(measure or "", ""),
+        "lines": lines,
+    }
+    return render_part("random-weights", "Does it help?", "part_random_weights.html", values)
 
 
 def sentence_part(id: str, title: str, sentence: str) -> Part:

@@ -143,7 +143,9 @@ def test_learning_rate_of_every_step(protocol):
     optimizer = torch.optim.SGD(parameters, lr=cfg.optim_wrapper.optimizer.lr)
     runner = SimpleNamespace(
         optim_wrapper=OptimWrapper(optimizer),
-        train_loop=SimpleNamespace(iters_per_epoch=per_epoch, max_epochs=cfg.train_cfg.max_epochs),
+        train_loop=SimpleNamespace(
+            iters_per_epoch=per_epoch, planned_epochs=cfg.train_cfg.max_epochs, replans=()
+        ),
         train_dataloader=SimpleNamespace(batch_size=facts["batch"]),
         model=nn.Identity(),
         logger=MMLogger.get_instance("rates"),

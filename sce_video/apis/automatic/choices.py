@@ -25,6 +25,8 @@ _MAX_WORKERS = 16
 _MANY_STEPS = 20_000
 #: Below so many videos, and above so many seconds of a video, the user is told (not measured).
 _FEW_VIDEOS, _LONG = 32, 60.0
+#: Share of adjacent frames that are equal above which the user is told.
+MANY_REPEATS = 0.1
 #: Settings that other choices follow.
 _NUMBERS = frozenset(("frames", "clip_duration", "batch", "epoch_samples", "epochs"))
 _CUT = (
@@ -207,15 +209,20 @@ def least_steps(machine: Machine, width: int) -> int:
 
 
 def choose_epochs(
-    steps: int, epoch_seconds: float | None, hours: float | None, least: int = _STEPS
+    steps: int,
+    epoch_seconds: float | None,
+    hours: float | None,
+    least: int = _STEPS,
+    other_seconds: float = 0.0,
 ) -> Choice:
     """The length of the training.
 
     Args:
         steps: Of an epoch.
         epoch_seconds: Measured time of an epoch; needed with ``hours``.
-        hours: Budget; None for enough steps to learn.
+        hours: Budget of the command; None for enough steps to learn.
         least: Steps that are enough.
+        other_seconds: Of the command before and after the training.
 
     Raises:
         ValueError: ``hours`` is not positive, or does not suffice for an epoch.
@@ -227,13 +234,19 @@ def choose_epochs(
         return Choice("epochs", max(20, math.ceil(least / steps)), f"{least} steps or more")
     if hours <= 0 or epoch_seconds is None:
         raise ValueError(f"--hours must be positive, got {hours}")
-    epochs = int(hours * 3600 / epoch_seconds)
+    epochs = int((hours * 3600 - other_seconds) / epoch_seconds)
     if epochs < 1:
+        needed = (epoch_seconds + other_seconds) / 3600
         raise ValueError(
-            f"{hours} hours do not suffice for one epoch, which takes {epoch_seconds / 3600:.1f}: "
-            "give more, or a smaller --size, --frames or --width"
+            f"{hours:g} hours do not suffice for one epoch, which takes {needed:.2g} with what "
+            "comes before and after it: give more, or a smaller --size, --frames or --width"
         )
-    return Choice("epochs", epochs, f"{hours:g} hours at {epoch_seconds:.0f} s an epoch")
+    return Choice(
+        "epochs",
+        epochs,
+        f"{hours:g} hours at {epoch_seconds:.0f} s an epoch, and {other_seconds:.0f} s before and "
+        "after; measured again while training",
+    )
 
 
 def choose_warmup(epochs: int) -> Choice:
@@ -254,13 +267,14 @@ def choose_momentum(steps: int) -> Choice:
     raise AssertionError("the last limit is infinite")
 
 
-def notes(facts: FolderFacts, size: int, loading: float) -> Iterator[str]:
+def notes(facts: FolderFacts, size: int, loading: float, differences: float = 0.0) -> Iterator[str]:
     """Sentences about what is unusual and what to do.
 
     Args:
         facts: Of the videos.
         size: Pixels that a frame is reduced to.
         loading: Time of making a batch of views, in that of the network's step.
+        differences: Probability that a clip shows RGB differences.
     """
     if facts.num_videos < _FEW_VIDEOS:
         yield (
@@ -273,6 +287,12 @@ def notes(facts: FolderFacts, size: int, loading: float) -> Iterator[str]:
         yield (
             f"the videos are long ({facts.duration / 60:.0f} minutes): both clips of a pair come "
             f"from anywhere in a video, and should show the same. {_CUT}"
+        )
+    if differences and facts.repeats > MANY_REPEATS:
+        yield (
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: RGB differences, of "
+            f"{100 * differences:.0f} % of the clips, take the next frame that differs, and a clip "
+            "in which nothing changes for 0.5 s stays RGB"
         )
     if loading > 2:
         yield (

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
@@ -29,6 +31,16 @@ class Machine:
         if self.gpu is None:
             return f"{self.cores} CPU cores, no GPU"
         return f"{self.cores} CPU cores, {self.gpu} with {self.gpu_memory:.0f} GiB"
+
+
+def process_began() -> float:
+    """Value of ``time.monotonic()`` when this process began; now where the system does not tell."""
+    try:
+        ticks = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19])
+        age = time.clock_gettime(time.CLOCK_BOOTTIME) - ticks / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError, AttributeError):
+        age = 0.0
+    return time.monotonic() - age
 
 
 def this_machine() -> Machine:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,9 +42,13 @@ _LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
 #: Of the command and the function, beside the settings of the recipe.
 PRECISIONS = ("float32", "bfloat16", "float16")
 #: Classes that a plan may name beside those of its recipe.
-_CHOSEN_CLASSES = ("LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+_CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
 #: Settings that say where the run and its videos are, and why it was planned so.
 _OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
+# Videos at the end: most and least that are compared, the share of a budget for them, those that
+# the page embeds and draws, and the seconds of the page besides.
+_MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
 
 
 @dataclass(frozen=True)
@@ -56,6 +61,7 @@ class PlannedPretraining:
         machine: That trains.
         choices: Every chosen or given setting with the reason, in the order to show.
         timing: Measured steps and videos.
+        other_seconds: Of a command with a budget, before and after the training.
     """
 
     config: Config
@@ -63,6 +69,7 @@ class PlannedPretraining:
     machine: Machine
     choices: tuple[Choice, ...]
     timing: Timing
+    other_seconds: float = 0.0
 
     @property
     def epoch_seconds(self) -> float:
@@ -72,14 +79,17 @@ class PlannedPretraining:
 
     @property
     def hours(self) -> float:
-        """Estimated time of the whole training."""
-        return self.config.train_cfg.max_epochs * self.epoch_seconds / 3600
+        """Estimated time of the whole training; with a budget, of the whole command."""
+        seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
+        return (seconds + self.other_seconds) / 3600
 
     def notes(self) -> list[str]:
         """What is unusual about the videos, and what to do."""
         size = next(choice.value for choice in self.choices if choice.name == "size")
         loading = self.timing.loading(self.config.train_dataloader.num_workers)
-        return list(notes(self.facts, size, loading))
+        steps = self.config.train_dataloader.dataset.pipeline
+        differences = max(step.get("diff_prob", 0.0) for step in steps)
+        return list(notes(self.facts, size, loading, differences))
 
     def lines(self) -> list[str]:
         """What was found and chosen, for the user."""
@@ -111,6 +121,7 @@ def planned_pretraining(
     precision: str | None = None,
     settings: Mapping[str, Any] | None = None,
     machine: Machine | None = None,
+    begun: float | None = None,
 ) -> PlannedPretraining:
     """Examine videos and machine, choose what is not given, and measure a few steps.
 
@@ -118,16 +129,18 @@ def planned_pretraining(
         videos: Folder or table of videos.
         out: Folder of the run.
         method: One of :func:`methods`.
-        hours: Budget, from which the number of epochs follows.
+        hours: Budget of the command, from which the number of epochs follows.
         precision: Of the training; one of ``PRECISIONS``.
         settings: Given settings, by the names that the recipe declares.
         machine: None for this one.
+        begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
+            None for now.
 
     Raises:
         ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
             together with ``epochs``.
     """
-    given = dict(settings or {})
+    start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
     machine = machine or this_machine()
     facts = examine_folder(str(videos))
     chosen = choose(facts, machine, {**given, "precision": precision})
@@ -144,12 +157,38 @@ def planned_pretraining(
     first = _config(base, recipe, facts, out, chosen, names)
     timing = measure(first)
     seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
-    length = _length(chosen, facts.num_videos, machine, seconds, hours, given)
+    now = time.monotonic()
+    slowness = (now - start) / max(time.process_time() - worked, 1e-3)
+    compared, after = _comparison(timing, facts.num_videos, hours, slowness)
+    spent = now - (start if begun is None else begun)
+    budget = None if hours is None else (hours, spent + after)
+    length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
     chosen |= {choice.name: choice for choice in length if choice.name in names}
     config = _config(base, recipe, facts, out, chosen, names)
+    config.run_page.compared = compared
+    if hours is not None:
+        hook = dict(type="BudgetHook", hours=hours, spent=round(spent, 2), reserved=round(after, 2))
+        config.default_hooks.budget = hook
     rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
     shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
-    return PlannedPretraining(config, facts, machine, shown, timing)
+    other = 0.0 if budget is None else budget[1]
+    return PlannedPretraining(config, facts, machine, shown, timing, other)
+
+
+def _comparison(
+    timing: Timing, num_videos: int, hours: float | None, slowness: float
+) -> tuple[int, float]:
+    """Videos by which the network is compared with random weights, and seconds for all that ends.
+
+    Of a budget the comparison takes a twentieth, but at least 32 videos are needed. ``slowness`` is
+    the planning's time, in processor time: other programs slow the page down as much.
+    """
+    each, most = timing.features(networks=2), _MAX_COMPARED
+    if hours is not None:
+        most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
+    compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
+    page = _PAGE_SECONDS * min(20.0, max(1.0, slowness))
+    return compared, page + compared * each + drawn * timing.features(networks=1)
 
 
 def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
@@ -166,14 +205,18 @@ def _length(
     num_videos: int,
     machine: Machine,
     seconds: float,
-    hours: float | None,
+    budget: tuple[float, float] | None,
     given: Mapping[str, Any],
 ) -> Iterator[Choice]:
-    """Epochs, and the warm-up and momentum that suit so many, unless they are given."""
+    """Epochs, and the warm-up and momentum that suit so many, unless they are given.
+
+    ``budget``: hours of the command, and seconds of it before and after the training.
+    """
     samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
     steps = max(1, samples // chosen["batch"].value)
     least = least_steps(machine, chosen["width"].value)
-    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least)
+    hours, other = budget or (None, 0.0)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
     yield epochs
     if "warmup" not in given:
         yield choose_warmup(epochs.value)
@@ -266,6 +309,19 @@ def _texts(node: Any) -> Iterator[str]:
         yield node
 
 
+def count_seconds(cfg: Config, begun: float) -> Config:
+    """The config with what the command has taken so far, where it has a budget.
+
+    Args:
+        cfg: Of a training that starts now.
+        begun: Value of ``time.monotonic()`` when the command began.
+    """
+    budget = cfg.default_hooks.get("budget")
+    if budget is not None:
+        budget.spent = round(time.monotonic() - begun, 2)
+    return cfg
+
+
 def pretrain(
     videos: str | Path,
     out: str | Path,
@@ -285,7 +341,8 @@ def pretrain(
         videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
         out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
         method: One of :func:`methods`.
-        hours: Budget; without it (and ``epochs``) as long as a first result takes.
+        hours: Budget of the call, kept by measuring again while training; without it (and
+            ``epochs``) as long as a first result takes.
         precision: One of ``PRECISIONS``.
         overwrite: Remove an earlier training from ``out``.
         settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
@@ -294,8 +351,9 @@ def pretrain(
     Raises:
         ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
     """
+    begun = time.monotonic()
     planned = planned_pretraining(
         videos, out, method=method, hours=hours, precision=precision, settings=settings
     )
-    path = write_config(planned)
-    return train_with_page(training_config(path, work_dir=planned.config.work_dir), overwrite)
+    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
+    return train_with_page(count_seconds(cfg, begun), overwrite)

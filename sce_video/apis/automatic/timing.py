@@ -50,6 +50,10 @@ class Timing:
         """Time in which the workers make a batch, in that of a step."""
         return self.batch * self.sample / max(1, workers) / self.step
 
+    def features(self, networks: int) -> float:
+        """Seconds in which one core reads a video and several networks embed its two clips."""
+        return self.sample + networks * self.step / self.batch
+
     def workers(self) -> int:
         """Loader workers that make a batch in the time of a step."""
         return max(1, math.ceil(self.batch * self.sample / self.step))

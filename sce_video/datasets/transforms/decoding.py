@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.clip_sampling import ClipIndices, differing_pair, neighbours_within
 from sce_video.datasets.decode_limits import MAX_HELD_BYTES, MAX_PIXELS, DecodeLimits
 from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
-from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference
+from sce_video.datasets.transforms.lazy_view import LazyView, grey_difference, is_repeat
 from sce_video.registry import TRANSFORMS
 
 
@@ -69,16 +72,33 @@ class DecodeClips:
     (T, H, W, 3) arrays that the last transform computes. The frames of an RGB-difference clip are
     ``(grey(frame) - grey(partner) + 255) / 2`` with grey = 0.299 R + 0.587 G + 0.114 B, rounded, in
     three equal channels.
+
+    Where a partner repeats its frame (:func:`~.lazy_view.is_repeat`), as in footage of a raised
+    frame rate, the next frame of the clip that differs takes its place; a clip without one within
+    0.5 s keeps its colours (:func:`~sce_video.datasets.clip_sampling.differing_pair`).
     """
 
     def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``."""
+        """Read ``reader``, ``clips``; write ``views``: list of ``LazyView``.
+
+        Where frames repeat, ``clips`` is changed accordingly. ``differences``: clips of RGB
+        differences, those of them in which frames repeat, and those that keep their colours.
+        """
         reader = results.pop("reader")
         clips = results["clips"]
-        needed = [clip.frames for clip in clips]
-        needed += [clip.partners for clip in clips if clip.partners is not None]
-        indices = np.unique(np.concatenate(needed))
+        indices = _indices(clips)
         frames = _decode(reader, indices)
+        repeats = [_repeats(frames, indices, clip) for clip in clips]
+        wanted = sum(clip.partners is not None for clip in clips)
+        repeating = sum(bool(repeated.any()) for repeated in repeats)
+        if repeating:
+            clips = _without_repeats(reader, clips, repeats, (frames, indices))
+            kept = _indices(clips)
+            if not np.isin(kept, indices).all():
+                indices, frames = kept, _decode(reader, kept)
+        coloured = wanted - sum(clip.partners is not None for clip in clips)
+        results["differences"] = (wanted, repeating, coloured)
+        results["clips"] = clips
         results["views"] = [
             LazyView(
                 frames,
@@ -112,6 +132,73 @@ class DecodeSharedFrames:
         results["views"] = [LazyView(_decode(reader, indices), np.arange(len(indices)))]
         results["positions"] = positions.reshape(wanted.shape)
         return results
+
+
+def _indices(clips: Sequence[ClipIndices]) -> np.ndarray:
+    """The frames that clips need, ascending."""
+    partners = [clip.partners for clip in clips if clip.partners is not None]
+    return np.unique(np.concatenate([*(clip.frames for clip in clips), *partners]))
+
+
+def _repeats(frames: DecodedFrames, indices: np.ndarray, clip: ClipIndices) -> np.ndarray:
+    """(T,) whether a frame of a clip is equal to its partner; all False without partners."""
+    if clip.partners is None:
+        return np.zeros(len(clip.frames), dtype=bool)
+    pairs = np.searchsorted(indices, np.stack([clip.frames, clip.partners], axis=1))
+    known = {(i, j): is_repeat(frames[i], frames[j]) for i, j in {*map(tuple, pairs.tolist())}}
+    return np.array([known[i, j] for i, j in pairs.tolist()])
+
+
+def _without_repeats(
+    reader: VideoReader,
+    clips: Sequence[ClipIndices],
+    repeats: Sequence[np.ndarray],
+    decoded: tuple[DecodedFrames, np.ndarray],
+) -> list[ClipIndices]:
+    """The clips with other partners where frames repeat, or without any.
+
+    The frames around are compared in one more pass, a few in memory at a time.
+    """
+    frames, indices = decoded
+    around: dict[int, set[int]] = {}
+    for clip, repeated in zip(clips, repeats, strict=True):
+        for frame in clip.frames[repeated].tolist():
+            for others in neighbours_within(reader.timestamps, clip, frame):
+                for other in others.tolist():
+                    around.setdefault(other, set()).add(frame)
+    differing = {
+        (frame, other)
+        for other, image in _streamed(reader, np.array(sorted(around), dtype=np.int64))
+        for frame in around[other]
+        if not is_repeat(frames[int(np.searchsorted(indices, frame))], image)
+    }
+    found = []
+    for clip, repeated in zip(clips, repeats, strict=True):
+        if repeated.any():
+            assert clip.partners is not None
+            pairs = np.stack([clip.frames, clip.partners], axis=1)
+            chosen = [
+                differing_pair(reader.timestamps, clip, frame, differing)
+                for frame in clip.frames[repeated].tolist()
+            ]
+            if None in chosen:
+                clip = replace(clip, partners=None)
+            else:
+                pairs[repeated] = chosen
+                clip = replace(clip, frames=pairs[:, 0], partners=pairs[:, 1])
+        found.append(clip)
+    return found
+
+
+def _streamed(reader: VideoReader, indices: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """Index and image of each frame."""
+    if len(indices) == 0:
+        return
+    if not isinstance(reader, VideoReader):
+        yield from zip(indices.tolist(), reader.read(indices), strict=True)
+        return
+    for part, frames in reader.stream(indices):
+        yield from ((index, frames[number]) for number, index in enumerate(part.tolist()))
 
 
 def rgb_difference(frames: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:

@@ -30,7 +30,8 @@ class PackClips:
         Targets whose shapes differ from those of the views are not used.
 
         Returns:
-            ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``.
+            ``inputs`` (list of V uint8 tensors (T, H, W, 3)), ``label``, ``index``, ``seed``; and
+            ``differences`` of :class:`~.decoding.DecodeClips`, if present.
 
         Raises:
             ValueError: A local view is as large as the first view.
@@ -38,7 +39,8 @@ class PackClips:
         check_local_views(results["views"], results.get("num_local_views", 0))
         inputs = pack_views(results["views"], results.get("targets"))
         kept = {name: int(results[name]) for name in ("label", "index", "seed")}
-        return {"inputs": inputs, **kept}
+        counted = {"differences": results["differences"]} if "differences" in results else {}
+        return {"inputs": inputs, **kept, **counted}
 
 
 def check_local_views(views: Sequence[View], num_local: int) -> None:

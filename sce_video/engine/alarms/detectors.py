@@ -140,25 +140,56 @@ class QueueFill(Detector):
 
     Args:
         steps: Gives the iterations that fill the queue, None while that is not known.
-        total: Iterations of the training.
+        total: Gives the iterations of the training.
     """
 
     name = "queue_fill"
 
-    def __init__(self, steps: Callable[[], int | None], total: int) -> None:
+    def __init__(self, steps: Callable[[], int | None], total: Callable[[], int]) -> None:
         super().__init__()
         self.steps, self.total = steps, total
 
     def condition(self, row: Row) -> Alarm | None:
-        steps = self.steps()
-        if steps is None or steps <= self.total:
+        steps, total = self.steps(), self.total()
+        if steps is None or steps <= total:
             return None
         return Alarm(
             self.name,
-            f"the queue is full of keys after {steps} iterations and the training has {self.total}:"
+            f"the queue is full of keys after {steps} iterations and the training has {total}:"
             " the loss never compares with keys alone. Give it a shorter queue or train longer",
             value=steps,
-            threshold=self.total,
+            threshold=total,
+        )
+
+
+class RepeatedFrames(Detector):
+    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper.
+
+    Args:
+        threshold: Largest share of these clips.
+        steps: Iterations of the mean; half of them at the start do not count.
+    """
+
+    name = "repeated_frames"
+
+    def __init__(self, threshold: float, steps: int) -> None:
+        super().__init__()
+        self.threshold, self.steps = threshold, steps
+        self._repeats, self._as_rgb = _Recent("diff_repeats", steps), _Recent("diff_as_rgb", steps)
+
+    def condition(self, row: Row) -> Alarm | None:
+        share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)
+        if 2 * row["iter"] < self.steps or not share > self.threshold:
+            return None
+        return Alarm(
+            self.name,
+            f"frames repeat in {100 * share:.0f} % of the clips of RGB differences (more than "
+            f"{100 * self.threshold:.0f} %): the next frame that differs takes their place, and "
+            f"{100 * as_rgb:.0f} %, in which nothing changes for 0.5 s, stay RGB. Where the frame "
+            "rate was raised, videos of the original rate are better; of a scene that stands "
+            "still, RandomClips.diff_prob=0 leaves the differences out",
+            value=share,
+            threshold=self.threshold,
         )
 
 

@@ -2,6 +2,7 @@
 
 from sce_video.engine.hooks.alarms import AlarmHook, ChanceLevelHook
 from sce_video.engine.hooks.bad_files import BadFileHook
+from sce_video.engine.hooks.budget import BudgetHook
 from sce_video.engine.hooks.checkpoint import CheckpointHook
 from sce_video.engine.hooks.logger import LoggerHook
 from sce_video.engine.hooks.mirror import MirrorHook
@@ -13,6 +14,7 @@ from sce_video.engine.hooks.screen import ScreenProgressHook
 __all__ = [
     "AlarmHook",
     "BadFileHook",
+    "BudgetHook",
     "ChanceLevelHook",
     "CheckpointHook",
     "LogReductionHook",

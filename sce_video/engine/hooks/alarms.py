@@ -18,6 +18,7 @@ from sce_video.engine.alarms import (
     DataWait,
     Detector,
     QueueFill,
+    RepeatedFrames,
     report_alarm,
     report_cleared,
 )
@@ -32,6 +33,8 @@ from sce_video.utils.run_files import ALARMS, METRICS, keep_rows_until
 
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.
 LR_PER_256 = {"SGD": (0.01, 6.0), "LARS": (0.06, 18.0)}
+#: Largest share of the clips of RGB differences in which frames repeat.
+MAX_REPEATS = 0.25
 
 
 class _DetectorHook(Hook):
@@ -80,7 +83,7 @@ def _earlier_rows(runner) -> list[dict[str, Any]]:
 
 @HOOKS.register_module()
 class AlarmHook(_DetectorHook):
-    """Collapse, waiting for data, queue, learning rate, and evaluated files in the training set.
+    """Collapse, waiting for data, queue, repeated frames, learning rate, evaluated training files.
 
     Each alarm is reported once, and again only if its condition has ended meanwhile. None of them
     changes the training.
@@ -151,7 +154,8 @@ class AlarmHook(_DetectorHook):
         return (
             Collapse(self.minima, self.collapse_share, self.collapse_steps, self.first_steps),
             DataWait(limit, self.data_wait_steps, on_gpu=device != "cpu"),
-            QueueFill(iterations, runner.train_loop.max_iters),
+            QueueFill(iterations, lambda: runner.train_loop.max_iters),
+            RepeatedFrames(MAX_REPEATS, self.data_wait_steps),
         )
 
     def before_train(self, runner) -> None:

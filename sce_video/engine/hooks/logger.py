@@ -27,7 +27,7 @@ def log_row(runner: Any, kind: str, iteration: int, epoch: int, values: Mapping[
 
     Args:
         runner: The runner.
-        kind: ``train``, ``online`` or ``val``.
+        kind: ``train``, ``online``, ``val`` or ``random``, a comparison with random weights.
         iteration: Number of iterations done.
         epoch: Epoch, from 1; 0 before the first step.
         values: By name; those that are no numbers are left out.

@@ -173,6 +173,10 @@ def _files_of_batch(runner, indices: torch.Tensor | None) -> str:
 class ProgressHook(Hook):
     """Logs ``videos_per_s`` (all ranks) and ``data_wait``, the share of time spent on waiting.
 
+    Of the clips of RGB differences also ``diff_repeats``, the share in which frames repeat, and
+    ``diff_as_rgb``, the share that keep their colours (of rank 0, see
+    :class:`~sce_video.datasets.transforms.DecodeClips`).
+
     Entries of mmengine's histories have a value and a count, and a mean is the sum of values over
     the sum of counts. The count here is the iteration's time in microseconds, so that the logged
     mean of a window is its videos over its seconds and not a mean of rates.
@@ -207,6 +211,10 @@ class ProgressHook(Hook):
         waited = hub.get_scalar("train/data_time").current() * 1e6
         videos = runner.train_dataloader.batch_size * get_world_size()
         hub.update_scalar("train/videos_per_s", videos * 1e6, count=spent)
+        wanted, repeats, as_rgb = (data_batch or {}).get("differences", (0, 0, 0))
+        if wanted:
+            hub.update_scalar("train/diff_repeats", repeats, count=wanted)
+            hub.update_scalar("train/diff_as_rgb", as_rgb, count=wanted)
         self._waiting.append((spent, waited, self._ended, self._begun))
         self._ended = self._event() if self._on_gpu else None
         self._log_waits(hub)

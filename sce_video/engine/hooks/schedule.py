@@ -10,7 +10,7 @@ from mmengine.hooks import Hook
 from mmengine.optim import OptimWrapper
 
 from sce_video.engine.log_processor import MeanLogProcessor
-from sce_video.engine.schedules import build_schedule
+from sce_video.engine.schedules import build_schedule, position
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
 
@@ -20,9 +20,12 @@ class ScheduleHook(Hook):
     """Sets the learning rate and numbers of the model before every iteration.
 
     A schedule is a function of the optimiser step; with gradient accumulation all micro-batches of
-    a step share its values. The learning rate follows the linear scaling rule: the optimiser's
-    ``lr`` is meant for ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where
-    the actual global batch is batch size x ranks x accumulated micro-batches.
+    a step share its values. Where the training is given another length on the way, the rest of the
+    schedule is stretched over the steps that are left.
+
+    The learning rate follows the linear scaling rule: the optimiser's ``lr`` is meant for
+    ``base_batch_size`` and is multiplied by ``actual / base_batch_size``, where the actual global
+    batch is batch size x ranks x accumulated micro-batches.
 
     Args:
         lr: Schedule of the learning rate without its peak (or start) value, which is the scaled
@@ -68,7 +71,7 @@ class ScheduleHook(Hook):
         accumulation = accumulative_counts(runner)
         steps_per_epoch = max(1, runner.train_loop.iters_per_epoch // accumulation)
         self._accumulation = accumulation
-        self._total = steps_per_epoch * runner.train_loop.max_epochs
+        self._total = steps_per_epoch * runner.train_loop.planned_epochs
         batch = runner.train_dataloader.batch_size * get_world_size() * accumulation
         factor = batch / self.base_batch_size if self.base_batch_size else 1.0
         rates = [rate * factor for rate in self._base_lrs]
@@ -120,7 +123,8 @@ class ScheduleHook(Hook):
         return build_schedule(spec, steps_per_epoch)
 
     def before_train_iter(self, runner, batch_idx: int, data_batch=None) -> None:
-        step = runner.iter // self._accumulation
+        done = runner.iter // self._accumulation
+        step = position(done, self._total, runner.train_loop.replans)
         groups = runner.optim_wrapper.optimizer.param_groups
         for group, schedule in zip(groups, self._lr_schedules, strict=True):
             group["lr"] = schedule(step, self._total)

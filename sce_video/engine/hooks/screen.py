@@ -38,7 +38,7 @@ class ScreenProgressHook(Hook):
     def before_train(self, runner) -> None:
         """Begin to draw, on rank 0 of a terminal."""
         if is_main_process() and _is_terminal(sys.stdout):
-            self._screen = _Screen(runner.logger, runner.train_loop.max_iters)
+            self._screen = _Screen(runner.logger)
             self._draw(runner, runner.iter)
 
     def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
@@ -62,7 +62,8 @@ class ScreenProgressHook(Hook):
         assert self._screen is not None
         epoch = min(runner.epoch + 1, runner.max_epochs)
         eta = runner.message_hub.runtime_info.get("eta")
-        self._screen.draw(f"epoch {epoch}/{runner.max_epochs}", done, eta)
+        total = runner.train_loop.max_iters
+        self._screen.draw(f"epoch {epoch}/{runner.max_epochs}", done, total, eta)
 
 
 def _is_terminal(stream: TextIO) -> bool:
@@ -72,7 +73,7 @@ def _is_terminal(stream: TextIO) -> bool:
 class _Screen:
     """The lines at the bottom, with all handlers of a logger writing above them."""
 
-    def __init__(self, logger: logging.Logger, total: int) -> None:
+    def __init__(self, logger: logging.Logger) -> None:
         from rich.console import Console, Group  # here: a log file need not pay for the import
         from rich.live import Live
         from rich.progress import BarColumn, Progress, TextColumn
@@ -87,7 +88,7 @@ class _Screen:
         self._output = sys.stdout, sys.stderr
         columns = TextColumn("{task.description}"), BarColumn(24), TextColumn("{task.fields[left]}")
         self._bar = Progress(*columns)
-        self._task = self._bar.add_task("", total=total, left="")
+        self._task = self._bar.add_task("", left="")
         self._text = Text(no_wrap=True, overflow="ellipsis")
         self._live = Live(
             Group(self._bar, self._text),
@@ -107,12 +108,15 @@ class _Screen:
     def is_due(self) -> bool:
         return time.monotonic() - self._drawn >= _EVERY
 
-    def draw(self, epoch: str, done: int, eta: float | None) -> None:
+    def draw(self, epoch: str, done: int, total: int, eta: float | None) -> None:
         self._drawn = time.monotonic()
         left = "" if eta is None else f", {timedelta(seconds=int(eta))} left"
-        total = self._bar.tasks[0].total
         self._bar.update(
-            self._task, completed=done, description=epoch, left=f"{done}/{total:.0f}{left}"
+            self._task,
+            completed=done,
+            total=total,
+            description=epoch,
+            left=f"{done}/{total}{left}",
         )
         self._text.plain = describe_numbers(self.numbers)
         self._live.refresh()

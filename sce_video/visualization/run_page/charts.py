@@ -130,6 +130,13 @@ KINDS = (
         "The whole step, and the part of it that waits for data.",
         ("step_seconds", "data_seconds"),
     ),
+    Kind(
+        "repeats",
+        "RGB differences of frames that repeat",
+        "Share of the clips of RGB differences in which frames repeat, and that stay RGB for it.",
+        ("diff_repeats", "diff_as_rgb"),
+        percent=True,
+    ),
     Kind("memory", "Memory of the GPU", "Largest so far, in MB.", ("memory",)),
 )
 
@@ -155,6 +162,8 @@ LABELS = {
     "videos_per_s": "videos/s",
     "step_seconds": "step",
     "data_seconds": "data",
+    "diff_repeats": "frames repeat",
+    "diff_as_rgb": "stay RGB",
     "feature_std": "spread per dimension",
     "effective_rank": "effective rank",
     "memory": "memory",

@@ -30,6 +30,7 @@ class RunRecord:
         scalars: Logged rows, see :func:`~sce_video.visualization.curves.read_scalars`.
         evaluations: Rows of the online evaluation.
         validations: Rows of the validation of a classifier.
+        compared: The last comparison with random weights; empty if there is none.
         alarms: Lines of ``alarms.jsonl``.
         history: Lines of ``history.jsonl``, the starts and ends of the training.
         bad_files: Lines of ``bad_files.jsonl``.
@@ -52,6 +53,7 @@ class RunRecord:
     scalars: list[dict[str, Any]] = field(default_factory=list)
     evaluations: list[dict[str, Any]] = field(default_factory=list)
     validations: list[dict[str, Any]] = field(default_factory=list)
+    compared: dict[str, Any] = field(default_factory=dict)
     alarms: list[dict[str, Any]] = field(default_factory=list)
     history: list[dict[str, Any]] = field(default_factory=list)
     bad_files: list[dict[str, Any]] = field(default_factory=list)
@@ -70,7 +72,10 @@ class RunRecord:
 
     @property
     def max_epochs(self) -> int | None:
-        """Epochs that were planned."""
+        """Epochs that were planned, or planned again within a budget of time."""
+        again = (row for row in reversed(self.history) if row.get("event") == "replanned")
+        for row in again:
+            return row["epochs"] if isinstance(row.get("epochs"), int) else None
         value = (self.config.get("train_cfg") or {}).get("max_epochs")
         return value if isinstance(value, int) else None
 

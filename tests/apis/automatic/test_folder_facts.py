@@ -7,6 +7,8 @@ import pytest
 from helpers.videos import write_video
 
 from sce_video.apis.automatic import examine_folder
+from sce_video.apis.automatic.choices import notes
+from sce_video.apis.doctor import check_videos
 
 
 def write(path, frames=20, height=48, width=64):
@@ -40,3 +42,25 @@ def test_folders_without_a_readable_video(tmp_path):
     (tmp_path / "a.mp4").write_bytes(b"no video")
     with pytest.raises(ValueError, match=r"none of 1 examined videos.*a\.mp4"):
         examine_folder(str(tmp_path))
+
+
+def test_adjacent_frames_that_are_equal_are_counted(tmp_path):
+    """A third of the frames shown twice: 25 of 100 adjacent pairs; others never."""
+    rng = np.random.default_rng(0)
+    scenes = rng.integers(0, 255, (75, 48, 64, 3), dtype=np.uint8)
+    twice = np.sort(np.concatenate([np.arange(75), np.arange(0, 75, 3)]))
+    write_video(tmp_path / "twice/a.mp4", scenes[twice])
+    write_video(tmp_path / "once/a.mp4", scenes)
+    found = examine_folder(str(tmp_path / "twice"))
+    stretch = twice[50:67]
+    assert found.repeats == (stretch[1:] == stretch[:-1]).mean() > 0.2
+    assert f"{100 * found.repeats:.0f} % of adjacent frames are equal" in found.describe()
+    once = examine_folder(str(tmp_path / "once"))
+    assert once.repeats == 0 and "of adjacent" not in once.describe()
+    warned = [finding for finding in check_videos(found) if finding.level == "warning"]
+    assert "next frame that differs" in warned[0].what and warned[0].advice
+    assert [f.level for f in check_videos(once)] == ["ok"]
+    assert any("stays RGB" in note for note in notes(found, 64, 1.0, 0.2))
+    assert not any(
+        "stays RGB" in note for note in (*notes(found, 64, 1.0), *notes(once, 64, 1.0, 0.2))
+    )

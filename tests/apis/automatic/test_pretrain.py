@@ -15,6 +15,7 @@ from helpers.training import make_videos
 import sce_video
 from sce_video.apis.automatic import methods, planned_pretraining, seeds
 from sce_video.apis.config_differences import different_settings
+from sce_video.apis.run_folder import read_run
 from sce_video.commands.main import main
 from sce_video.engine.config import load_config
 from sce_video.visualization.curves import read_scalars
@@ -52,6 +53,12 @@ def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, ca
     assert any("note: 12 videos are few" in line for line in plan)
     page = (run / "run.html").read_text()
     assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
+    row = read_run(run).compared  # beside random weights, in the log, on the page and on the screen
+    assert row["videos"] == 12 and row["iter"] == 3 and {"knn", "rank", "rank_random"} <= set(row)
+    assert "Does it help?" in page and f"{100 * row['knn_random']:.1f} %" in page
+    assert (
+        "not decided against random weights: kNN accuracy" in next(run.glob("*/*.log")).read_text()
+    )
     checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
     assert "plan = [" in checkpoint["meta"]["cfg"]
 
@@ -108,8 +115,15 @@ def test_every_method_can_be_planned(videos, tmp_path, method):
 
 @pytest.mark.usefixtures("_without_page")
 def test_a_budget_makes_the_length(videos, tmp_path):
-    plan = planned_pretraining(videos, tmp_path, hours=0.1, settings=TINY)
-    assert plan.config.train_cfg.max_epochs == int(360 / plan.epoch_seconds)
+    plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
+    budget = plan.config.default_hooks.budget
+    assert plan.other_seconds == pytest.approx(budget.spent + budget.reserved, abs=0.02)
+    assert 0 < budget.spent < plan.other_seconds and budget.hours == 10
+    left = 36_000 - plan.other_seconds
+    assert plan.config.train_cfg.max_epochs == int(left / plan.epoch_seconds)
+    assert plan.hours <= 10
+    free = planned_pretraining(videos, tmp_path, settings=TINY)
+    assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
 
 
 @pytest.mark.usefixtures("_without_page")

@@ -6,8 +6,10 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from helpers.readers import FramesReader
 
+from sce_video.datasets import collate_views
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.transforms import rgb_difference
 from sce_video.registry import TRANSFORMS
@@ -75,8 +77,92 @@ def test_difference_reaches_both_ends():
     assert (both[0] == 0).all() and (both[1] == 255).all()
 
 
-def test_difference_of_a_video_of_one_frame(reader):
-    reader.frames, reader.timestamps, reader.duration = reader.frames[:1], np.zeros(1), 0.1
-    clips = sample_clips(reader, num_views=1, diff_prob=1.0)
-    assert isinstance(clips[0], ClipIndices)
-    assert (build("DecodeClips")({"reader": reader, "clips": clips})["views"][0] == 128).all()
+def slow_pair(reader, clip, frame, partner):
+    """The rule for one kept frame, frame by frame; None where the clip keeps its colours."""
+    end = clip.start + clip.clip_duration
+    inside = [i for i, t in enumerate(reader.timestamps) if clip.start <= t + 1e-9 < end]
+    played = inside[::-1] if clip.reversed else inside
+    grey = reader.frames @ np.array([0.299, 0.587, 0.114])
+
+    def near(other):
+        return abs(reader.timestamps[other] - reader.timestamps[frame]) <= 0.5 + 1e-9
+
+    def differs(other):
+        return np.abs(grey[frame] - grey[other]).max() > 8
+
+    if differs(partner):
+        return frame, partner
+    place = played.index(frame)
+    for other in played[place + 1 :]:
+        if not near(other):
+            return None
+        if differs(other):
+            return frame, other
+    for other in played[:place][::-1]:
+        if near(other) and differs(other):
+            return other, frame
+    return None
+
+
+@pytest.mark.parametrize("runs", [(1, 1), (1, 3), (2, 4), (4, 9)], ids=str)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_differences_of_footage_that_repeats_frames(reader, runs, backwards):
+    """Against a loop; repetitions are off by up to 5 levels, as after lossy encoding."""
+    rng = np.random.default_rng(runs[1])
+    lengths = rng.integers(runs[0], runs[1] + 1, len(reader.frames))
+    shown = np.repeat(np.arange(len(reader.frames)), lengths)[: len(reader.frames)]
+    reader.frames = np.clip(reader.frames, 0, 250)[shown].astype(np.int64)
+    reader.frames = (reader.frames + rng.integers(0, 6, reader.frames.shape[:3])[..., None]).astype(
+        np.uint8
+    )
+    counted = np.zeros(3, int)
+    for seed in range(20):
+        drawn = sample_clips(
+            reader, seed, num_views=2, diff_prob=0.7, reverse_prob=float(backwards)
+        )
+        state = build("DecodeClips")({"reader": reader, "clips": drawn})
+        for clip, made, view in zip(drawn, state["clips"], state["views"], strict=True):
+            if clip.partners is None:
+                assert made is clip
+                continue
+            old = list(zip(clip.frames.tolist(), clip.partners.tolist(), strict=True))
+            pairs = [slow_pair(reader, clip, *pair) for pair in old]
+            counted += [1, pairs != old, None in pairs]
+            if None in pairs:
+                assert made.partners is None and (view == reader.frames[clip.frames]).all()
+                continue
+            first, second = np.array(pairs).T
+            assert (view == rgb_difference(reader.frames, first, second)).all()
+            assert np.ptp(np.asarray(view), axis=(1, 2, 3)).min() > 2  # no uniform grey
+        counted -= state["differences"]
+    assert not counted.any()
+
+
+def test_frames_that_differ_are_read_once_and_keep_the_paper_s_partners(reader):
+    """Also at so low a frame rate that the next frame is more than 0.5 s away."""
+    reader.timestamps, reader.duration = np.arange(40) * 0.8, 32.0
+    clips = build("RandomClips", clip_duration=8.0, num_frames=4, num_views=2, diff_prob=1.0)(
+        {"reader": reader, "rng": np.random.default_rng(0)}
+    )["clips"]
+    state = build("DecodeClips")({"reader": reader, "clips": clips})
+    assert len(reader.calls) == 1 and state["differences"] == (2, 0, 0)
+    for clip, made, view in zip(clips, state["clips"], state["views"], strict=True):
+        assert made is clip
+        assert (view == rgb_difference(reader.frames, clip.frames, clip.partners)).all()
+
+
+def test_counts_of_difference_clips_reach_the_batch():
+    sample = {"inputs": [torch.zeros(1, 2, 2, 3)], "label": 0, "index": 0, "seed": 0}
+    counted = [{**sample, "differences": counts} for counts in ((2, 1, 1), (1, 1, 0))]
+    assert collate_views(counted)["differences"] == (3, 2, 1)
+
+
+def test_a_still_video_and_one_of_one_frame_keep_their_colours(reader):
+    for count in (1, 12):
+        reader.frames = np.repeat(reader.frames[:1], count, axis=0)
+        reader.timestamps, reader.duration = np.arange(count) / 10, count / 10
+        clips = sample_clips(reader, num_views=1, diff_prob=1.0)
+        assert isinstance(clips[0], ClipIndices)
+        state = build("DecodeClips")({"reader": reader, "clips": clips})
+        assert (state["views"][0] == reader.frames[:1]).all()
+        assert state["clips"][0].partners is None and state["differences"] == (1, 1, 1)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sce_video.engine import AlarmHook, ChanceLevelHook
-from sce_video.engine.alarms import ChanceLevel, Collapse, DataWait, QueueFill
+from sce_video.engine.alarms import ChanceLevel, Collapse, DataWait, QueueFill, RepeatedFrames
 
 #: One short training of every method on few videos and one that collapsed: every second or fourth
 #: logged row.
@@ -114,6 +114,16 @@ def test_waiting_for_data_over_a_window():
 
 def test_a_queue_that_does_not_fill():
     rows = rows_of([1.0] * 3)
-    assert raised(QueueFill(lambda: 100, 30), rows) == [10]
-    assert raised(QueueFill(lambda: 30, 30), rows) == []
-    assert raised(QueueFill(lambda: None, 30), rows) == []
+    assert raised(QueueFill(lambda: 100, lambda: 30), rows) == [10]
+    assert raised(QueueFill(lambda: 30, lambda: 30), rows) == []
+    assert raised(QueueFill(lambda: None, lambda: 30), rows) == []
+
+
+def test_frames_that_repeat_in_clips_of_differences():
+    rows = [{"iter": 20 * i, "diff_repeats": 0.8, "diff_as_rgb": 0.1} for i in range(1, 5)]
+    detector = RepeatedFrames(0.25, steps=100)
+    alarms = [alarm for row in rows if (alarm := detector.update(row))]
+    assert [a.value for a in alarms] == [pytest.approx(0.8)] and "and 10 %" in alarms[0].message
+    assert raised(RepeatedFrames(0.25, 100), rows) == [60]  # the first rows are few clips
+    assert raised(RepeatedFrames(0.9, 100), rows) == []
+    assert raised(RepeatedFrames(0.25, 100), rows_of([1.0] * 9)) == []  # no differences

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import pytest
-from helpers.training import make_videos, small_config, train
+import torch
+from helpers.training import Recorder, make_videos, small_config, train
+from helpers.videos import write_video
 
 from sce_video.engine import AlarmHook
 from sce_video.engine.hooks.progress import NonFiniteLossError
@@ -22,9 +25,9 @@ def videos(tmp_path_factory):
 def alarms_of(videos, tmp_path):
     """Trains with changes of the small config; the alarms by name, and the log."""
 
-    def run(**changes):
+    def run(recorder=None, **changes):
         changes = {"default_hooks__checkpoint": None, "model__queue_size": 8, **changes}
-        train(small_config(videos, tmp_path, **changes))
+        train(small_config(videos, tmp_path, **changes), recorder=recorder)
         (log,) = tmp_path.glob("*/*.log")
         return {alarm["alarm"]: alarm for alarm in read_alarms(tmp_path)}, log.read_text()
 
@@ -74,6 +77,28 @@ def test_a_loss_at_chance_level(alarms_of, monkeypatch):
     alarms, _ = alarms_of(default_hooks__chance_level=hook)
     assert set(alarms) == {"chance_level"} and alarms["chance_level"]["iter"] == 3
     assert alarms["chance_level"]["threshold"] == pytest.approx(math.log(9))
+
+
+def test_clips_of_rgb_differences_in_which_frames_repeat(alarms_of, tmp_path):
+    """Read from files, each frame of which is shown twice; the clips differ nevertheless."""
+    seen = []
+
+    def twice(path, clip):
+        write_video(path, np.repeat(clip, 2, axis=0))
+
+    class Watching(Recorder):
+        def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+            super().after_train_iter(runner, batch_idx, data_batch, outputs)
+            seen.extend(view.flatten(2).float().std(dim=2) for view in data_batch["inputs"])
+
+    alarms, _ = alarms_of(
+        Watching(),
+        train_dataloader__dataset__data_root=str(make_videos(tmp_path / "twice", write=twice)),
+        train_dataloader__dataset__pipeline__1__diff_prob=1.0,
+        default_hooks__alarms=dict(type="AlarmHook", data_wait_steps=2, max_data_wait=1.0),
+    )
+    assert set(alarms) == {"repeated_frames"} and torch.cat(seen).min() > 5
+    assert alarms["repeated_frames"]["value"] > 0.4 and "and 0 %," in str(alarms)
 
 
 def test_a_rate_without_the_linear_rule_and_evaluated_training_files(alarms_of, videos):

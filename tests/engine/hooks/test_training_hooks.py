@@ -153,7 +153,7 @@ def schedule_runner(lr=2.4, batch_size=64, accumulation=1, epochs=10, iters=20):
     return SimpleNamespace(
         model=model,
         optim_wrapper=OptimWrapper(optimizer, accumulative_counts=accumulation),
-        train_loop=SimpleNamespace(iters_per_epoch=iters, max_epochs=epochs),
+        train_loop=SimpleNamespace(iters_per_epoch=iters, planned_epochs=epochs, replans=()),
         train_dataloader=SimpleNamespace(batch_size=batch_size),
         logger=logging.getLogger("test"),
         message_hub=hub,

@@ -1,0 +1,151 @@
+"""A budget of time: the length of a training follows from the measured speed of its steps."""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_right
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from mmengine.dist import broadcast, get_world_size
+from mmengine.hooks import Hook
+
+from sce_video.engine.history import record_replan
+from sce_video.engine.hooks.schedule import accumulative_counts
+from sce_video.registry import HOOKS
+
+#: Where the estimate is compared with the budget: shares of its time, or of the steps. Once in each
+#: quarter, at its end; in the last one half-way, while there is time left.
+CHECKS = (0.25, 0.5, 0.75, 0.875)
+#: Share of the budget by which the estimate may miss it.
+TOLERANCE = 0.1
+# Share of the budget that is measured at least, unless half of the steps are done in it.
+_MEASURED = 0.05
+#: Steps after which the processes of a distributed training agree: each time they wait.
+_STEPS_PER_AGREEMENT = 10
+
+
+@dataclass
+class Budget:
+    """How many steps fit into a budget; all times are seconds since the command began.
+
+    Attributes:
+        seconds: Of the whole command.
+        reserved: Of what comes after the training.
+        since: Time and step from which the present speed is measured.
+        checks: Number of :data:`CHECKS` that are done.
+    """
+
+    seconds: float
+    reserved: float = 0.0
+    since: tuple[float, int] | None = None
+    checks: int = 0
+
+    def plan(self, elapsed: float, step: int, total: int) -> int:
+        """Steps of the training: ``total``, unless the estimate misses the budget.
+
+        A step includes evaluation and saving. Never fewer than the ``step`` that are done: all of
+        them once the command cannot end within the tolerance, whenever that is.
+        """
+        if self.since is None:  # the first step also starts workers and tunes kernels
+            self.since = (elapsed, step)
+            return total
+        if elapsed + self.reserved > (1 + TOLERANCE) * self.seconds:
+            return min(step, total)
+        passed = bisect_right(CHECKS, max(elapsed / self.seconds, step / total))
+        if passed <= self.checks or step >= total:
+            return total
+        begun, first = self.since
+        if elapsed - begun < _MEASURED * self.seconds and step < total / 2:
+            return total  # a step or two tell little
+        each = (elapsed - begun) / (step - first)
+        self.since, self.checks = (elapsed, step), passed
+        left = self.seconds - self.reserved - elapsed
+        if each <= 0 or abs((total - step) * each - left) <= TOLERANCE * self.seconds:
+            return total
+        return step + max(0, int(left / each))
+
+
+@HOOKS.register_module()
+class BudgetHook(Hook):
+    """Ends a training so that its command ends within a budget of time.
+
+    The time of a step, with evaluation and saving, is measured again in each quarter. Where the
+    estimate leaves the budget by more than a tenth, the number of steps is changed, and all
+    schedules go on from where they are, in fractions of the training, to their ends
+    (:meth:`~sce_video.engine.train_loop.ResumableTrainLoop.replan`). Every change is in the
+    checkpoints, so that a resumed training has it too; the time between two starts does not count.
+
+    Args:
+        hours: Budget of the whole command.
+        spent: Seconds of the command before the training is built.
+        reserved: Seconds of the command after the training.
+
+    Raises:
+        ValueError: ``hours`` is not positive, or the others are negative.
+    """
+
+    priority = "NORMAL"  # before a checkpoint of the same iteration, which holds the plan
+
+    clock = staticmethod(time.monotonic)
+
+    def __init__(self, hours: float, spent: float = 0.0, reserved: float = 0.0) -> None:
+        if not hours > 0 or spent < 0 or reserved < 0:
+            raise ValueError(
+                "a budget has positive hours, and seconds that are not negative before and after "
+                f"the training; got hours={hours}, spent={spent}, reserved={reserved}"
+            )
+        self.budget = Budget(3600 * hours, reserved)
+        self._before, self._begun = spent, self.clock()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds of the command so far, in all starts of the training."""
+        return self._before + self.clock() - self._begun
+
+    def after_load_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
+        """Continue the plan of a training that is resumed."""
+        saved = checkpoint.get("budget")
+        if not runner._resume or not isinstance(saved, dict):
+            return
+        if saved["since"]:
+            begun, step = saved["since"]
+            self.budget.since = (float(begun), int(step))
+        self.budget.checks = int(saved["checks"])
+        self._before, self._begun = float(saved["elapsed"]), self.clock()
+        runner.train_loop.replans = [(int(step), int(total)) for step, total in saved["replans"]]
+
+    def before_save_checkpoint(self, runner, checkpoint: dict[str, Any]) -> None:
+        """Keep what has been measured and planned."""
+        replans = [list(change) for change in runner.train_loop.replans]
+        checkpoint["budget"] = {
+            **asdict(self.budget),
+            "since": list(self.budget.since or ()),
+            "elapsed": self.elapsed,
+            "replans": replans,
+        }
+
+    def after_train_iter(self, runner, batch_idx: int, data_batch=None, outputs=None) -> None:
+        """Compare the estimate with the budget; rank 0 decides."""
+        step, micro_batches = divmod(runner.iter + 1, accumulative_counts(runner))
+        distributed = get_world_size() > 1
+        if micro_batches or (distributed and step % _STEPS_PER_AGREEMENT):
+            return
+        loop, before = runner.train_loop, runner.train_loop.max_steps
+        total = self.budget.plan(self.elapsed, step, before)
+        if distributed:
+            common = torch.tensor([total])
+            broadcast(common)
+            total = int(common)
+        if total == before:
+            return
+        loop.replan(step, total)
+        share = loop.schedule_position(step) / loop.planned_steps
+        text = (
+            f"{self.elapsed / 60:.1f} of {self.budget.seconds / 60:.1f} minutes have passed at "
+            f"step {step:,}: {total:,} steps fit into them, not {before:,}. Learning rate and all "
+            f"other schedules go on from {100 * share:.0f} % of theirs to the end"
+        )
+        runner.logger.info(text)
+        record_replan(runner, text)

@@ -1,0 +1,150 @@
+"""Has a pretraining helped? The trained network beside random weights, on clips of the same videos.
+
+Where videos have classes, the measure is kNN accuracy: each clip is classified by the clips of all
+other videos. Without classes it is retrieval: is the nearest of all other clips one of the same
+video? Beside it stands the effective rank of the features (RankMe, arXiv 2210.02885), which needs
+no labels either.
+
+A network is *better* where the 95 % bootstrap interval of the paired difference, over videos, lies
+above 0. It is *no better* where it does not and the difference is below 5 points; without classes
+the effective rank must not be a tenth higher, too, since random weights often find the other clip
+of a scene by its colours. Everything else is undecided: few videos, a difference within chance that
+may be a real one, or classes or scenes that random weights tell apart nearly always.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.functional.intervals import bootstrap_intervals
+from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.functional.retrieval import retrieval_hits
+from sce_video.models.losses import effective_rank
+
+BETTER, NO_BETTER, UNDECIDED = "better", "no better", "undecided"
+#: What a network is compared with, by the name in a row.
+OTHERS = {"random": "random weights", "start": "the weights it started from"}
+#: The measures by their names in a row.
+MEASURES = {"knn": "kNN accuracy", "retrieval": "retrieval of the other clip of a video"}
+#: Fewer points more than this are hardly worth a training.
+LEAST_GAIN = 0.05
+_MIN_VIDEOS, _CEILING, _HIGHER_RANK = 16, 0.95, 1.1
+_VIDEOS_PER_CLASS = 4
+_K = 20
+
+
+def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str, float]:
+    """Scores of networks on the same videos, and intervals of the differences, as numbers of a row.
+
+    Args:
+        features: (N, K, C) of K clips of N videos, of the ``trained`` network and those of
+            :data:`OTHERS`.
+        labels: (N,) classes of the videos, -1 for none.
+
+    Returns:
+        ``videos``; ``knn`` or ``retrieval``, and ``rank``, of the trained network; the same
+        with ``_random`` and ``_start``, and ``gain_``, ``low_`` and ``high_`` of each: the
+        difference and the ends of its interval.
+    """
+    count, clips = features["trained"].shape[:2]
+    classes = len(torch.unique(labels))
+    labelled = bool((labels >= 0).all()) and 2 <= classes <= count / _VIDEOS_PER_CLASS
+    measure = "knn" if labelled else "retrieval"
+    videos = torch.arange(count).repeat_interleave(clips)
+    row: dict[str, float] = {"videos": count}
+    hits = {}
+    for name, matrix in features.items():
+        flat, suffix = matrix.reshape(count * clips, -1).float(), _suffix(name)
+        row[f"rank{suffix}"] = float(effective_rank(flat))
+        if labelled:
+            hits[name] = _knn_hits(flat, labels.repeat_interleave(clips), videos)
+        elif clips > 1:
+            hits[name] = _other_clip_hits(flat, videos)
+        if name in hits:
+            row[f"{measure}{suffix}"] = float(hits[name].mean())
+    for name in hits.keys() - {"trained"}:
+        change = (hits["trained"] - hits[name])[:, None].numpy()
+        ends = bootstrap_intervals(change, units=videos.numpy())
+        row[f"gain_{name}"] = float(change.mean())
+        if ends is not None:
+            row[f"low_{name}"], row[f"high_{name}"] = (float(end) for end in ends[0])
+    return row
+
+
+def _suffix(name: str) -> str:
+    return "" if name == "trained" else f"_{name}"
+
+
+def _knn_hits(features: Tensor, labels: Tensor, videos: Tensor) -> Tensor:
+    """(N K,) 1 where the clips of other videos vote for a clip's class."""
+    scores = knn_scores(
+        features, features, labels, k=_K, query_groups=videos, gallery_groups=videos
+    )
+    return (scores.argmax(dim=1) == labels).double()
+
+
+def _other_clip_hits(features: Tensor, videos: Tensor) -> Tensor:
+    """(N K,) 1 where the nearest other clip is one of the same video."""
+    rows = torch.arange(len(videos))
+    hits = retrieval_hits(
+        features, features, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
+    )
+    return hits[:, 0].double()
+
+
+def verdict(row: Mapping[str, Any], other: str = "random") -> str:
+    """``better``, ``no better`` or ``undecided`` of a row, by the rule of this module."""
+    measure = measure_of(row)
+    if measure is None or f"low_{other}" not in row or row["videos"] < _MIN_VIDEOS:
+        return UNDECIDED
+    if row[f"low_{other}"] > 0:
+        return BETTER
+    decided = row[f"{measure}_{other}"] <= _CEILING and row[f"gain_{other}"] < LEAST_GAIN
+    if measure == "retrieval":
+        decided = decided and row["rank"] < _HIGHER_RANK * row[f"rank_{other}"]
+    return NO_BETTER if decided else UNDECIDED
+
+
+def is_comparison(row: Mapping[str, Any]) -> bool:
+    """Whether a row of a log has all numbers of a comparison, none of them NaN."""
+    needed = {"videos", "rank"}
+    for other in OTHERS:
+        if f"rank_{other}" in row:
+            needed |= {f"gain_{other}", f"{measure_of(row)}_{other}"} if measure_of(row) else set()
+    return all(math.isfinite(row.get(name, math.nan)) for name in needed)
+
+
+def measure_of(row: Mapping[str, Any]) -> str | None:
+    """Name of the measure of a row; None where each video has one clip and no class."""
+    return next((name for name in MEASURES if name in row), None)
+
+
+def sentences(row: Mapping[str, Any]) -> Iterator[str]:
+    """The comparison in words, a sentence for each other network."""
+    measure = measure_of(row)
+    for other, words in OTHERS.items():
+        if f"rank_{other}" not in row:
+            continue
+        ranks = f"effective rank {row['rank']:.1f} against {row[f'rank_{other}']:.1f}"
+        if measure is None:
+            yield f"{row['videos']} videos beside {words}: {ranks}"
+            continue
+        found = {
+            BETTER: f"better than {words}",
+            NO_BETTER: f"no better than {words}",
+            UNDECIDED: f"not decided against {words}",
+        }[verdict(row, other)]
+        ends = ""
+        if f"low_{other}" in row:
+            low, high = (100 * row[f"{end}_{other}"] for end in ("low", "high"))
+            ends = f", 95 % interval {low:.1f} to {high:.1f}"
+        yield (
+            f"{found}: {MEASURES[measure]} {100 * row[measure]:.1f} % against "
+            f"{100 * row[f'{measure}_{other}']:.1f} % ({row['videos']} videos, difference "
+            f"{100 * row[f'gain_{other}']:.1f} points{ends}), {ranks}"
+        )
