@@ -35,7 +35,7 @@ class DataSet(NamedTuple):
     """How a data set is prepared; ``module`` below ``data_tools.preparation`` has its LAYOUT."""
 
     about: str
-    read: Callable[[ModuleType, Arguments], Found]
+    read: Callable[[ModuleType, Arguments], Found | None]
     module: str
     options: tuple[str, ...] = ()
     other_folders: tuple[str, ...] = ("videos", "annotations")
@@ -79,7 +79,8 @@ def _finegym(module: ModuleType, args: Arguments) -> Found | None:
     official = module.read_finegym(args.root, args.annotations)
     if args.segments:
         clips = module.finegym_clips(args.root, official, args.annotations)
-        return _write_segments(args, args.videos or args.root / "videos", clips)
+        _write_segments(args, args.videos or args.root / "videos", clips)
+        return None
     official = _with_samples(official, args)
     return official, module.locate_finegym(args.root, official, args.videos)
 
@@ -87,7 +88,8 @@ def _finegym(module: ModuleType, args: Arguments) -> Found | None:
 def _epic_kitchens(module: ModuleType, args: Arguments) -> Found | None:
     official, clips = module.read_epic_kitchens(args.root, args.annotations)
     if args.segments:
-        return _write_segments(args, args.videos or args.root / "EPIC-KITCHENS", clips)
+        _write_segments(args, args.videos or args.root / "EPIC-KITCHENS", clips)
+        return None
     return official, module.locate_epic_kitchens(args.root, official, args.videos)
 
 
