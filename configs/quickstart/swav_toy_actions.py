@@ -29,6 +29,7 @@ model = dict(
         norm_output=False,
         bias_output=True,
     ),
+    joint_views=True,
     num_prototypes=32,  # of 12 classes; no more than a batch
     tau=0.1,
     epsilon=0.05,

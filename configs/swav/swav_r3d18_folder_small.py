@@ -32,6 +32,7 @@ model = dict(
         norm_output=False,
         bias_output=True,
     ),
+    joint_views=True,
     num_prototypes=32,  # no more than videos
     tau=0.1,
     epsilon=0.05,

@@ -38,6 +38,8 @@ class LeJEPA(SelfSupervisedModel):
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
         data_preprocessor: Config of the batched augmentation.
+        joint_views: Whether batch norm sees all views of one size together, as the authors' does:
+            :meth:`~sce_video.models.algorithms.base.SelfSupervisedModel.encode_views`.
 
     Raises:
         ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its
@@ -52,8 +54,9 @@ class LeJEPA(SelfSupervisedModel):
         num_directions: int = 1024,
         global_views: Sequence[int] | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        joint_views: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         if global_views is not None:
             check_target_views(global_views, "global_views")
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
@@ -91,8 +94,8 @@ class LeJEPA(SelfSupervisedModel):
         """
         self._check_views(len(views))
         global_views = self.global_views or default_target_views(views, symmetric=True)
-        h = [self.represent(view) for view in views]
-        z = torch.stack([self.projector(x).float() for x in h])  # (V, N, D)
+        h, embeddings = self.encode_views(views)
+        z = torch.stack(embeddings).float()  # (V, N, D)
 
         centre = z[list(global_views)].mean(dim=0)  # with gradient
         prediction = (z - centre).square().mean()

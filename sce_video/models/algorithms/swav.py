@@ -39,6 +39,8 @@ class SwAV(SelfSupervisedModel):
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
         data_preprocessor: Config of the batched augmentation.
+        joint_views: Whether batch norm sees all views of one size together, as the authors' does:
+            :meth:`~sce_video.models.algorithms.base.SelfSupervisedModel.encode_views`.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 
@@ -58,8 +60,9 @@ class SwAV(SelfSupervisedModel):
         queue_start_steps: int = 0,
         target_views: Sequence[int] = (0, 1),
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        joint_views: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         dim = self.projector.out_channels
@@ -111,8 +114,8 @@ class SwAV(SelfSupervisedModel):
             ``loss``, ``code_entropy`` (mean, 0 for one-hot codes to log K) and collapse metrics.
         """
         check_views(len(views), self.target_views)
-        h = [self.represent(view) for view in views]
-        embeddings = [unit_vectors(self.projector(x)) for x in h]
+        h, z = self.encode_views(views)
+        embeddings = [unit_vectors(x) for x in z]
         frozen = self.steps.step < self.frozen_prototype_steps
         scores = [self.prototypes(z, frozen) for z in embeddings]
         codes: list[Tensor | None] = [None] * len(views)
