@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses.embeddings import full_precision
 from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.modules.random_directions import RandomDirections
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
@@ -95,7 +96,7 @@ class LeJEPA(SelfSupervisedModel):
         self._check_views(len(views))
         global_views = self.global_views or default_target_views(views, symmetric=True)
         h, embeddings = self.encode_views(views)
-        z = torch.stack(embeddings).float()  # (V, N, D)
+        z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
         centre = z[list(global_views)].mean(dim=0)  # with gradient
         prediction = (z - centre).square().mean()

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sce_video.models.losses.embeddings import full_precision
+
 
 class Prototypes(nn.Module):
     """K trained vectors of size D, l2-normalised.
@@ -41,7 +43,7 @@ class Prototypes(nn.Module):
         # DistributedDataParallel expects a gradient of every parameter: zeros, not none.
         weight = torch.where(frozen, self.weight.detach(), self.weight)
         with torch.autocast(weight.device.type, enabled=False):
-            return embeddings.float() @ weight.float().T
+            return full_precision(embeddings) @ full_precision(weight).T
 
     @torch.no_grad()
     def normalise(self) -> None:
