@@ -39,8 +39,7 @@ class LeJEPA(SelfSupervisedModel):
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
         data_preprocessor: Config of the batched augmentation.
-        joint_views: Whether batch norm sees all views of one size together, as the authors' does:
-            :meth:`~sce_video.models.algorithms.base.SelfSupervisedModel.encode_views`.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its

@@ -37,8 +37,7 @@ class SimCLR(SelfSupervisedModel):
         consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
             mean over all pairs.
         data_preprocessor: Config of the batched augmentation.
-        joint_views: Whether batch norm sees all views of one size together, as the authors' does:
-            :meth:`~sce_video.models.algorithms.base.SelfSupervisedModel.encode_views`.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``tau`` is not above 0.

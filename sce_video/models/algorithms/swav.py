@@ -25,8 +25,7 @@ class SwAV(SelfSupervisedModel):
     ``z = projector(h)``, l2-normalised, is compared with K prototypes, l2-normalised too. The
     assigned views get codes by Sinkhorn-Knopp over the samples of all ranks, which every other view
     predicts (:func:`~sce_video.models.losses.swav_loss`). With gradient accumulation codes are
-    balanced over a micro-batch; for small batches a queue of earlier embeddings takes part in the
-    assignment (section 3.1). There is no target network, no predictor and no negative.
+    balanced over a micro-batch; a queue of earlier embeddings helps small batches (section 3.1).
 
     Args:
         backbone: Config of the encoder; must have ``out_channels``.
@@ -39,8 +38,7 @@ class SwAV(SelfSupervisedModel):
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
         data_preprocessor: Config of the batched augmentation.
-        joint_views: Whether batch norm sees all views of one size together, as the authors' does:
-            :meth:`~sce_video.models.algorithms.base.SelfSupervisedModel.encode_views`.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 
@@ -65,8 +63,7 @@ class SwAV(SelfSupervisedModel):
         super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
-        dim = self.projector.out_channels
-        self.prototypes = Prototypes(dim, num_prototypes)
+        self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
         self.tau = tau
         self.epsilon = epsilon
         self.frozen_prototype_steps = frozen_prototype_steps
@@ -78,7 +75,7 @@ class SwAV(SelfSupervisedModel):
         self.register_load_state_dict_pre_hook(take_earlier_name)
         self.queue = None
         if queue_size:  # a row has the embeddings of all assigned views of one sample
-            self.queue = KeyQueue(queue_size, len(self.target_views) * dim)
+            self.queue = KeyQueue(queue_size, len(self.target_views) * self.projector.out_channels)
             self.queue.keys.zero_()  # no embeddings: a full queue can be told from an empty one
 
     def check_settings(self) -> None:
