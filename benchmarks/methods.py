@@ -77,7 +77,7 @@ class Method:
         )
         torch.manual_seed(0)
         cfg = ts.job_config(job)
-        self.device = args.device
+        self.device, self.batch = args.device, args.batch
         self.model: SelfSupervisedModel = MODELS.build(
             {**cfg.model, "data_preprocessor": cfg.data_preprocessor}
         )
@@ -89,11 +89,12 @@ class Method:
         self.passes = self._count_passes()
 
     def _count_passes(self) -> dict[str, int]:
-        """Online and target passes of a first step, which also warms up."""
+        """Clip passes of a sample, online and target, in a first step, which also warms up."""
         passes = dict(online=0, target=0)
 
-        def count(*_: Any) -> None:
-            passes["online" if torch.is_grad_enabled() else "target"] += 1
+        def count(_: Any, inputs: tuple[torch.Tensor], __: Any) -> None:
+            kind = "online" if torch.is_grad_enabled() else "target"
+            passes[kind] += len(inputs[0]) // self.batch  # views may pass as one batch
 
         backbones = [m for n, m in self.model.named_modules() if n.split(".")[-1] == "backbone"]
         hooks = [backbone.register_forward_hook(count) for backbone in backbones]

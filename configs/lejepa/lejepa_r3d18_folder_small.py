@@ -32,6 +32,7 @@ model = dict(
         norm_output=False,
         bias_output=True,
     ),
+    joint_views=True,
     lambda_=0.05,
     num_directions=256,
 )

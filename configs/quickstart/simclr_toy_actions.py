@@ -27,6 +27,7 @@ model = dict(
         norm_output=True,
         affine_output=True,
     ),
+    joint_views=True,
     tau=0.1,
 )
 custom_hooks = dict(ScheduleHook=dict(model=None))  # no target, no momentum to schedule

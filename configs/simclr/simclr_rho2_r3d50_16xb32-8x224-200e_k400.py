@@ -3,6 +3,7 @@
 #           configs/contrastive_ssl/SimCLR_SlowR50_8x8.yaml, with rho 2 (the file has 4). Rates are
 #           per 64 videos, for the sum over the rho - 1 pairs of consecutive clips (consecutive):
 #           0.6 for rho 2, 1.2 for rho 4, which their file states twice, the last one valid.
+#           Clips pass one after the other, as in slowfast/models/contrastive.py (no joint_views).
 #           Other than theirs: SyncBN over all GPUs (theirs: over the 64 videos of a node); crop
 #           before colour.
 # Run:      bash tools/dist_train.sh configs/simclr/simclr_rho2_r3d50_16xb32-8x224-200e_k400.py 8

@@ -23,6 +23,7 @@ model = dict(
         norm_output=False,
         bias_output=True,
     ),
+    joint_views=True,
     num_prototypes=1000,
     tau=0.1,
     epsilon=0.05,

@@ -2,6 +2,7 @@
 # Paper:    Feichtenhofer et al. 2021, as released: facebookresearch/SlowFast,
 #           configs/contrastive_ssl/SwAV_Slow_R50_8x8.yaml. Rates are per 64 videos: 0.6. The codes
 #           of the first two clips are predicted from all other clips, mean over the pairs.
+#           Clips pass one after the other, as in slowfast/models/contrastive.py (no joint_views).
 #           Other than theirs: assignments balanced over the global batch of 512 (theirs on one
 #           node: over each GPU's 8 videos); SyncBN over all GPUs (theirs: over the 64 videos of a
 #           node); crop before colour.

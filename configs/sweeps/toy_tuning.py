@@ -28,7 +28,7 @@ _third = dict(
 )
 _fourth = {method: {_momentum: 0.9} for method in _epochs} | dict(
     simclr={"model.tau": 0.05},
-    swav={_rate: 1e-3, "model.epsilon": 0.02, "model.frozen_prototype_steps": 500},
+    swav={"model.tau": 0.1, "model.epsilon": 0.05},
     lejepa={"model.lambda_": 0.1},
 )
 

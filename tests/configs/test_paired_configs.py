@@ -66,6 +66,15 @@ def test_only_the_objective_differs_on_images(path: Path, sce: Path):
     assert cfg == reference
 
 
+def test_views_pass_jointly_where_the_source_passes_them_so():
+    """facebookresearch/swav, lightly's SimCLR, LeJEPA's MINIMAL.md; SlowFast: one by one."""
+    found = {}
+    for method in ("simclr", "swav", "lejepa"):
+        for path in CONFIGS.glob(f"*/{method}_*.py"):
+            found[path.stem] = load_config(path).model.get("joint_views", False)
+    assert len(found) == 13 and found == {name: "_rho" not in name for name in found}
+
+
 def test_the_network_of_frames_differs_in_its_backbone_only():
     names = ("sce_frames_toy_actions", "sce_toy_actions")
     cfg, reference = (load_config(CONFIGS / f"quickstart/{n}.py").to_dict() for n in names)

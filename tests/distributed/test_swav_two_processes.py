@@ -53,6 +53,7 @@ def run_method(rank: int, world: int) -> dict:
         frozen_prototype_steps=2,
         queue_size=13,
         queue_start_steps=1,
+        joint_views=True,
     )
     algorithm.init_weights()
     model = algorithm

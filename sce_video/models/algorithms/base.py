@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
@@ -33,23 +34,47 @@ class SelfSupervisedModel(BaseModel):
         backbone: Config of the encoder, a network with ``out_channels``.
         data_preprocessor: Config of the batched augmentation, or a built module.
         backward_per_query: See :meth:`sum_over_queries`, for methods that call it.
+        joint_views: See :meth:`encode_views`, for methods that call it.
     """
+
+    projector: Any  # of methods that call encode_views
 
     def __init__(
         self,
         backbone: dict[str, Any],
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
         backward_per_query: bool = False,
+        joint_views: bool = False,
     ) -> None:
         if isinstance(data_preprocessor, dict):
             data_preprocessor = MODELS.build(data_preprocessor)
         super().__init__(data_preprocessor=data_preprocessor)
         self.backbone = MODELS.build(backbone)
         self.backward_per_query = backward_per_query
+        self.joint_views = joint_views
 
     def represent(self, view: Tensor) -> Tensor:
         """Representation h (N, C) of a view (N, 3, T, H, W)."""
         return represent(self.backbone, view)
+
+    def encode_views(self, views: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """h (N, C) and the projector's embedding z (N, D) of each view, with gradient.
+
+        With ``joint_views`` adjacent views of one size pass through the backbone as one batch, and
+        all views through the projector, as in facebookresearch/swav, ``src/resnet50.py: forward``:
+        batch norm has one mean and variance for them, and not one of each view. Nothing else
+        depends on it. All ranks pass the same views, so SyncBN sees those of all ranks.
+
+        Args:
+            views: V views (N, 3, T, H, W) of the same N samples.
+        """
+        if not self.joint_views:
+            h = [self.represent(view) for view in views]
+            return h, [self.projector(x) for x in h]
+        sizes = itertools.groupby(views, key=lambda view: view.shape)
+        joint = torch.cat([self.represent(torch.cat(list(group))) for _, group in sizes])
+        samples = len(views[0])
+        return list(joint.split(samples)), list(self.projector(joint).split(samples))
 
     @abstractmethod
     def loss(self, views: Sequence[Tensor]) -> dict[str, Tensor]:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
+from sce_video.models.losses.embeddings import full_precision
 from sce_video.models.losses.sigreg import sigreg_loss
 from sce_video.models.modules.random_directions import RandomDirections
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
@@ -38,6 +39,7 @@ class LeJEPA(SelfSupervisedModel):
         global_views: Indices of the views whose mean is predicted; local views only predict. None:
             all views as large as the first.
         data_preprocessor: Config of the batched augmentation.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``global_views`` are not different indices of views, ``lambda_`` is out of its
@@ -52,8 +54,9 @@ class LeJEPA(SelfSupervisedModel):
         num_directions: int = 1024,
         global_views: Sequence[int] | None = None,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        joint_views: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         if global_views is not None:
             check_target_views(global_views, "global_views")
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
@@ -91,8 +94,8 @@ class LeJEPA(SelfSupervisedModel):
         """
         self._check_views(len(views))
         global_views = self.global_views or default_target_views(views, symmetric=True)
-        h = [self.represent(view) for view in views]
-        z = torch.stack([self.projector(x).float() for x in h])  # (V, N, D)
+        h, embeddings = self.encode_views(views)
+        z = full_precision(torch.stack(embeddings))  # (V, N, D)
 
         centre = z[list(global_views)].mean(dim=0)  # with gradient
         prediction = (z - centre).square().mean()

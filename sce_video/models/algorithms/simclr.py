@@ -37,6 +37,7 @@ class SimCLR(SelfSupervisedModel):
         consecutive: Whether the loss is the sum over the pairs of consecutive views, and not the
             mean over all pairs.
         data_preprocessor: Config of the batched augmentation.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Raises:
         ValueError: ``tau`` is not above 0.
@@ -49,8 +50,9 @@ class SimCLR(SelfSupervisedModel):
         tau: float = 0.1,
         consecutive: bool = False,
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        joint_views: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
         self.tau = tau
         self.consecutive = consecutive
@@ -82,9 +84,8 @@ class SimCLR(SelfSupervisedModel):
         """
         if len(views) < 2:
             raise ValueError(f"SimCLR contrasts at least two views, got {len(views)}")
-        h = [self.represent(view) for view in views]
-        # Unit vectors, in fp32 under autocast too.
-        embeddings = [unit_vectors(self.projector(x)) for x in h]
+        h, z = self.encode_views(views)
+        embeddings = [unit_vectors(x) for x in z]  # in fp32 under autocast too
         all_pairs = itertools.combinations(embeddings, 2)
         pairs = list(itertools.pairwise(embeddings) if self.consecutive else all_pairs)
         losses = [nt_xent_loss(first, second, tau=self.tau) for first, second in pairs]

@@ -39,6 +39,7 @@ class SwAV(SelfSupervisedModel):
         queue_start_steps: Optimiser steps before the queue is filled; it is used once it is full.
         target_views: Indices of the views that are assigned.
         data_preprocessor: Config of the batched augmentation.
+        joint_views: See ``SelfSupervisedModel.encode_views``; True where the method comes from.
 
     Buffers (in the checkpoint): ``steps.step`` () int64, optimiser steps done; the queue.
 
@@ -58,12 +59,12 @@ class SwAV(SelfSupervisedModel):
         queue_start_steps: int = 0,
         target_views: Sequence[int] = (0, 1),
         data_preprocessor: dict[str, Any] | nn.Module | None = None,
+        joint_views: bool = False,
     ) -> None:
-        super().__init__(backbone, data_preprocessor)
+        super().__init__(backbone, data_preprocessor, joint_views=joint_views)
         check_target_views(target_views)
         self.projector = MODELS.build({"in_channels": self.backbone.out_channels, **projector})
-        dim = self.projector.out_channels
-        self.prototypes = Prototypes(dim, num_prototypes)
+        self.prototypes = Prototypes(self.projector.out_channels, num_prototypes)
         self.tau = tau
         self.epsilon = epsilon
         self.frozen_prototype_steps = frozen_prototype_steps
@@ -75,7 +76,7 @@ class SwAV(SelfSupervisedModel):
         self.register_load_state_dict_pre_hook(take_earlier_name)
         self.queue = None
         if queue_size:  # a row has the embeddings of all assigned views of one sample
-            self.queue = KeyQueue(queue_size, len(self.target_views) * dim)
+            self.queue = KeyQueue(queue_size, len(self.target_views) * self.projector.out_channels)
             self.queue.keys.zero_()  # no embeddings: a full queue can be told from an empty one
 
     def check_settings(self) -> None:
@@ -103,9 +104,9 @@ class SwAV(SelfSupervisedModel):
             ``loss``, ``code_entropy`` (mean, 0 for one-hot codes to log K) and collapse metrics.
         """
         check_views(len(views), self.target_views)
-        h = [self.represent(view) for view in views]
-        embeddings = [unit_vectors(self.projector(x)) for x in h]
-        scores = [self.prototypes(z) for z in embeddings]
+        h, z = self.encode_views(views)
+        embeddings = [unit_vectors(x) for x in z]
+        scores = [self.prototypes(x) for x in embeddings]
         codes: list[Tensor | None] = [None] * len(views)
         for number, view in enumerate(self.target_views):
             codes[view] = self._codes(scores[view], number)

@@ -6,6 +6,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from sce_video.models.losses.embeddings import full_precision
+
 
 class Prototypes(nn.Module):
     """K trained vectors of size D, l2-normalised.
@@ -31,7 +33,7 @@ class Prototypes(nn.Module):
     def forward(self, embeddings: Tensor) -> Tensor:
         """Similarities (N, K) of l2-normalised embeddings (N, D), in fp32 under autocast too."""
         with torch.autocast(self.weight.device.type, enabled=False):
-            return embeddings.float() @ self.weight.float().T
+            return full_precision(embeddings) @ full_precision(self.weight).T
 
     def check_samples(self, num_samples: int, batch_size: int, queue_size: int) -> list[str]:
         """Warn of fewer samples in batch and queue than prototypes; ValueError: fewer in all."""
