@@ -219,7 +219,11 @@ def test_functions_fit_on_a_screen_and_constructors_take_ten_arguments():
         lines = body[-1].end_lineno - body[0].lineno + 1
         assert lines <= 60, f"{path}: {node.name} has {lines} lines"
         # Its settings are those that a recipe declares, and others are refused.
-        if (path.name, node.name) != ("pretrain.py", "pretrain"):
+        # The second is a handler of botocore, which may hand it more in a later release.
+        if (path.name, node.name) not in (
+            ("pretrain.py", "pretrain"),
+            ("storage.py", "_wait_if_busy"),
+        ):
             assert node.args.kwarg is None, f"{path}: {node.name} takes **{node.args.kwarg.arg}"
         if node.name == "__init__":
             names = [a.arg for a in node.args.args + node.args.kwonlyargs if a.arg != "self"]

@@ -91,7 +91,3 @@ def main(argv: Sequence[str] | None = None) -> int:
         return getattr(importlib.import_module(f"sce_video.commands.{module}"), function)(rest)
     finally:
         sys.argv[0] = before
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -432,19 +432,6 @@ def _write_digits(argv: Sequence[str]) -> int:
     return 0
 
 
-def _usage() -> str:
-    known = {name: item.about for name, item in DATA_SETS.items()} | OTHERS
-    width = max(map(len, known))
-    return "\n".join(
-        [
-            __doc__ or "",
-            *(f"  {name:<{width}}  {about}" for name, about in known.items()),
-            f"  {', '.join(TRANSFER_NAMES)}",
-            f"  {'':<{width}}  sets of transfer learning with images (docs/transfer.md)",
-        ]
-    )
-
-
 #: The eleven sets of the paper's many-shot table.
 TRANSFER_NAMES = (
     "food101", "cifar10", "cifar100", "sun397", "cars", "aircraft", "voc2007", "dtd", "pets",
@@ -456,9 +443,17 @@ TRANSFER_NAMES = (
 def main(argv: Sequence[str] | None = None) -> int:
     """Prepare the set whose name comes first; returns the exit status."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if not words or words[0] in ("-h", "--help"):
-        print(_usage())
-        return 0
+    known = {name: item.about for name, item in DATA_SETS.items()} | OTHERS
+    if not words or words[0].startswith("-"):
+        about = [f"  {name:<14}  {text}" for name, text in known.items()]
+        about += [f"  {', '.join(TRANSFER_NAMES)}", f"{'':18}for transfer with images"]
+        parser = Parser(
+            usage=f"{sys.argv[0]} NAME ROOT [options]",
+            description="\n".join([__doc__ or "", *about]),
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+        parser.add_argument("NAME", help="of the data set")
+        parser.parse_args(words)
     name, *rest = words
     if name in DATA_SETS:
         return _prepare_data_set(name, rest)
@@ -467,7 +462,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     others = {"ava": _prepare_ava, "toy_actions": _write_toy_actions, "digits": _write_digits}
     if name in others:
         return others[name](rest)
-    known = (*DATA_SETS, *OTHERS, *TRANSFER_NAMES)
-    near = difflib.get_close_matches(name, known, 1)
+    near = difflib.get_close_matches(name, (*known, *TRANSFER_NAMES), 1)
     meant = f", meant {near[0]}?" if near else ""
-    raise ValueError(f"no data set {name!r}{meant} (known: {', '.join(known)})")
+    raise ValueError(f"no data set {name!r}{meant} (known: {', '.join((*known, *TRANSFER_NAMES))})")

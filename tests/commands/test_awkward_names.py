@@ -76,9 +76,9 @@ def reached(monkeypatch):
     return call
 
 
-def test_evaluate(folder, repo, reached):
-    config = repo / "configs/sce/sce_r3d18_folder_small.py"
-    Path("run/config.py").write_text(f"_base_ = {str(config)!r}\n")
+def test_evaluate(folder, reached, monkeypatch):
+    recipe = "sce_r3d18_folder_small"  # in place of the config in the checkpoint
+    monkeypatch.setattr("sce_video.apis.stored_test.stored_test", lambda checkpoint: recipe)
     words = ["evaluate", "run", "--random", "--test", folder]
     (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.apis.launch.test")
     gallery = cfg.test_cfg.gallery_dataloader
@@ -122,7 +122,7 @@ def test_train_and_test(folder, reached):
 )
 def test_other_commands(words, function, place, folder, reached, monkeypatch):
     monkeypatch.setattr("sce_video.apis.load_model", lambda *args: None)
-    monkeypatch.setattr("sce_video.engine.work_dir.config_of_run", lambda run: "config.py")
+    monkeypatch.setattr("sce_video.apis.stored_test.stored_test", lambda checkpoint: "c.py")
     given = {"F": folder, "R": "run"}
     args, kwargs = reached([given.get(word, word) for word in words.split()], function)
     assert (kwargs["data_root"] if place is None else args[place]) == folder

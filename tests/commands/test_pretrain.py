@@ -28,6 +28,7 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
     automatic = importlib.import_module("sce_video.apis.automatic.pretrain")
     monkeypatch.setattr(automatic, "planned_pretraining", planned)
     monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
+    monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)
     monkeypatch.setattr(launch, "training_config", config)
     monkeypatch.setattr(run_page, "train_with_page", lambda cfg, overwrite: None)
     monkeypatch.setattr(launch, "end_training", lambda runner: 0)

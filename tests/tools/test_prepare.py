@@ -166,7 +166,7 @@ def test_kinetics_in_sub_folders(layout, tmp_path):
 
 @pytest.mark.slow
 def test_as_a_command(roots):
-    command = [sys.executable, "-m", "sce_video.commands.main", "prepare", "ucf101"]
+    command = [sys.executable, "-m", "sce_video", "prepare", "ucf101"]
     command.append(str(roots / "ucf101"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     result = subprocess.run(command, cwd=REPO, env=environment, capture_output=True, text=True)

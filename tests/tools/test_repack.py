@@ -594,7 +594,7 @@ def test_killed_and_interrupted_runs_leave_no_partial_file_and_are_resumed(repo,
     out = tmp_path / "out"
     arguments = [str(tmp_path / "videos"), str(out), "--crf", "30", "--min-psnr", "0"]
     arguments += ["--workers", "1"]
-    command = [sys.executable, "-m", "sce_video.commands.main", "repack", *arguments]
+    command = [sys.executable, "-m", "sce_video", "repack", *arguments]
     process = run_until(command, out, 4)
     process.send_signal(signal.SIGKILL)
     process.communicate()
