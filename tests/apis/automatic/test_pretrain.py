@@ -172,8 +172,8 @@ def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, mon
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--seeds", "1", "1"], "one or more different numbers, got"),
-        (["--seeds", "0", "-3"], "whole number from 0 to 4294967295, got -3"),
+        (["--seeds", "1", "1"], "must be different numbers, got"),
+        (["--seeds", "0", "-3"], "at least 0 and at most 4294967295, got -3"),
         (["--seeds", "0", "1", "--seed", "2"], "give seed or seeds, not both"),
         (["--seeds", "0", "--resume"], "give --out RUN alone"),
     ],
