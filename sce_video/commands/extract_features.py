@@ -16,6 +16,7 @@ command resumes an interrupted run. Ray clusters and shards: docs/jobs.md.
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 
 from sce_video.commands.arguments import Parser, check_exists, check_run, number
 from sce_video.commands.job_options import (
@@ -80,8 +81,10 @@ def main(argv: list[str] | None = None) -> int:
     Shard.parse(given.shard)
     if given.checkpoint != RANDOM:
         check_run(given.checkpoint)
-    for path in filter(None, (given.data_root, given.ann_file)):
-        check_exists(path, "file or folder")
+    if given.data_root is not None:
+        check_exists(given.data_root, "file or folder")
+    if given.ann_file is not None and not Path(given.data_root or "", given.ann_file).exists():
+        check_exists(given.ann_file, "file or folder")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.apis import launch
     from sce_video.utils.distributed import leave_process_group

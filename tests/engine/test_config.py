@@ -408,7 +408,7 @@ def test_the_backend_of_all_pipelines(name, least):
 
 def test_a_backend_that_is_unknown_not_installed_or_not_used_is_refused(monkeypatch):
     cfg = load_config(CONFIGS / "sce/sce_r3d18_folder.py")
-    with pytest.raises(ValueError, match="unknown backend 'ffmpeg': choose auto, av"):
+    with pytest.raises(ValueError, match="unknown backend 'ffmpeg': choose av"):
         set_backend(cfg, "ffmpeg")
     with pytest.raises(ValueError, match="opens no video files"):
         set_backend(Config({"model": {"type": "SCE"}}), "av")

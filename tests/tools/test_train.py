@@ -15,7 +15,8 @@ def configured(repo):
         recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
         options = vars(train.parse_args([recipe, *arguments]))
         assert options.pop("overwrite") is ("--overwrite" in arguments)
-        return training_config(**options)
+        changes = train.pop_options(options, "train", "val")
+        return training_config(**options, cfg_options=changes)
 
     return configure
 

@@ -228,4 +228,4 @@ def test_the_command_imports_a_list_with_two_processes(folder, tmp_path, capsys)
     assert "none.mp4: cannot be opened: No such file or directory" in printed
     assert sorted(list_rows(table).videos.labels.tolist()) == [3, 5]
     assert main([str(tmp_path / "nothing"), table]) == 2
-    assert "error: there is no annotation file" in capsys.readouterr().err
+    assert "error: no list or folder at" in capsys.readouterr().err
