@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from hashlib import sha256
+from itertools import compress
 from pathlib import Path
+from zlib import crc32
 
 import numpy as np
 
@@ -119,9 +120,11 @@ class LabelList:
         """
         labels = np.fromiter(self.labels.values(), np.uint64, len(self.labels))
         encoded = (path.encode("utf-8", "surrogateescape") for path in self.labels)
-        hashed = np.frombuffer(b"".join([sha256(path).digest()[:8] for path in encoded]), ">u8")
-        # 20 bits are the label (MAX_LABEL), 44 of the hash: one sort puts each class in order.
-        order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20))
+        hashed = np.fromiter(map(crc32, encoded), np.uint64, len(self.labels))
+        # Checksums of names that are alike are alike too: Fibonacci hashing takes them apart.
+        hashed = (hashed * np.uint64(0x9E3779B97F4A7C15)) ^ (hashed << np.uint64(32))
+        hashed *= np.uint64(0xBF58476D1CE4E5B9)
+        order = np.argsort(labels << np.uint64(44) | hashed >> np.uint64(20), kind="stable")
         sizes = np.bincount(labels.astype(np.int64))
         firsts = np.repeat(np.cumsum(sizes) - sizes, sizes)
         counts = np.where(sizes > 1, np.maximum(1, np.round(share * sizes)), 0)
@@ -129,12 +132,10 @@ class LabelList:
         tested[order] = np.arange(len(labels)) - firsts < np.repeat(counts, sizes)
         if not tested.any():
             raise ValueError("label at least two videos of a class: one to train, one to test")
-        parts: tuple[list[str], list[str]] = ([], [])
-        for path, part in zip(self.labels, tested.tolist(), strict=True):
-            parts[part].append(path)
         names = [self.file.with_name(f"{self.file.stem}_{part}.txt") for part in ("train", "test")]
-        for name, paths in zip(names, parts, strict=True):
-            write_text(name, self._text(paths))
+        lines = self._lines()
+        for name, chosen in zip(names, (tested == 0, tested == 1), strict=True):
+            write_text(name, "".join(compress(lines, chosen.tolist())))
         return names[0], names[1]
 
     def _number(self, name: str) -> int:
@@ -193,7 +194,7 @@ class LabelList:
             )
         writers = [
             (self.class_file, "".join(f"{name}\n" for name in self.classes)),
-            (self.file, self._text(self.labels)),
+            (self.file, "".join(self._lines())),
         ]
         try:
             for file, text in reversed(writers) if shrinks else writers:
@@ -201,10 +202,12 @@ class LabelList:
         finally:
             self._stamp = self._stamps()
 
-    def _text(self, paths: Iterable[str]) -> str:
+    def _lines(self) -> list[str]:
         # A tab in a path would be taken for the one before the label.
-        known = self.labels
-        return "".join([f"{p}{chr(9) if chr(9) in p else ' '}{known[p]}\n" for p in paths])
+        return [
+            f"{path}{chr(9) if chr(9) in path else ' '}{label}\n"
+            for path, label in self.labels.items()
+        ]
 
     def _stamps(self) -> list[tuple[int, int] | None]:
         """Size and time of the two files."""

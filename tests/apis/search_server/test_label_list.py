@@ -1,8 +1,8 @@
 """The list of labels is the one that finetuning reads; nothing of an existing list is lost."""
 
-import hashlib
 import os
 import subprocess
+import zlib
 
 import numpy as np
 import pytest
@@ -194,10 +194,16 @@ def test_a_split_reads_the_labels_once_whatever_the_number_of_classes(labels):
     labels.labels = Counted(known)
     train, test = labels.split()
     assert Counted.passes <= 1
+
+    def hashed(path):
+        code = zlib.crc32(path.encode())
+        code = (code * 0x9E3779B97F4A7C15) ^ (code << 32)
+        return (code * 0xBF58476D1CE4E5B9 % 2**64) >> 20
+
     expected = []
     for label in range(200):  # the definition, class by class
         paths = [path for path, own in known.items() if own == label]
-        paths.sort(key=lambda path: hashlib.sha256(path.encode()).digest())
+        paths.sort(key=hashed)
         expected += paths[: max(1, round(len(paths) / 4))] if len(paths) > 1 else []
     listed = [line.split(" ")[0] for line in test.read_text().splitlines()]
     assert listed == [path for path in known if path in set(expected)]
