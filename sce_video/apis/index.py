@@ -46,6 +46,7 @@ from sce_video.evaluation.job_processes import time_limit
 from sce_video.jobs import RecordStore, Workers
 from sce_video.jobs.shards import SharedFolder
 from sce_video.utils.shard import Shard
+from sce_video.utils.storage import STORES, trusted_stores
 
 _JOINT = "joint.sqlite"
 _JOIN_SECONDS = 3600.0  # for another shard to write the index
@@ -239,17 +240,20 @@ def build_index(
     return report
 
 
-def read_index(folder: str | os.PathLike, column: str | None = None) -> VideoIndex:
+def read_index(
+    folder: str | os.PathLike, column: str | None = None, root: str | None = None
+) -> VideoIndex:
     """Read an index.
 
     Args:
         folder: Of an index; or a table of videos with a column of features.
         column: Of a table with several columns of features.
+        root: Table in a store that it may be of.
 
     Raises:
         FileNotFoundError: there is none, or its first run has not finished.
         ValueError: ``features.npz`` is not the file of an index, or ``features.lance`` not its
-            table.
+            table; or its videos are in a store that ``SCE_VIDEO_STORES`` does not name.
         MissingPackageError: it is kept in a table, and Lance is not installed.
     """
     if is_table_folder(os.fspath(folder)):
@@ -262,4 +266,11 @@ def read_index(folder: str | os.PathLike, column: str | None = None) -> VideoInd
         begun = any(folder.glob(RECORDS))
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
-    return VideoIndex(folder, store.open())
+    index = VideoIndex(folder, store.open())
+    # An index may be a stranger's: it causes no requests.
+    if "://" in index.root and index.root not in trusted_stores(root):
+        raise ValueError(
+            f"the videos of the index {folder} are in a store, which is not opened unasked: name "
+            f"it, if you trust it: {STORES}={index.root}"
+        )
+    return index

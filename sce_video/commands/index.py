@@ -143,7 +143,7 @@ def run_index(args: argparse.Namespace) -> None:
 
     stored = None
     if not args.rebuild and find_store(Path(args.out)) is not None:
-        stored = read_index(args.out)
+        stored = read_index(args.out, root=args.dir)
     options = index_options(args, stored)
     windows = given_windows(args, None if stored is None else stored.windows)
     if args.column is not None and windows is not None:
@@ -183,7 +183,7 @@ def run_index(args: argparse.Namespace) -> None:
             progress.finish()
     print(describe_report(report, args.out))
     if args.column is not None and not report.missing:
-        index = read_index(args.out)
+        index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
         header = index.stored.header
         count = write_features(index.root, args.column, index.paths, features, header)

@@ -162,7 +162,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
     resume = "auto" if restarted or args.resume else None
     cfg = training_config(
-        planned_config(config, args.mirror, args.track),
+        planned_config(config, args.mirror, args.track, args.videos),
         work_dir=args.out,
         resume=resume,
         track=args.track,
@@ -213,7 +213,7 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
                 folder = seed_folder(args.out, seed)
                 restore_run(join(args.mirror, folder.name), folder)
     if args.resume or restarted:
-        seeds = resumed_seeds(args.out, seeds)
+        seeds = resumed_seeds(args.out, seeds, args.videos)
     else:
         if not args.overwrite:
             check_unused_seeds(args.out, seeds)
@@ -229,6 +229,7 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
         overwrite=args.overwrite,
         track=args.track,
         mirror=args.mirror,
+        videos=args.videos,
         say=lambda line: print(line, flush=True),
     )
     for line in runs.chance.lines():

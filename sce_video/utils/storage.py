@@ -34,6 +34,8 @@ _BUSY, _BUSY_ATTEMPTS, _LONGEST_WAIT = (429, 500, 502, 503, 504), 16, 10.0
 _ABORT = 2.0  # seconds to remove the parts of an interrupted upload
 #: Words in the names of errors of connections: EndpointConnectionError, ClientConnectorError, ...
 _CONNECTION_WORDS = ("Connect", "Timeout", "gaierror")
+#: Environment variable: addresses of tables, separated by spaces, that a run or an index may name.
+STORES = "SCE_VIDEO_STORES"
 _uploads: set[Future] = set()  # in progress
 
 
@@ -64,6 +66,11 @@ def is_url(path: Any) -> bool:
     Names such as ``C:\\list.txt`` or ``list:1.txt`` are files.
     """
     return isinstance(path, str) and path.startswith(tuple(f"{name}://" for name in _PACKAGES))
+
+
+def trusted_stores(given: str | Path | None = None) -> set[str]:
+    """What the user has named, here or in :data:`STORES`: other files cause no requests to it."""
+    return {str(given).rstrip("/"), *os.environ.get(STORES, "").split()}
 
 
 def path_or_url(text: str) -> str | Path:

@@ -35,6 +35,7 @@ from sce_video.engine.runner import VideoRunner
 from sce_video.engine.trackers import TRACKERS
 from sce_video.engine.work_dir import CONFIG
 from sce_video.utils.atomic_file import write_text
+from sce_video.utils.storage import STORES, trusted_stores
 from sce_video.visualization.run_page.tables import plan_of
 
 #: The recipe with the paper's views, for networks and clips of the paper's size.
@@ -261,7 +262,10 @@ def write_config(planned: PlannedPretraining) -> Path:
 
 
 def planned_config(
-    path: str | Path, mirror: str | None = None, track: Sequence[str] = ()
+    path: str | Path,
+    mirror: str | None = None,
+    track: Sequence[str] = (),
+    videos: str | Path | None = None,
 ) -> Config:
     """The config that :func:`write_config` has written, as data: nothing in the file is run.
 
@@ -272,6 +276,7 @@ def planned_config(
         path: The file.
         mirror: Folder of a store that it may name.
         track: Trackers that it may name.
+        videos: Table in a store that it may name.
 
     Raises:
         FileNotFoundError: no such file.
@@ -288,24 +293,25 @@ def planned_config(
         stored.pop(name, None)
     stored |= {"load_from": None, "resume": False}
     known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
+    known |= trusted_stores(videos)
     strange = next((value for value in _texts(stored) if value not in known), None)
     if strange is not None:
         raise ValueError(
             f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
-            f"tracker has to be given again); {advice}"
+            f"tracker has to be given again, videos in a store by {STORES}); {advice}"
         )
     return Config(stored, cfg_text=text, filename=str(path))
 
 
-def _texts(node: Any) -> Iterator[str]:
-    """All texts of a config but those that say where the run and its videos are, and the plan."""
+def _texts(node: Any, urls: bool = False) -> Iterator[str]:
+    """All texts of a config but the plan; of where the run and its videos are, only URLs."""
     if isinstance(node, dict | Config):
         for name, value in node.items():
-            yield from () if name in _OF_THE_RUN else _texts(value)
+            yield from () if name == "plan" else _texts(value, urls or name in _OF_THE_RUN)
     elif isinstance(node, list | tuple | set):
         for value in node:
-            yield from _texts(value)
-    elif isinstance(node, str):
+            yield from _texts(value, urls)
+    elif isinstance(node, str) and (not urls or "://" in node):
         yield node
 
 

@@ -94,7 +94,9 @@ def planned_configs(planned: PlannedPretraining, out: str | Path, seeds: Sequenc
     write_seed_configs(planned.config, out, seeds)
 
 
-def resumed_seeds(out: str | Path, seeds: Sequence[int] | None) -> list[int]:
+def resumed_seeds(
+    out: str | Path, seeds: Sequence[int] | None, videos: str | Path | None = None
+) -> list[int]:
     """The seeds to resume: those given, or all found. A new one gets the config of the first found.
 
     Raises:
@@ -108,7 +110,8 @@ def resumed_seeds(out: str | Path, seeds: Sequence[int] | None) -> list[int]:
     wanted = found if seeds is None else list(seeds)
     new = [seed for seed in wanted if seed not in found]
     if new:
-        write_seed_configs(planned_config(seed_folder(out, found[0]) / CONFIG), out, new)
+        first = planned_config(seed_folder(out, found[0]) / CONFIG, None, (), videos)
+        write_seed_configs(first, out, new)
     return wanted
 
 
@@ -120,6 +123,7 @@ def train_seeds(
     overwrite: bool = False,
     track: Sequence[str] = (),
     mirror: str | None = None,
+    videos: str | Path | None = None,
     say: Callable[[str], None] = print,
 ) -> SeedRuns:
     """Train the written config of every seed, one after another, and pool what they have logged.
@@ -134,6 +138,7 @@ def train_seeds(
         overwrite: Remove earlier trainings of these seeds.
         track: Trackers, see :func:`~sce_video.apis.launch.training_config`.
         mirror: Folder of an object store, for a folder of each seed.
+        videos: Table in a store that the configs may name.
         say: Takes lines for the user.
 
     Raises:
@@ -148,7 +153,7 @@ def train_seeds(
         say(f"{folder.name} ({number} of {len(folders)})")
         own_mirror = None if mirror is None else join(mirror, folder.name)
         cfg = training_config(
-            planned_config(folder / CONFIG, own_mirror, track),
+            planned_config(folder / CONFIG, own_mirror, track, videos),
             work_dir=folder,
             resume="auto" if continued else None,
             track=track,
@@ -203,4 +208,4 @@ def pretrain_seeds(
         videos, out, method=method, hours=hours, precision=precision, settings=settings
     )
     planned_configs(planned, out, seeds)
-    return train_seeds(out, seeds, overwrite=overwrite)
+    return train_seeds(out, seeds, overwrite=overwrite, videos=videos)

@@ -89,7 +89,7 @@ def read_processor(folder: Path, config: Any) -> ProcessorSettings:
             num_frames=_num_frames(stored, config),
             clip_duration=None,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
         raise EncoderError(
             f"{path} asks for a step that is not known here ({type(error).__name__}: {error}); "
             "known are resizing (bilinear, bicubic), a central crop, scaling by 1/255 and "

@@ -18,6 +18,7 @@ from mmengine.config import Config
 from sce_video.apis.encoders.config import encoder_config
 from sce_video.apis.encoders.processor import ProcessorSettings, read_processor
 from sce_video.apis.encoders.source import (
+    EncoderError,
     brought_pool,
     find_model,
     load_parts,
@@ -155,8 +156,11 @@ def import_encoder(
 
 def _check_frames(name: str, architecture: dict[str, Any], settings: ProcessorSettings) -> None:
     """Raise ValueError unless the encoder takes clips of these frames and this size."""
-    with torch.device("meta"):  # no memory, no computation
-        encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
+    try:
+        with torch.device("meta"):  # no memory, no computation
+            encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
+    except (KeyError, RuntimeError) as error:  # a name of no activation, negative sizes
+        raise EncoderError(f"{name}: its network cannot be built: {error}") from error
     side = settings.crop_size
     try:
         encoder.check_clip(settings.num_frames, side, side)

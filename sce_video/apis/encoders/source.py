@@ -88,7 +88,8 @@ def read_config(folder: Path) -> Any:
 def brought_pool(folder: Path, config: Any) -> str | None:
     """The pool that a classifier brings, None for other models."""
     kind, pool = family_of(config.model_type).classifier or ("", None)
-    if kind not in (read_json(folder / _CONFIG).get("architectures") or ()):
+    architectures = read_json(folder / _CONFIG).get("architectures")
+    if not isinstance(architectures, list) or kind not in architectures:
         return None
     return pool if getattr(config, "use_mean_pooling", True) else None
 
