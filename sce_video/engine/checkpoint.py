@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import pickle
 import random
+import re
 import zipfile
 from functools import partial
 from pathlib import Path
@@ -34,6 +35,9 @@ from sce_video.utils.storage import is_url
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
 _FOLDER = 0x10
 _MAX_PLAIN_PARTS = 10**6
+#: Name, in the message hub, of the checkpoint of a stopped training.
+STOP_CHECKPOINT = "stop_checkpoint"
+_OWN_NAME = re.compile(r"(best|epoch|iter)_[\w.-]*\.pth")
 
 
 class HistoryRecord:
@@ -266,15 +270,29 @@ def pack_message_hub(state: dict) -> dict:
     return {"log_scalars": histories, "runtime_info": info, "resumed_keys": resumed}
 
 
-def unpack_message_hub(state: dict) -> dict:
-    """The inverse of :func:`pack_message_hub`; a state saved by mmengine itself is unchanged."""
+def unpack_message_hub(state: dict, folder: str | Path) -> dict:
+    """The inverse of :func:`pack_message_hub`; a state saved by mmengine itself is unchanged.
+
+    Hooks remove the checkpoints that it names. It may be a stranger's, so what is no checkpoint of
+    ``folder``, the work dir of the training, is left out.
+    """
+    info = dict(state["runtime_info"])
+    for name, value in state["runtime_info"].items():
+        if name == "keep_ckpt_ids":
+            info[name] = [step for step in value if type(step) is int]
+        elif "ckpt" in name or name == STOP_CHECKPOINT:
+            path = Path(value) if isinstance(value, str) else Path()
+            if not _OWN_NAME.fullmatch(path.name):
+                del info[name]
+            else:
+                info[name] = path.name if name == STOP_CHECKPOINT else str(Path(folder, path.name))
     histories = {
         name: buffer
         if isinstance(buffer, HistoryBuffer)
         else HistoryBuffer(buffer["values"].tolist(), buffer["counts"].tolist())
         for name, buffer in state["log_scalars"].items()
     }
-    return {**state, "log_scalars": histories}
+    return {**state, "log_scalars": histories, "runtime_info": info}
 
 
 def is_plain(value: Any) -> bool:

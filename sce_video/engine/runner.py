@@ -379,7 +379,9 @@ class VideoRunner(Runner):
         self.train_loop._epoch = meta["epoch"]
         self.train_loop._iter = resumed_iteration(self, meta, filename)
         self._resume_seed(meta.get("seed"))
-        self.message_hub.load_state_dict(unpack_message_hub(checkpoint["message_hub"]))
+        self.message_hub.load_state_dict(
+            unpack_message_hub(checkpoint["message_hub"], self.work_dir)
+        )
         if resume_optimizer:
             self.optim_wrapper = self.build_optim_wrapper(self.optim_wrapper)
             self.optim_wrapper.load_state_dict(checkpoint["optimizer"])

@@ -14,6 +14,7 @@ from mmengine.runner import EpochBasedTrainLoop, Runner
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import report_worker_crashes
+from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.device_copy import copied_ahead
 from sce_video.engine.history import recorded_start
 from sce_video.engine.schedules import position
@@ -26,7 +27,6 @@ from sce_video.utils.errors import UserError
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
 _STEPS_PER_AGREEMENT = 10
-_STOP_CHECKPOINT = "stop_checkpoint"
 _FAILURE = 128  # instead of the number of a signal
 
 
@@ -258,8 +258,8 @@ class ResumableTrainLoop(EpochBasedTrainLoop):
         path = folder / f"iter_{self._iter}.pth"
         # A CheckpointHook that counts iterations may just have written this file; it owns it then.
         if hub.runtime_info.get("last_ckpt") != str(path):
-            before = hub.runtime_info.get(_STOP_CHECKPOINT)
-            hub.update_info(_STOP_CHECKPOINT, path.name)
+            before = hub.runtime_info.get(STOP_CHECKPOINT)
+            hub.update_info(STOP_CHECKPOINT, path.name)
             meta = {"epoch": self._epoch, "iter": self._iter}
             self.runner.save_checkpoint(str(folder), path.name, meta=meta, by_epoch=False)
             if before not in (None, path.name) and is_main_process():

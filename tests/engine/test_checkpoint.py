@@ -24,6 +24,7 @@ from sce_video.engine.checkpoint import (
     set_random_states,
     unpack_message_hub,
 )
+from sce_video.engine.hooks.checkpoint import _RemovesLater
 
 
 class Evil:
@@ -183,7 +184,7 @@ def test_our_message_hub_is_plain_and_is_restored(tmp_path):
     save_checkpoint_file({"message_hub": packed}, tmp_path / "a.pth")
     read = torch.load(tmp_path / "a.pth", weights_only=True)["message_hub"]
     other = MessageHub.get_instance("test_checkpoint_hub_2")
-    other.load_state_dict(unpack_message_hub(read))
+    other.load_state_dict(unpack_message_hub(read, "work"))
     assert other.get_scalar("train/loss").data[0].tolist() == [1.0, 2.0, 4.0]
     assert other.get_scalar("train/loss").mean() == pytest.approx(7 / 3)
     assert other.get_info("epoch") == 3
@@ -242,3 +243,30 @@ def test_random_states_are_restored(tmp_path):
 def test_plain():
     assert is_plain({"a": [1, (2.0, "x"), None], 3: True})
     assert not is_plain({"a": np.float64(1)}) and not is_plain([object()])
+
+
+def test_a_checkpoint_names_no_files_outside_of_its_work_dir():
+    """Hooks remove what it names: the best one before, the oldest, that of a stopped training."""
+    info = {
+        "best_ckpt": "/home/someone",
+        "best_ckpt_knn": "/elsewhere/best_knn_epoch_3.pth",
+        "best_ckpt_top1": 7,
+        "last_ckpt": "../other/epoch_4.pth",
+        "keep_ckpt_ids": [2, "../../x", 3],
+        "stop_checkpoint": "../../a_film.mp4",
+        "best_score": 0.5,
+    }
+    state = {"log_scalars": {}, "runtime_info": info, "resumed_keys": {}}
+    assert unpack_message_hub(state, "/work")["runtime_info"] == {
+        "best_ckpt_knn": "/work/best_knn_epoch_3.pth",
+        "last_ckpt": "/work/epoch_4.pth",
+        "keep_ckpt_ids": [2, 3],
+        "best_score": 0.5,
+    }
+    info["stop_checkpoint"] = "/home/iter_5.pth"
+    assert unpack_message_hub(state, "/work")["runtime_info"]["stop_checkpoint"] == "iter_5.pth"
+
+
+def test_a_folder_is_never_removed_as_a_checkpoint(tmp_path):
+    files = _RemovesLater()
+    assert not files.isdir(tmp_path) and files.isfile(__file__)

@@ -23,6 +23,10 @@ class _RemovesLater(LocalBackend):
         """Note a file."""
         self._noted.add(os.fspath(filepath))
 
+    def isdir(self, filepath: str | Path) -> bool:
+        """No checkpoint is a folder: mmengine would remove it with all that is in it."""
+        return False
+
     def remove_noted(self, keep: set[str | None]) -> list[str]:
         """Remove the noted files except those that were written since; returns their names."""
         removed = sorted(self._noted - keep)

@@ -281,7 +281,7 @@ def test_speed_and_data_wait_are_those_of_the_window(log_processor):
         hub.update_scalar("train/time", seconds)
         hub.update_scalar("train/data_time", waited)
         hook.after_train_iter(runner, 0)
-    hub.load_state_dict(unpack_message_hub(pack_message_hub(hub.state_dict())))
+    hub.load_state_dict(unpack_message_hub(pack_message_hub(hub.state_dict()), "."))
     tag = log_processor._collect_scalars([], runner, "train")
     assert tag["time"] == pytest.approx(0.75)
     assert tag["videos_per_s"] == pytest.approx(16 / 0.75)
