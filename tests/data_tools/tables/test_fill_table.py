@@ -284,4 +284,4 @@ def test_a_full_disk_ends_the_run_and_the_same_command_resumes(folder, tmp_path)
         result = run(files, table)
         assert (result.known, result.imported, len(contents(table))) == (done, 6 - done, 6)
     finally:
-        subprocess.run(["umount", str(disk)], check=True)
+        subprocess.run(["umount", "--lazy", str(disk)], check=True)
