@@ -34,9 +34,9 @@ setup(
     license="Apache-2.0",
     packages=find_packages(include=["sce_video", "sce_video.*"]),
     package_data={
-        "sce_video.data_tools.preparation": ["classes/*.txt"],
+        "sce_video.data_tools.prepare": ["classes/*.txt"],
         "sce_video.reporting": ["templates/*"],
-        "sce_video.visualization": ["templates/*"],
+        "sce_video.pages": ["templates/*"],
     },
     cmdclass={"build_py": BuildWithRecipes},
     entry_points={"console_scripts": ["sce-video = sce_video.commands.main:main"]},

@@ -21,14 +21,12 @@ from typing import Any
 
 from mmengine.config import Config
 
-from sce_video.apis.automatic.pretrain import PlannedPretraining, planned_pretraining
-from sce_video.apis.sweep import Column, Point, Sweep
-from sce_video.apis.sweep_plan import Extra, chains, option_texts, plan
-from sce_video.apis.sweep_report import write_tables
-from sce_video.apis.sweep_run import Resources, SweepRunner
-from sce_video.engine.config_settings import options_of_settings
-from sce_video.utils.atomic_file import write_text
+from sce_video.engine.config.changes import options_of_settings
+from sce_video.runs.pretrain import PlannedPretraining, planned_pretraining
+from sce_video.runs.sweep import Column, Extra, Point, Sweep, chains, option_texts, plan
+from sce_video.runs.sweep_run import Resources, SweepRunner, write_tables
 from sce_video.utils.command import command
+from sce_video.utils.files import write_text
 
 REPO = Path(__file__).resolve().parents[1]
 COLUMNS = tuple(

@@ -19,9 +19,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sce_video.data_tools.toy_actions import encode_h264
-from sce_video.utils.atomic_file import write_bytes
+from sce_video.data_tools.generated import encode_h264
 from sce_video.utils.command import command
+from sce_video.utils.files import write_bytes
 
 PARTS = ("train", "val", "test")
 HEIGHT, WIDTH, FPS = 96, 128, 25

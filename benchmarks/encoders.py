@@ -34,15 +34,15 @@ import numpy as np
 import torch
 from torch.nn import functional
 
-from sce_video.apis.embed import EmbedOptions, file_reader
-from sce_video.apis.encoders.processor import ProcessorSettings, read_processor
-from sce_video.apis.model_settings import ModelSettings
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.evaluation.multi_view import view_chunks
+from sce_video.inference.embed import EmbedOptions, file_reader
+from sce_video.inference.model_settings import ModelSettings
+from sce_video.interop.encoders.source import ProcessorSettings, read_processor
 from sce_video.models.backbones.hf_families import config_of
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 SECONDS, FPS, HEIGHT, WIDTH = 10, 25, 256, 340
 KEY_FRAMES = {"2 s": 2 * FPS, "whole file": SECONDS * FPS}

@@ -37,7 +37,7 @@ from typing import Any
 import torch
 from gpu_parts.table import table
 
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 REPO = Path(__file__).resolve().parents[1]
 #: Parts and their shares of the time, in order.

@@ -33,15 +33,14 @@ from typing import Any
 import av
 import numpy as np
 
-from sce_video.apis import load_model
-from sce_video.apis.index import VideoIndex, read_index
-from sce_video.apis.moments import Match
-from sce_video.apis.refined_moments import MOST_REFINED, refine_moments
-from sce_video.apis.search import query_feature, query_index
-from sce_video.data_tools.toy_actions import HOWS, WHATS, render_toy_action
+from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
 from sce_video.datasets.windows import Query
 from sce_video.engine.checkpoint import newest_checkpoint
-from sce_video.utils.atomic_file import write_json
+from sce_video.find.index import VideoIndex, read_index
+from sce_video.find.query import Match, query_feature, query_index
+from sce_video.find.segments import MOST_REFINED, refine_moments
+from sce_video.inference.model import load_model
+from sce_video.utils.files import write_json
 
 FPS, SIZE, SECONDS = 15, 64, 5
 REFINED = {"refined": MOST_REFINED, "refined_20": 20}  # moments

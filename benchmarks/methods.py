@@ -36,7 +36,7 @@ from mmengine.registry import init_default_scope
 
 from sce_video.models.algorithms import SelfSupervisedModel
 from sce_video.registry import MODELS
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 METHODS = ("sce", "moco", "moco_v3", "ressl", "simclr", "byol", "swav", "lejepa")
 ONLINE_COST, TARGET_COST = 3, 1

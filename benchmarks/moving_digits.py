@@ -5,7 +5,7 @@
 A handwritten digit (of scikit-learn, another one in each video of a part) bounces through the frame
 and changes its size, over a faint, blurred background. The class is the digit; place, speed, size,
 colours of digit and background, and light are random. Writers are those of the parts of
-``sce_video/data_tools/digits.py``: train and test share no digit.
+``sce_video/data_tools/generated.py``: train and test share no digit.
 """
 
 from __future__ import annotations
@@ -18,10 +18,9 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sce_video.data_tools.digits import PARTS, load_digits, split_digits
-from sce_video.data_tools.toy_actions import encode_h264
-from sce_video.utils.atomic_file import write_bytes
+from sce_video.data_tools.generated import DIGIT_PARTS, encode_h264, load_digits, split_digits
 from sce_video.utils.command import command
+from sce_video.utils.files import write_bytes
 
 SIZE, FPS = 112, 25
 # A key frame every 12 frames: quick to read.
@@ -49,7 +48,7 @@ def generate(root: Path, num_videos: Mapping[str, int], seed: int = 0) -> None:
                 raise ValueError(f"{part} has {len(positions)} digits, not {num_videos[part]}")
             path = root / part / str(label) / f"{number:05d}.mp4"
             if not path.exists():
-                rng = np.random.default_rng([seed, list(PARTS).index(part), number])
+                rng = np.random.default_rng([seed, list(DIGIT_PARTS).index(part), number])
                 write_bytes(
                     path, encode_h264(render(images[of_class[label][turn]], rng), FPS, ENCODING)
                 )
@@ -102,7 +101,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--test", type=int, default=80)
     parser.add_argument("--seed", type=int, default=0)
     args = parser.parse_args(argv)
-    generate(args.root, {part: getattr(args, part) for part in PARTS}, args.seed)
+    generate(args.root, {part: getattr(args, part) for part in DIGIT_PARTS}, args.seed)
     return 0
 
 

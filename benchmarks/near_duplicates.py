@@ -34,18 +34,16 @@ from camera_patterns import CLASSES as PATTERN_CLASSES
 from camera_patterns import FPS as PATTERN_FPS
 from camera_patterns import render
 
-from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.curation import CurateOptions, curate
-from sce_video.apis.curation.curate import (
+from sce_video.curation.curate import (
     FEATURES,
     THRESHOLDS,
+    CurateOptions,
+    curate,
     find_outliers,
     outlier_distances,
 )
-from sce_video.apis.curation.duplicates import candidate_pairs, duplicates_by_features
-from sce_video.apis.exporting.source import read_videos
-from sce_video.apis.index import build_index
-from sce_video.data_tools.toy_actions import CLASSES, encode_h264, render_toy_action
+from sce_video.curation.near_duplicates import candidate_pairs, duplicates_by_features
+from sce_video.data_tools.generated import CLASSES, encode_h264, render_toy_action
 from sce_video.evaluation.functional.clusters import (
     assign,
     k_centre_greedy,
@@ -54,8 +52,12 @@ from sce_video.evaluation.functional.clusters import (
     unit_rows,
 )
 from sce_video.evaluation.functional.neighbours import feature_mean
-from sce_video.utils.atomic_file import write_bytes, write_text
+from sce_video.find.index import build_index
+from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.model import load_model
+from sce_video.interop.export.videos import read_videos
 from sce_video.utils.command import command
+from sce_video.utils.files import write_bytes, write_text
 
 KINDS = ("encoded", "cropped", "trimmed", "all three")
 _TOY_FPS = 15
@@ -167,7 +169,7 @@ def true_pairs(videos: Sequence[dict[str, Any]]) -> dict[tuple[str, str], str]:
 
 
 class _Clock:
-    """Seconds of the parts of :func:`~sce_video.apis.curation.curate`, by its reports."""
+    """Seconds of the parts of :func:`~sce_video.curation.curate`, by its reports."""
 
     def __init__(self) -> None:
         self._begin = time.perf_counter()

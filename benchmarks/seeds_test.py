@@ -11,7 +11,7 @@ contain the true one, ``--gap`` points, and half its mean width, of
 - ``videos``: runs taken as fixed, as for single runs;
 - ``welch``: Welch's t of the means of the runs, videos taken as fixed;
 - ``bootstrap``: runs and videos drawn with replacement;
-- ``both``: :func:`~sce_video.evaluation.functional.paired.seeds_test`.
+- ``both``: :func:`~sce_video.evaluation.functional.statistics.seeds_test`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import itertools
 import numpy as np
 from scipy.stats import norm, t, ttest_ind
 
-from sce_video.evaluation.functional.paired import seeds_test
+from sce_video.evaluation.functional.statistics import seeds_test
 
 _NOISE, _ACCURACY, _DRAWS = 0.3, 0.6, 400
 

@@ -26,14 +26,15 @@ import cv2
 import numpy as np
 import torch
 
-from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import Settings
 from sce_video.datasets import VideoDecodeError, backend_importable, scan_folder
-from sce_video.datasets.errors import FrameCountError
-from sce_video.datasets.readers import AvReader, av_file, av_frames
-from sce_video.datasets.readers.containers import open_video
+from sce_video.datasets.readers import AvReader, av_file
+from sce_video.datasets.readers import av_reader as av_frames
+from sce_video.datasets.readers.av_file import open_video
+from sce_video.datasets.readers.errors import FrameCountError
 from sce_video.datasets.transforms import lazy_view
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 # Makes the sample of a path and a seed; ``kinds``, if it has them: the files that it can read.
 Sample = Callable[[str, int], Any]

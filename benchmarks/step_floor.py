@@ -37,7 +37,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from sce_video.registry import MODELS
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 RECIPES = {
     "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",

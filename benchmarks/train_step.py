@@ -54,7 +54,7 @@ from mmengine.registry import init_default_scope
 from step_floor import floor_of, operations_of  # beside this file
 from step_process import PARTS, Job, SettingProcess, with_sizes
 
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 RECIPES = {
     "r3d18": "sce_r3d18_8xb64-8x224-200e_k400.py",

@@ -20,11 +20,28 @@ except ImportError as error:
         sys.exit(f"sce-video: error: {error}")
     raise
 
-__all__ = ["__version__", "pretrain", "pretrain_seeds"]
+# Imported when one is asked for: they need torch and the whole package.
+_FUNCTIONS = {
+    "EmbedOptions": "inference.embed_options",
+    "FileRows": "inference.embed",
+    "VideoClassifier": "inference.classifier",
+    "VideoModel": "inference.model",
+    "build_index": "find.index",
+    "embed": "inference.embed",
+    "embed_files": "inference.embed",
+    "export": "interop.export.viewers",
+    "load_classifier": "inference.classifier",
+    "load_model": "inference.model",
+    "predict": "inference.classifier",
+    "predict_files": "inference.classifier",
+    "pretrain": "runs.pretrain",
+    "pretrain_seeds": "runs.seeds",
+    "top_classes": "inference.classifier",
+}
+__all__ = ["__version__", *_FUNCTIONS]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported when it is asked for: it needs torch and the whole package.
-    if name in ("pretrain", "pretrain_seeds"):
-        return getattr(importlib.import_module("sce_video.apis.automatic"), name)
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(f"sce_video.{_FUNCTIONS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import shutil
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -48,7 +49,7 @@ def _recipes_are_read_once() -> Iterator[None]:
 
     Configs that tests write are read each time, as are those that depend on the environment.
     """
-    from sce_video.engine import config
+    from sce_video.engine.config import load as config
 
     folder, read, known = REPO / "configs", config.read_config, {}
 
@@ -163,3 +164,60 @@ def numbered_video(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., st
         return made[key]
 
     return make
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory):
+    """A tiny checkpoint; not to be changed."""
+    from helpers.tiny_encoder import save_tiny
+
+    return save_tiny(tmp_path_factory.mktemp("model") / "tiny.pth")
+
+
+@pytest.fixture(scope="session")
+def model(checkpoint):
+    """The network of the tiny checkpoint."""
+    from sce_video.inference.model import load_model
+
+    return load_model(checkpoint, device="cpu")
+
+
+@pytest.fixture(scope="session")
+def originals(tmp_path_factory):
+    """The videos ``NAMES`` and ``more.mp4``; not to be changed."""
+    from helpers.small_index import NAMES
+    from helpers.tiny_encoder import moving_frames, write_lossless
+
+    folder = tmp_path_factory.mktemp("originals")
+    for i, name in enumerate([*NAMES, "more.mp4"]):
+        write_lossless(folder / name, moving_frames(20, seed=i))
+    return folder
+
+
+@pytest.fixture
+def root(tmp_path, originals):
+    """Copies of the five videos, a broken video and a text file."""
+    from helpers.small_index import NAMES
+
+    for name in NAMES:
+        (tmp_path / "videos" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(originals / name, tmp_path / "videos" / name)
+    (tmp_path / "videos" / "broken.mp4").write_bytes(b"nothing of a video")
+    (tmp_path / "videos" / "notes.txt").write_text("no video")
+    return tmp_path / "videos"
+
+
+@pytest.fixture
+def opened(monkeypatch):
+    """Names of the files that are opened from now on."""
+    import sce_video.datasets.transforms.decoding as decoding
+
+    names = []
+    real = decoding.open_reader
+
+    def counting(path, *args, **kwargs):
+        names.append(os.path.basename(path))
+        return real(path, *args, **kwargs)
+
+    monkeypatch.setattr(decoding, "open_reader", counting)
+    return names

@@ -74,9 +74,9 @@ ALLOWED: dict[str, tuple[str, ...]] = {
     "sce_video.reporting": (
         "sce_video.published",
         "sce_video.utils",
-        "sce_video.visualization",
+        "sce_video.pages",
     ),
-    "sce_video.visualization": (
+    "sce_video.pages": (
         "sce_video.registry",
         "sce_video.utils",
         "sce_video.datasets",

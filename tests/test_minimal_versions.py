@@ -6,8 +6,8 @@ import re
 
 from packaging.version import Version
 
-from sce_video.apis.doctor import FAILURE, check_python
 from sce_video.dependencies import dependency_problems
+from sce_video.runs.doctor import FAILURE, check_python
 
 PYTHON, TORCH = (3, 11), "2.6"
 

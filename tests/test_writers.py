@@ -15,23 +15,22 @@ import torch
 from helpers.disk_faults import contents, file_size_limit
 from matplotlib.figure import Figure
 
-from sce_video.apis.index_files import FileRecord, write_description, write_records
-from sce_video.data_tools import toy_actions
-from sce_video.data_tools.preparation.prepare import write_outputs
-from sce_video.data_tools.verification.problems import Problem
-from sce_video.data_tools.verification.tables import write_table
+from sce_video.data_tools import generated as toy_actions
+from sce_video.data_tools.prepare.lists import write_outputs
+from sce_video.data_tools.verify.problems import Problem
+from sce_video.data_tools.verify.run import write_table
 from sce_video.datasets import BadFileReport
-from sce_video.datasets.ava_actions import Action
+from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
-from sce_video.evaluation.functional.ava_csv import write_result_csv
+from sce_video.evaluation.functional.ava import write_result_csv
+from sce_video.find.index_files import FileRecord, write_description, write_records
+from sce_video.pages.curves import draw_run
+from sce_video.pages.frames import save_figure, write_clip, write_image
+from sce_video.pages.gallery import GalleryEntry, write_gallery
+from sce_video.pages.neighbour_rows import draw_embeddings
 from sce_video.reporting.page import TITLE, write_page
-from sce_video.utils.atomic_file import WriteError, write_json, write_text
-from sce_video.visualization.boxes import write_clip, write_image
-from sce_video.visualization.curves import draw_run
-from sce_video.visualization.embeddings import draw_embeddings
-from sce_video.visualization.figures import save_figure
-from sce_video.visualization.gallery import GalleryEntry, write_gallery
+from sce_video.utils.files import WriteError, write_json, write_text
 
 REPO = Path(__file__).resolve().parents[1]
 HEADER = {
@@ -132,21 +131,20 @@ _IN_PLACE = re.compile(
 )
 #: Files that may, and how often.
 _ALLOWED = {
-    "sce_video/utils/atomic_file.py": 3,  # the mechanism: a temporary file, its rename; appending
+    "sce_video/utils/files.py": 3,  # the mechanism: a temporary file, its rename; appending
     "sce_video/engine/checkpoint.py": 2,  # to the temporary file of atomic_file
-    "sce_video/evaluation/functional/ava_csv.py": 1,  # as before
+    "sce_video/evaluation/functional/ava.py": 1,  # as before
     "sce_video/evaluation/npz_files.py": 1,  # as before
     "sce_video/evaluation/online_evaluation_hook.py": 1,  # moves an older run's file away
-    "sce_video/visualization/figures.py": 1,  # to memory
-    "sce_video/visualization/boxes.py": 1,  # to memory
-    "sce_video/data_tools/toy_actions.py": 1,  # to memory
+    "sce_video/pages/frames.py": 2,  # to memory
+    "sce_video/data_tools/generated.py": 1,  # to memory
     "sce_video/jobs/runner.py": 1,  # renames outputs, see tests/jobs/test_runner.py
-    "sce_video/visualization/gallery.py": 1,  # to memory
-    "sce_video/apis/exporting/bundle.py": 2,  # in an unfinished folder, and the folder's rename
-    "sce_video/apis/index_store.py": 1,  # the rename of a new table, complete beside its place
-    "sce_video/apis/exporting/network_files.py": 1,  # to the temporary file of atomic_file
-    "sce_video/apis/exporting/projector.py": 1,  # in an unfinished folder
-    "sce_video/apis/sweep_run.py": 1,  # a log, the output of other processes
+    "sce_video/pages/gallery.py": 1,  # to memory
+    "sce_video/interop/export/videos.py": 2,  # in an unfinished folder, and the folder's rename
+    "sce_video/find/store.py": 1,  # the rename of a new table, complete beside its place
+    "sce_video/interop/export/networks.py": 1,  # to the temporary file of atomic_file
+    "sce_video/interop/export/viewers.py": 1,  # in an unfinished folder
+    "sce_video/runs/sweep_run.py": 1,  # a log, the output of other processes
     "sce_video/commands/predict.py": 1,  # to the temporary file of atomic_file
 }
 

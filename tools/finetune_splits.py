@@ -21,8 +21,8 @@ from pathlib import Path
 from mmengine.config import Config
 from mmengine.dist import is_main_process
 
-from sce_video.apis import launch
-from sce_video.apis.splits import SUMMARY, StoppedError, format_splits, run_splits
+from sce_video.runs import launch
+from sce_video.runs.splits import SUMMARY, StoppedError, format_splits, run_splits
 from sce_video.utils.command import command
 from sce_video.utils.distributed import leave_process_group
 

@@ -25,8 +25,8 @@ from sce_video.evaluation import (
     save_scores,
 )
 from sce_video.evaluation.tables import telling
-from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
+from sce_video.utils.files import write_json
 
 #: Columns of the table and the metric of each.
 _COLUMNS = {

@@ -17,19 +17,13 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from sce_video.evaluation import (
-    PROTOCOLS,
-    FeatureStatistics,
-    RowMetric,
-    compute_metrics,
-    group_ids,
-)
-from sce_video.evaluation.feature_pairs import FeaturePair, load_feature_pair
+from sce_video.evaluation import PROTOCOLS, FeatureStatistics, RowMetric, compute_metrics, group_ids
+from sce_video.evaluation.features import FeaturePair, load_feature_pair
 from sce_video.evaluation.metrics.base import listed_metrics, metric_settings
-from sce_video.evaluation.outcomes import outcomes_of, outcomes_path, save_outcomes
+from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes
 from sce_video.evaluation.tables import format_table, telling
-from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
+from sce_video.utils.files import write_json
 
 #: Command-line options and the protocol that each belongs to.
 _OPTIONS = {

@@ -20,11 +20,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from sce_video.data_tools.toy_actions import generate_toy_actions
-from sce_video.engine.config import load_config
-from sce_video.utils.atomic_file import write_json
+from sce_video.data_tools.generated import generate_toy_actions
+from sce_video.engine.config.load import load_config
 from sce_video.utils.command import command
 from sce_video.utils.errors import UserError
+from sce_video.utils.files import write_json
 
 REPO = Path(__file__).resolve().parents[1]
 CONFIG = "configs/quickstart/{method}_toy_actions.py"

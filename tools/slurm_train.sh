@@ -80,7 +80,7 @@ step+=(bash -c "$on_each_node" slurm_train "$root/tools/dist_train.sh" "$config"
 [ -n "$requeue" ] || exec srun "${job[@]}" "${machines[@]}" "${step[@]}"
 
 # Without B: before its name the signal goes to the tasks of srun, which hand it to the training.
-# Rank 0 calls scontrol requeue (sce_video/engine/requeue.py), and Slurm runs the script again.
+# Rank 0 calls scontrol requeue (sce_video/engine/restarts.py), and Slurm runs the script again.
 exec sbatch \
     "${job[@]}" \
     "${machines[@]}" \

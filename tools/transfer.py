@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from sce_video.evaluation.functional.many_shot import C_GRID
+from sce_video.evaluation.functional.transfer import C_GRID
 from sce_video.evaluation.transfer import (
     LOW_SHOT_PUBLISHED,
     MANY_SHOT_SETS,
@@ -26,8 +26,8 @@ from sce_video.evaluation.transfer import (
     load_parts,
     on_dataset,
 )
-from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
+from sce_video.utils.files import write_json
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from gpu_parts.part import Part
-from sce_video.evaluation.functional.knn import knn_scores
-from sce_video.evaluation.functional.neighbours import nearest_neighbours
+from sce_video.evaluation.functional.neighbours import knn_scores, nearest_neighbours
 from sce_video.evaluation.multi_view import rows_of_views
 from sce_video.models.modules import roi_align
 from sce_video.models.modules.roi_align import _import_torchvision

@@ -22,10 +22,10 @@ from step_process import Step
 
 from gpu_parts.part import Part
 from gpu_parts.training_step import BEST, job_of
-from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.work import Job as RepackJob
-from sce_video.data_tools.repack.work import repack_file
-from sce_video.data_tools.toy_actions import generate_toy_actions
+from sce_video.data_tools.generated import generate_toy_actions
+from sce_video.data_tools.repack.encode import Job as RepackJob
+from sce_video.data_tools.repack.encode import repack_file
+from sce_video.data_tools.repack.plan import Settings
 
 
 def make_videos(part: Part) -> dict[str, Any]:

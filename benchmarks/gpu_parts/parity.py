@@ -26,10 +26,10 @@ from torch import Tensor, nn
 from torch.nn.modules._functions import SyncBatchNorm
 
 from gpu_parts.part import Part
-from sce_video.data_tools.toy_actions import generate_toy_actions
+from sce_video.data_tools.generated import generate_toy_actions
 from sce_video.engine import VideoRunner
 from sce_video.engine.compile import compile_backbones, fold_backbones
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.registry import MODELS
 
 STEPS, SMOKE_STEPS, BATCH = 20, 5, 16
@@ -93,7 +93,7 @@ def batches(size: int, frames: int) -> Iterator[dict[str, Any]]:
 
 def build(part: Part, options: Sequence[str]) -> tuple[nn.Module, Any, dict[str, int]]:
     """The model on the CPU, its config and the sizes of its views."""
-    # Not two frames: sce_video/engine/small_conv.py.
+    # Not two frames: sce_video/engine/compile.py.
     sizes = dict(frames=4, size=32 if part.smoke else 64)
     small = [f"model.backbone.base_channels={8 if part.smoke else 16}", "model.queue_size=128"]
     small += ["model.projector.hidden_channels=64", "model.predictor.hidden_channels=64"]

@@ -17,7 +17,7 @@ from mmengine.logging import MMLogger
 from mmengine.registry import init_default_scope
 
 import sce_video.engine  # noqa: F401  registers optimisers and hooks
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 _RUNNING = "the process ended in it"
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpu_parts.part import Part
-from sce_video.data_tools.toy_actions import generate_toy_actions
+from sce_video.data_tools.generated import generate_toy_actions
 
 REPO = Path(__file__).resolve().parents[2]
 #: kNN accuracy of the training videos that the time is taken to; random weights have about 0.2.

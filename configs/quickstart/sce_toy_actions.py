@@ -1,7 +1,7 @@
 # SCE, ResNet3D-18 with 8 channels in the stem, 4 frames of 32x32, on generated toy actions.
 # Paper: none; its network, objective and views made small, so that two CPU cores show in minutes
 #        that the representation beats random initialisation. What moves and how it moves makes a
-#        class (sce_video/data_tools/toy_actions.py); labels are used for evaluation only.
+#        class (sce_video/data_tools/generated.py); labels are used for evaluation only.
 # Run:      bash tools/quickstart.sh            (set-up, videos, pretraining, evaluation, table)
 #        or sce-video prepare toy_actions data/toy_actions
 #           python tools/train.py configs/quickstart/sce_toy_actions.py

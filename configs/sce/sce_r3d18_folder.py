@@ -19,7 +19,7 @@ _base_ = [
 ]
 
 # Fewer keys than videos: a queue that outlives an epoch holds every video as its own negative.
-# Of 1024 videos or fewer, training shortens it (sce_video/apis/fit.py).
+# Of 1024 videos or fewer, training shortens it (sce_video/runs/launch.py).
 # Blocks that start as the identity (zero_init_residual) are slow to start: not for short runs.
 model = dict(backbone=dict(zero_init_residual=False), queue_size=1024)
 fit_queue = True

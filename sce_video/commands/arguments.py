@@ -15,11 +15,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sce_video.datasets.source_names import is_table, is_table_folder, split_row_path
+from sce_video.datasets.sources import is_table, is_table_folder, split_row_path
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, check_folder
-from sce_video.utils.folders import walk_files
+from sce_video.utils.progress import Progress
 from sce_video.utils.run_files import MODEL_PREFIX, is_model, newest_checkpoint
-from sce_video.utils.storage import is_url
+from sce_video.utils.storage import is_url, walk_files
 
 _DEVICE = re.compile(r"(cpu|cuda|mps|xpu|npu|hpu|mlu|musa|xla|meta)(:\d{1,4})?")
 
@@ -168,3 +168,73 @@ def check_source(
         check_exists(source, "list or folder")
         if data_root is not None:
             check_exists(data_root, "folder")
+
+
+def add_decoding_options(parser: argparse.ArgumentParser) -> None:
+    """Add ``--workers``, ``--timeout`` and ``--max-views``."""
+    parser.add_argument(
+        "--workers",
+        type=number(int, 0),
+        default=min(8, len(os.sched_getaffinity(0))),
+        help="decoding processes (default: one per core, at most 8)",
+    )
+    parser.add_argument(
+        "--timeout",
+        type=number(float, above=0),
+        default=60.0,
+        help="time limit for decoding a file, s",
+    )
+    parser.add_argument(
+        "--max-views", type=number(int, 1), default=32, help="largest batch of views (default: 32)"
+    )
+
+
+def add_ray_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--ray``."""
+    parser.add_argument(
+        "--ray",
+        metavar="ADDRESS",
+        help="run on a Ray cluster: its address, or 'auto' for the one that this machine belongs "
+        "to; --workers then limits the files in progress (default: on this machine)",
+    )
+
+
+def add_gpu_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--processes-per-gpu``."""
+    parser.add_argument(
+        "--processes-per-gpu",
+        type=number(int, 1),
+        default=4,
+        metavar="N",
+        help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",
+    )
+
+
+def add_shard_option(parser: argparse._ActionsContainer) -> None:
+    """Add ``--shard``."""
+    parser.add_argument("--shard", default="1/1", metavar="I/N", help="part I of N of the files")
+
+
+class FileProgress:
+    """Prints the number of files to do, then the progress, to stderr.
+
+    Args:
+        name: Of the command.
+        title: What it does.
+    """
+
+    def __init__(self, name: str, title: str) -> None:
+        self._name, self._title = name, title
+        self._progress: Progress | None = None
+
+    def __call__(self, done: int, total: int, failed: bool) -> None:
+        """Show that ``done`` of ``total`` files are done, of which the last one may have failed."""
+        if self._progress is None:
+            print(f"{self._name}: {total - done} of {total} files to do", file=sys.stderr)
+            self._progress = Progress(total, self._title, begin=done)
+            if done == total:
+                return
+        else:
+            self._progress.advance(failed)
+        if done == total:
+            self._progress.finish()

@@ -40,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for run in args.runs:
         check_run_folder(run)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.run_comparison import write_comparison
+    from sce_video.runs.compare import write_comparison
 
     for line in write_comparison(args.runs, args.out).lines():
         print(line)

@@ -26,16 +26,16 @@ from sce_video.commands.arguments import (
     check_videos,
     number,
 )
-from sce_video.datasets.source_names import is_table
+from sce_video.datasets.sources import is_table
 from sce_video.jobs import usable_cores
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
-    from sce_video.apis.curation import Curation
+    from sce_video.curation.curate import Curation
 
-#: Of :mod:`sce_video.apis.curation.curate`, whose import takes seconds.
+#: Of :mod:`sce_video.curation.curate`, whose import takes seconds.
 FRAMES, FEATURES, NONE = "frames", "features", "none"
 THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
 
@@ -113,9 +113,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.curation import CurateOptions, curate, write_curation
-    from sce_video.apis.curation.page import write_page
-    from sce_video.apis.exporting.source import read_videos
+    from sce_video.curation.curate import CurateOptions, curate
+    from sce_video.curation.write import write_curation, write_page
+    from sce_video.interop.export.videos import read_videos
 
     options = CurateOptions(
         duplicates=args.duplicates,
@@ -193,8 +193,9 @@ def _source(args: argparse.Namespace, bars: _Bars) -> str:
     """Where the features are; those of a folder of videos are made first."""
     if args.checkpoint is None:
         return args.source
-    from sce_video.apis import EmbedOptions, load_model
-    from sce_video.apis.index import build_index
+    from sce_video.find.index import build_index
+    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.model import load_model
 
     model = load_model(args.checkpoint, args.config, args.device)
     folder = os.path.join(args.out, _INDEX)

@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.videos is not None:
         check_exists(args.videos, "folder or table of videos")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.doctor import FAILURE, examine
+    from sce_video.runs.doctor import FAILURE, examine
 
     failures = 0
     for finding in examine(args.out, args.videos):

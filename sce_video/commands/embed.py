@@ -24,7 +24,7 @@ from sce_video.commands.index import add_window_options, given_windows
 from sce_video.datasets.windows import Windows
 from sce_video.engine.recipes import find_recipe
 from sce_video.utils.command import command
-from sce_video.utils.downloads import output_file
+from sce_video.utils.files import output_file
 from sce_video.utils.printable import printable
 from sce_video.utils.run_files import newest_checkpoint
 from sce_video.utils.storage import path_or_url
@@ -71,9 +71,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     if windows is not None:
         return run_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis import launch
-    from sce_video.apis.encoders.run import run_of_model
-    from sce_video.apis.stored_test import stored_test
+    from sce_video.inference.stored_test import stored_test
+    from sce_video.interop.encoders.run import run_of_model
+    from sce_video.runs import launch
 
     run = run_of_model(args.checkpoint)
     checkpoint = newest_checkpoint(run)
@@ -85,8 +85,9 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def run_windows(args: argparse.Namespace, windows: Windows) -> int:
     """Embed windows; returns 1 if some of them are missing."""
-    from sce_video.apis import EmbedOptions, load_model
-    from sce_video.apis.window_file import embed_to_file
+    from sce_video.inference.embed import EmbedOptions
+    from sce_video.inference.model import load_model
+    from sce_video.inference.windows import embed_to_file
 
     model = load_model(args.checkpoint, args.config, args.device)
     options = EmbedOptions(num_clips=args.clips, num_crops=args.crops)

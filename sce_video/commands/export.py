@@ -27,9 +27,9 @@ from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
-    from sce_video.apis.exporting import ExportReport
+    from sce_video.interop.export import ExportReport
 
-#: Of :mod:`sce_video.apis.exporting`, whose import takes seconds.
+#: Of :mod:`sce_video.interop.export`, whose import takes seconds.
 NETWORK_FORMATS, FORMATS = ("pretrained", "onnx", "program"), ("parquet", "projector", "fiftyone")
 _SHOWN_FAILURES = 20
 _NEXT = {
@@ -93,7 +93,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if args.to in NETWORK_FORMATS:
         return export_a_network(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.exporting import export
+    from sce_video.interop.export import export
 
     progress: Progress | None = None
 
@@ -152,8 +152,8 @@ def check(args: argparse.Namespace) -> None:
 def export_a_network(args: argparse.Namespace) -> int:
     """Export a network and say what was written; returns the exit status."""
     # Imported here: the formats of viewers need no network.
-    from sce_video.apis.exporting.network_files import export_network
-    from sce_video.apis.pretrained import load_network
+    from sce_video.interop.export.networks import export_network
+    from sce_video.interop.pretrained import load_network
 
     report = export_network(load_network(args.source, args.config, "cpu"), args.to, args.out)
     lines = [f"{report.path}: {' and '.join(report.outputs)} of uint8 clips (N, T, H, W, 3)"]

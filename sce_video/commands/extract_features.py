@@ -18,16 +18,19 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from sce_video.commands.arguments import Parser, check_exists, check_run, number
-from sce_video.commands.job_options import (
+from sce_video.commands.arguments import (
+    Parser,
     add_gpu_option,
     add_ray_option,
     add_shard_option,
+    check_exists,
+    check_run,
+    number,
 )
 from sce_video.engine.recipes import find_recipe
+from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
-from sce_video.utils.shard import Shard
 
 _PROCESSES = ("workers", "ray", "processes_per_gpu", "shard")
 
@@ -86,7 +89,7 @@ def main(argv: list[str] | None = None) -> int:
     if given.ann_file is not None and not Path(given.data_root or "", given.ann_file).exists():
         check_exists(given.ann_file, "file or folder")
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis import launch
+    from sce_video.runs import launch
     from sce_video.utils.distributed import leave_process_group
 
     args = vars(given)

@@ -20,12 +20,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import Parser, check_source, number
-from sce_video.commands.file_progress import FileProgress
-from sce_video.commands.job_options import add_ray_option, add_shard_option
+from sce_video.commands.arguments import (
+    FileProgress,
+    Parser,
+    add_ray_option,
+    add_shard_option,
+    check_source,
+    number,
+)
 from sce_video.jobs import StorageError
+from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
-from sce_video.utils.shard import Shard
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -71,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check_source(args.source, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.tables import ImportOptions, import_videos, summarize
-    from sce_video.data_tools.verification import read_videos
+    from sce_video.data_tools.verify import read_videos
 
     options = ImportOptions(
         workers=args.workers,

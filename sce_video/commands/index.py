@@ -18,23 +18,24 @@ from typing import TYPE_CHECKING
 from sce_video.commands.arguments import (
     Parser,
     add_device_option,
+    add_gpu_option,
+    add_ray_option,
+    add_shard_option,
     check_run,
     check_videos,
     number,
 )
-from sce_video.commands.job_options import add_gpu_option, add_ray_option, add_shard_option
-from sce_video.datasets.source_names import is_table
+from sce_video.datasets.sources import is_table
 from sce_video.datasets.windows import Windows, parse_seconds
 from sce_video.jobs import usable_cores
+from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
-from sce_video.utils.shard import Shard
 
 if TYPE_CHECKING:
-    from sce_video.apis import EmbedOptions
-    from sce_video.apis.index import VideoIndex
-    from sce_video.apis.index_build import IndexReport
+    from sce_video.find.index import IndexReport, VideoIndex
+    from sce_video.inference.embed import EmbedOptions
 
 INDEX_HELP = "build or update the index of a folder"
 INTERRUPTED = "interrupted; finished videos are saved, the same command resumes from here"
@@ -135,11 +136,11 @@ def run_index(args: argparse.Namespace) -> None:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
-    from sce_video.apis import load_model
-    from sce_video.apis.feature_columns import write_features
-    from sce_video.apis.index import build_index, read_index
-    from sce_video.apis.index_store import find_store
-    from sce_video.apis.search import model_of_index
+    from sce_video.find.feature_columns import write_features
+    from sce_video.find.index import build_index, read_index
+    from sce_video.find.query import model_of_index
+    from sce_video.find.store import find_store
+    from sce_video.inference.model import load_model
 
     stored = None
     if not args.rebuild and find_store(Path(args.out)) is not None:
@@ -205,7 +206,7 @@ def check_index_options(args: argparse.Namespace) -> None:
 
 def index_options(args: argparse.Namespace, stored: VideoIndex | None) -> EmbedOptions:
     """The options of the command line, over the views of the existing index."""
-    from sce_video.apis import EmbedOptions
+    from sce_video.inference.embed import EmbedOptions
 
     defaults = EmbedOptions() if stored is None else stored.options
     return EmbedOptions(
@@ -223,7 +224,7 @@ def default_workers(args: argparse.Namespace) -> int:
         return 0
     import torch
 
-    from sce_video.apis.model import select_device
+    from sce_video.inference.model import select_device
 
     if select_device(args.device).type != "cuda":
         return usable_cores()

@@ -17,21 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import (
-    Parser,
-    add_device_option,
-    check_exists,
-    check_run,
-    number,
-)
+from sce_video.commands.arguments import Parser, add_device_option, check_exists, check_run, number
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 
 if TYPE_CHECKING:
-    from sce_video.apis.video_classifier import VideoClassifier
-    from sce_video.visualization.cell_maps import MapStrip
+    from sce_video.inference.classifier import VideoClassifier
+    from sce_video.pages.cell_maps import MapStrip
 
-#: Of :mod:`sce_video.apis.cell_maps`, whose import takes seconds.
+#: Of :mod:`sce_video.inference.cell_maps`, whose import takes seconds.
 MEAN, BEST = "mean", "best"
 
 _FORMATS = (".png", ".html")
@@ -88,7 +82,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = parse_args(argv)
     _check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.visualization.cell_maps import Scale, common_scale, write_maps
+    from sce_video.pages.cell_maps import Scale, common_scale, write_maps
 
     failures: list[tuple[str, str]] = []
     if args.query is None:
@@ -141,9 +135,9 @@ def _look_for_class(
     args: argparse.Namespace, failures: list[tuple[str, str]]
 ) -> tuple[list[MapStrip], str, str, str]:
     """Strips, the quantity of their maps, the grid and the title, for a classifier."""
-    from sce_video.apis.cell_maps import class_activation
-    from sce_video.apis.cell_strips import activation_strips, describe_grid
     from sce_video.datasets import VideoDecodeError
+    from sce_video.inference.cell_maps import class_activation
+    from sce_video.pages.cell_maps import activation_strips, describe_grid
 
     classifier = _classifier(args)
     strips, grid, names = [], "", []
@@ -168,7 +162,7 @@ def _look_for_class(
 
 
 def _classifier(args: argparse.Namespace) -> VideoClassifier:
-    from sce_video.apis.video_classifier import NoClassifierError, load_classifier
+    from sce_video.inference.classifier import NoClassifierError, load_classifier
 
     names = None
     if args.classes is not None:
@@ -184,9 +178,9 @@ def _classifier(args: argparse.Namespace) -> VideoClassifier:
 
 def _look_for_frame(args: argparse.Namespace) -> tuple[list[MapStrip], str, str, str]:
     """The same for a query and a key."""
-    from sce_video.apis.cell_maps import cell_similarity
-    from sce_video.apis.cell_strips import describe_grid, similarity_strips
-    from sce_video.apis.model import load_model
+    from sce_video.inference.cell_maps import cell_similarity
+    from sce_video.inference.model import load_model
+    from sce_video.pages.cell_maps import describe_grid, similarity_strips
 
     model = load_model(args.checkpoint, args.config, args.device)
     one_frame = model.settings.num_frames == 1

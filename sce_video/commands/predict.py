@@ -24,22 +24,22 @@ from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import (
     Parser,
+    add_decoding_options,
     add_device_option,
     check_exists,
     check_run,
     check_videos,
     number,
 )
-from sce_video.commands.decoding_options import add_decoding_options
-from sce_video.datasets.source_names import is_table
-from sce_video.utils.atomic_file import atomic_file
+from sce_video.datasets.sources import is_table
 from sce_video.utils.command import INTERRUPTED, command
+from sce_video.utils.files import atomic_file
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
 
 if TYPE_CHECKING:
-    from sce_video.apis import EmbedOptions, VideoClassifier
-    from sce_video.apis.embed import Embedded
+    from sce_video.inference.classifier import VideoClassifier
+    from sce_video.inference.embed import Embedded, EmbedOptions
 
 _SHOWN_FAILURES = 20
 _VIEWS = re.compile(r"[1-9]\d{0,3}x[13]")
@@ -146,7 +146,7 @@ class Table:
         """Write the row of one file."""
         found = []
         if result.feature is not None:
-            from sce_video.apis import top_classes
+            from sce_video.inference.classifier import top_classes
 
             found = top_classes(result.feature, self._classes, self._top)
         if self._writer is not None:
@@ -179,8 +179,8 @@ def run(args: argparse.Namespace) -> bool:
     """Predict, print and write; returns whether any file could be decoded."""
     check(args)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis import load_classifier
-    from sce_video.apis.embed import iterate_embeddings
+    from sce_video.inference.classifier import load_classifier
+    from sce_video.inference.embed import iterate_embeddings
 
     paths = find_videos(args.videos)
     names = read_class_names(args.classes)

@@ -279,7 +279,7 @@ def _add_options(parser: Parser, names: Sequence[str], other_folders: Sequence[s
 
 def _with_samples(official: Any, args: Arguments) -> Any:
     """The lists and, with ``--samples``, a smaller one, as SEVERE draws them."""
-    from sce_video.data_tools.preparation.official import class_balanced
+    from sce_video.data_tools.prepare.official import class_balanced
 
     if args.samples is None:
         return official
@@ -288,14 +288,14 @@ def _with_samples(official: Any, args: Arguments) -> Any:
 
 
 def _write_segments(args: Arguments, folder: Path, clips: Any) -> None:
-    from sce_video.data_tools.preparation.official import write_segments
+    from sce_video.data_tools.prepare.official import write_segments
 
     print(write_segments((args.out or args.root) / "segments.csv", args.root, folder, clips))
 
 
 def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     data_set = DATA_SETS[name]
-    module = importlib.import_module(f"sce_video.data_tools.preparation.{data_set.module}")
+    module = importlib.import_module(f"sce_video.data_tools.prepare.{data_set.module}")
     parser = _parser(name, f"Prepare {data_set.about}.", module.LAYOUT)
     _add_options(parser, data_set.options, data_set.other_folders)
     args = parser.parse_args(argv)
@@ -303,14 +303,14 @@ def _prepare_data_set(name: str, argv: Sequence[str]) -> int:
     if found is None:
         return 0
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.data_tools.preparation.prepare import prepare
+    from sce_video.data_tools.prepare.lists import prepare
 
     return _status(name, args, prepare(*found, _options_of(args)))
 
 
 def _prepare_ava(argv: Sequence[str]) -> int:
-    from sce_video.data_tools.preparation.ava import prepare_ava
-    from sce_video.data_tools.preparation.ava_files import LAYOUT, AvaOptions
+    from sce_video.data_tools.prepare.ava import prepare_ava
+    from sce_video.data_tools.prepare.ava_files import LAYOUT, AvaOptions
 
     parser = _parser("ava", f"Prepare {OTHERS['ava']}.", LAYOUT)
     _add_options(parser, _AVA_OPTIONS, ("videos", "annotations"))
@@ -337,7 +337,7 @@ def _prepare_ava(argv: Sequence[str]) -> int:
 
 
 def _prepare_transfer_set(name: str, argv: Sequence[str]) -> int:
-    from sce_video.data_tools.transfer import TRANSFER_SETS, prepare_transfer_set
+    from sce_video.data_tools.prepare.transfer import TRANSFER_SETS, prepare_transfer_set
 
     about = f"Prepare {name} for transfer learning: lists/{{train,val,test}}.txt."
     args = _parser(name, about, TRANSFER_SETS[name].layout).parse_args(argv)
@@ -345,7 +345,7 @@ def _prepare_transfer_set(name: str, argv: Sequence[str]) -> int:
 
 
 def _options_of(args: Arguments) -> Any:
-    from sce_video.data_tools.preparation.prepare import Options
+    from sce_video.data_tools.prepare.lists import Options
 
     return Options(
         root=args.root,
@@ -395,7 +395,7 @@ def _write_toy_actions(argv: Sequence[str]) -> int:
         "--overwrite", action="store_true", help="replace videos made with other parameters"
     )
     args = parser.parse_args(argv)
-    from sce_video.data_tools.toy_actions import CLASSES, generate_toy_actions, write_pattern_lists
+    from sce_video.data_tools.generated import CLASSES, generate_toy_actions, write_pattern_lists
 
     parts = {"train": args.train, "val": args.val, "test": args.test}
     start = time.monotonic()
@@ -424,7 +424,7 @@ def _write_digits(argv: Sequence[str]) -> int:
     )
     parser.add_argument("root", type=Path, metavar="ROOT", help="folder to write to")
     args = parser.parse_args(argv)
-    from sce_video.data_tools.digits import write_digits
+    from sce_video.data_tools.generated import write_digits
 
     counts = write_digits(args.root)
     listed = ", ".join(f"{part} {count}" for part, count in counts.items())

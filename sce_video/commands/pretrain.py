@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from sce_video.commands.arguments import Parser, check_videos, number
 from sce_video.commands.train import add_mirror_option, add_track_option
-from sce_video.engine.config_settings import available_settings, parse_value
-from sce_video.engine.config_steps import read_config
+from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.engine.restarts import is_restart
 from sce_video.utils.command import command
@@ -33,9 +32,9 @@ from sce_video.utils.run_files import CONFIG
 from sce_video.utils.storage import join
 
 if TYPE_CHECKING:
-    from sce_video.apis.automatic.pretrain import PlannedPretraining
+    from sce_video.runs.pretrain import PlannedPretraining
 
-#: Of :mod:`sce_video.apis.automatic.pretrain`, whose import takes seconds.
+#: Of :mod:`sce_video.runs.pretrain`, whose import takes seconds.
 PRECISIONS = ("float32", "bfloat16", "float16")
 
 #: What the settings of the recipes are.
@@ -131,13 +130,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     args, settings = parse_args(argv)
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.automatic.machine import process_began
-    from sce_video.apis.automatic.pretrain import count_seconds, planned_config, write_config
-    from sce_video.apis.automatic.seeds import found_seeds
-    from sce_video.apis.launch import end_training, training_config
-    from sce_video.apis.run_page import train_with_page
-    from sce_video.engine.mirror import restore_run
+    from sce_video.engine.hooks.mirror import restore_run
     from sce_video.engine.work_dir import check_unused
+    from sce_video.runs.choices import process_began
+    from sce_video.runs.launch import end_training, training_config
+    from sce_video.runs.page import train_with_page
+    from sce_video.runs.pretrain import count_seconds, planned_config, write_config
+    from sce_video.runs.seeds import found_seeds
     from sce_video.utils.distributed import leave_process_group
 
     begun = process_began()
@@ -177,7 +176,7 @@ def _planned(
     args: argparse.Namespace, settings: dict[str, Any], begun: float | None = None
 ) -> PlannedPretraining:
     """The plan, which is printed."""
-    from sce_video.apis.automatic.pretrain import planned_pretraining
+    from sce_video.runs.pretrain import planned_pretraining
 
     planned = planned_pretraining(
         args.videos,
@@ -194,7 +193,8 @@ def _planned(
 
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
-    from sce_video.apis.automatic.seeds import (
+    from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.runs.seeds import (
         COMPARISON,
         check_unused_seeds,
         planned_configs,
@@ -202,7 +202,6 @@ def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
         seed_folder,
         train_seeds,
     )
-    from sce_video.engine.mirror import restore_run
     from sce_video.utils.distributed import leave_process_group
 
     seeds = args.seeds

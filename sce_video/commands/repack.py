@@ -37,14 +37,18 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import Parser, check_source
-from sce_video.commands.file_progress import FileProgress
-from sce_video.commands.job_options import add_ray_option, add_shard_option
-from sce_video.data_tools.repack.settings import CRF_RANGE, PRESETS, Options, Settings
+from sce_video.commands.arguments import (
+    FileProgress,
+    Parser,
+    add_ray_option,
+    add_shard_option,
+    check_source,
+)
+from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, Options, Settings
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
 from sce_video.jobs import StorageError
+from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
-from sce_video.utils.shard import Shard
 
 if TYPE_CHECKING:
     from sce_video.data_tools.repack import Plan
@@ -215,7 +219,7 @@ def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
     """The videos of a command line, and the root of their paths."""
     if os.path.isdir(args.source) and args.data_root is None:
         return scan_folder(args.source, read_extensions(args)), args.source
-    from sce_video.data_tools.verification import read_videos
+    from sce_video.data_tools.verify import read_videos
 
     videos, root, _ = read_videos(args.source, args.data_root)
     return videos, root
@@ -224,7 +228,7 @@ def read_source(args: argparse.Namespace) -> tuple[VideoList, str]:
 def read_plan(args: argparse.Namespace) -> Plan:
     """The files of a command line with an output folder."""
     from sce_video.data_tools.repack import make_plan, plan_segments
-    from sce_video.data_tools.verification import read_videos
+    from sce_video.data_tools.verify import read_videos
 
     if os.path.isdir(args.source) and args.data_root is None:
         return make_plan(args.source, args.destination, extensions=read_extensions(args))

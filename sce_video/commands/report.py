@@ -111,7 +111,7 @@ def _counts(counts: Mapping[str, int]) -> str:
 def write_pages(runs: Sequence[str], args: argparse.Namespace) -> None:
     """Write the page of every run."""
     # Imported here: tables of results need no torch.
-    from sce_video.apis.run_page import PageOptions, write_run_page
+    from sce_video.runs.page import PageOptions, write_run_page
 
     options = PageOptions(args.videos, args.features)
     for run in runs:

@@ -30,21 +30,21 @@ from sce_video.commands.arguments import (
     number,
 )
 from sce_video.commands.index import INDEX_HELP, INTERRUPTED, add_index_options, run_index
-from sce_video.datasets.source_names import is_table_folder
+from sce_video.datasets.sources import is_table_folder
 from sce_video.datasets.windows import Query, parse_query
-from sce_video.utils.atomic_file import write_json
 from sce_video.utils.command import command
+from sce_video.utils.files import write_json
 from sce_video.utils.printable import printable
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from sce_video.apis.index import VideoIndex
-    from sce_video.apis.model import VideoModel
-    from sce_video.apis.search import Match
+    from sce_video.find.index import VideoIndex
+    from sce_video.find.query import Match
+    from sce_video.inference.model import VideoModel
 
-#: Of :mod:`sce_video.apis.refined_moments`, whose import takes seconds.
+#: Of :mod:`sce_video.find.segments`, whose import takes seconds.
 MOST_REFINED = 5
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
@@ -217,10 +217,8 @@ def run_query(args: argparse.Namespace) -> None:
         run_serve(args)
         return
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.index import read_index
-    from sce_video.apis.model import checkpoint_of
-    from sce_video.apis.refined_moments import own_moment
-    from sce_video.apis.search import (
+    from sce_video.find.index import read_index
+    from sce_video.find.query import (
         check_checkpoint,
         model_of_index,
         query_feature,
@@ -229,6 +227,8 @@ def run_query(args: argparse.Namespace) -> None:
         searches_approximately,
         text_query,
     )
+    from sce_video.find.segments import own_moment
+    from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)
     if args.checkpoint is not None:
@@ -279,7 +279,7 @@ def _refined(
     moment: Mapping[str, tuple[float, float]] | None,
 ) -> list[Match]:
     """The matches, the first of them refined; prints what could not be."""
-    from sce_video.apis.refined_moments import refine_moments
+    from sce_video.find.segments import refine_moments
 
     found = refine_moments(
         *(index, feature, matches, model),
@@ -300,9 +300,9 @@ def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    from sce_video.apis.model import checkpoint_of
-    from sce_video.apis.search_server.serve import ServeOptions, can_open_browser, serve
-    from sce_video.apis.search_server.state import Network
+    from sce_video.find.server.app import ServeOptions, can_open_browser, serve
+    from sce_video.find.server.state import Network
+    from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
     network = Network(checkpoint, args.config, args.device)
@@ -312,7 +312,7 @@ def run_serve(args: argparse.Namespace) -> None:
 
 def format_table(video: str, index: VideoIndex, matches: list[Match]) -> str:
     """Rank, cosine similarity, distance and path."""
-    from sce_video.visualization.gallery import format_moment
+    from sce_video.pages.gallery import format_moment
 
     what = "videos" if index.windows is None else "windows"
     moments = "" if index.windows is None else f"{'moment':>19}  "
@@ -338,7 +338,7 @@ def describe_query(
     args: argparse.Namespace, query: Query | None, index: VideoIndex, matches: list[Match]
 ) -> dict[str, object]:
     """The results as written to JSON."""
-    from sce_video.apis.search import searches_approximately
+    from sce_video.find.query import searches_approximately
 
     return {
         **_describe_searched(args, query),
@@ -390,8 +390,8 @@ def remark(matches: list[Match], centred: bool) -> str | None:
 def _write_galleries(
     args: argparse.Namespace, query: Query, index: VideoIndex, matches: list[Match]
 ) -> None:
-    from sce_video.visualization.figures import save_figure
-    from sce_video.visualization.gallery import draw_gallery, read_entry, write_gallery
+    from sce_video.pages.frames import save_figure
+    from sce_video.pages.gallery import draw_gallery, read_entry, write_gallery
 
     page = None if args.no_html else args.html or new_page(args.index, query.video)
     if page is None and args.png is None:

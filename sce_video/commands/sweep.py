@@ -22,12 +22,11 @@ from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import Parser, number
 from sce_video.engine.recipes import find_sweep, shipped_folder
+from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
-from sce_video.utils.shard import Shard
 
 if TYPE_CHECKING:
-    from sce_video.apis.sweep import Sweep
-    from sce_video.apis.sweep_plan import Cell, Step
+    from sce_video.runs.sweep import Cell, Step, Sweep
 
 
 def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
@@ -74,7 +73,7 @@ def selected(args: argparse.Namespace) -> list[Sweep]:
     Raises:
         ValueError: two files of one name, or a point or column that no sweep has.
     """
-    from sce_video.apis.sweep import check_seeds, read_sweep
+    from sce_video.runs.sweep import check_seeds, read_sweep
 
     sweeps = [read_sweep(find_sweep(path)) for path in args.sweeps]
     names = [sweep.name for sweep in sweeps]
@@ -110,7 +109,7 @@ def _with_columns(sweep: Sweep, names: Sequence[str]) -> Sweep:
 
 def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> None:
     """Write and print the table of every sweep."""
-    from sce_video.apis.sweep_report import write_tables
+    from sce_video.runs.sweep_run import write_tables
 
     for sweep, text in zip(sweeps, write_tables(sweeps, cells, out), strict=True):
         print(f"\n{text}\nwritten to {out / sweep.name}.md, .json and .png")
@@ -118,7 +117,7 @@ def show_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> No
 
 def summary(steps: Sequence[Step], out: Path) -> str:
     """``24 pretrainings and 72 evaluations, 3 of these 96 steps are done``."""
-    from sce_video.apis.sweep_run import state_of
+    from sce_video.runs.sweep_run import state_of
 
     trained = sum(step.folder.startswith("pretrain/") for step in steps)
     done = sum(state_of(out, step) == "done" for step in steps)
@@ -130,7 +129,7 @@ def summary(steps: Sequence[Step], out: Path) -> str:
 
 def show_plan(steps: Sequence[Step], out: Path) -> None:
     """Print every step with its state and commands."""
-    from sce_video.apis.sweep_run import state_of
+    from sce_video.runs.sweep_run import state_of
 
     for step in steps:
         print(f"{state_of(out, step):<12} {step.folder}")
@@ -147,7 +146,7 @@ def requeue(job: str, advanced: bool) -> str:
         advanced: Whether this start has finished a step or written a checkpoint; otherwise the next
             one would not either.
     """
-    from sce_video.engine.requeue import call_scontrol
+    from sce_video.engine.restarts import call_scontrol
 
     if not advanced:
         return (
@@ -168,10 +167,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     for name in args.sweeps:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis.sweep_plan import Extra, chains, plan
-    from sce_video.apis.sweep_run import Resources, SweepRunner, progress_of
-    from sce_video.engine.requeue import BEFORE_LIMIT
-    from sce_video.engine.restarts import slurm_job
+    from sce_video.engine.restarts import BEFORE_LIMIT, slurm_job
+    from sce_video.runs.sweep import Extra, chains, plan
+    from sce_video.runs.sweep_run import Resources, SweepRunner, progress_of
 
     resources = Resources(args.jobs, args.nproc)
     sweeps = selected(args)

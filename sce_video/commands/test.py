@@ -68,8 +68,8 @@ def main(argv: list[str] | None = None) -> int:
     if args.checkpoint != RANDOM:
         check_run(args.checkpoint)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis import launch
-    from sce_video.apis.last_and_best import checkpoints_to_test
+    from sce_video.runs import launch
+    from sce_video.runs.configs import checkpoints_to_test
     from sce_video.utils.distributed import leave_process_group
 
     options = vars(args)

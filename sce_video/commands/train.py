@@ -127,7 +127,7 @@ def pop_options(options: dict[str, Any], *parts: str) -> dict[str, Any]:
         ValueError: a malformed ``KEY=VALUE``.
     """
     from sce_video.datasets import dataset_settings
-    from sce_video.engine.config_settings import parse_options
+    from sce_video.engine.config.changes import parse_options
 
     root, classes = options.pop("data_root"), options.pop("classes")
     lists = {part: options.pop(f"{part}_list") for part in parts}
@@ -179,8 +179,8 @@ def main(argv: list[str] | None = None) -> int:
         if run not in (None, word):
             check_run(run)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.apis import launch
-    from sce_video.apis.run_page import train_with_page
+    from sce_video.runs import launch
+    from sce_video.runs.page import train_with_page
     from sce_video.utils.distributed import leave_process_group
 
     warning = launch.warn_of_slow_amp(args.amp)

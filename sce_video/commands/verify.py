@@ -29,10 +29,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from sce_video.commands.arguments import Parser, check_source
-from sce_video.commands.job_options import add_ray_option
-from sce_video.data_tools.verification.problems import Limits
-from sce_video.datasets.decode_limits import MAX_PIXELS
+from sce_video.commands.arguments import Parser, add_ray_option, check_source
+from sce_video.data_tools.verify.problems import Limits
+from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import Workers
 from sce_video.utils.command import command
 from sce_video.utils.progress import Progress
@@ -152,7 +151,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     num_classes = count_classes(args.classes)
     check_source(args.list, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.data_tools.verification import (
+    from sce_video.data_tools.verify import (
         VerifyJob,
         find_problems,
         open_records,

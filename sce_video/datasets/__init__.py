@@ -6,21 +6,24 @@ from sce_video.utils.imports import lazy_names
 
 if TYPE_CHECKING:
     from sce_video.datasets import transforms
-    from sce_video.datasets.ava_dataset import AVADataset, KeyFrame, read_key_frames
+    from sce_video.datasets.ava import AVADataset, KeyFrame, read_key_frames
     from sce_video.datasets.clip_sampling import ClipIndices
-    from sce_video.datasets.collate import collate_boxes, collate_views
-    from sce_video.datasets.errors import FrameCountError, TooManyBadFilesError, VideoDecodeError
-    from sce_video.datasets.image_array_dataset import ImageArrayDataset
-    from sce_video.datasets.image_dataset import ImageDataset
+    from sce_video.datasets.image_datasets import ImageArrayDataset, ImageDataset
     from sce_video.datasets.lance_video_dataset import LanceVideoDataset
-    from sce_video.datasets.loading.bad_files import BadFileReport
-    from sce_video.datasets.loading.worker_crash import (
+    from sce_video.datasets.loading.collate import collate_boxes, collate_views
+    from sce_video.datasets.loading.failures import (
+        BadFileReport,
         WorkerCrashError,
         batches_without_crashes,
         report_worker_crashes,
     )
     from sce_video.datasets.pipeline import run_pipeline
     from sce_video.datasets.readers import VideoReader, backend_importable, open_reader
+    from sce_video.datasets.readers.errors import (
+        FrameCountError,
+        TooManyBadFilesError,
+        VideoDecodeError,
+    )
     from sce_video.datasets.samplers import ResumableSampler, SampleRequest, mix_seed
     from sce_video.datasets.sources import (
         dataset_settings,

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -59,3 +63,86 @@ def check_labels(dataset: Any, num_classes: int) -> None:
         f"{num_classes - 1} ({len(wrong)} of {len(labels)} labels are wrong): does "
         "model.cls_head.num_classes match the data set?"
     )
+
+
+_VALUES = {"-1": -1, "0": 0, "1": 1}
+
+
+@dataclass(frozen=True)
+class LabelTable:
+    """Labels of N images for C classes.
+
+    Attributes:
+        paths: N paths, relative to the data set's folder.
+        labels: (N, C) int8: 1 shows the class, -1 does not, 0 shows it but is "difficult" (VOC).
+        source: File that it was read from, for messages.
+    """
+
+    paths: tuple[str, ...]
+    labels: np.ndarray
+    source: str = ""
+
+    def to_text(self) -> str:
+        """Lines ``path<TAB>1 -1 0 ...``."""
+        rows = (
+            f"{path}\t{' '.join(map(str, row))}\n"
+            for path, row in zip(self.paths, self.labels.tolist(), strict=True)
+        )
+        return "".join(rows)
+
+    def rows_of(self, paths: Sequence[str]) -> np.ndarray:
+        """(len(paths), C) labels of images, whose paths may begin with the data set's folder.
+
+        Raises:
+            ValueError: an image is not in the table, or images lie in different folders.
+        """
+        number = {path: i for i, path in enumerate(self.paths)}
+        root = self._root(paths[0]) if paths else ""
+        found = [number.get(path.removeprefix(root)) for path in paths]
+        missing = [path for path, row in zip(paths, found, strict=True) if row is None]
+        if missing:
+            raise ValueError(
+                f"{len(missing)} of {len(paths)} images are not in {self.source or 'the table'}, "
+                f"the first is {missing[0]}"
+            )
+        return self.labels[np.array(found, dtype=np.int64)]
+
+    def _root(self, path: str) -> str:
+        """What precedes a path of the table in ``path``."""
+        known = set(self.paths)
+        parts = path.split(os.sep)
+        for start in range(len(parts)):
+            if os.sep.join(parts[start:]) in known:
+                return path.removesuffix(os.sep.join(parts[start:]))
+        return ""
+
+
+def read_label_table(path: str | Path) -> LabelTable:
+    """Read what :meth:`LabelTable.to_text` wrote.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: an empty or malformed file; the message names file and line.
+    """
+    names: list[str] = []
+    rows: list[list[int]] = []
+    with open(path, encoding="utf-8-sig", errors="surrogateescape") as file:
+        for number, line in enumerate(file, 1):
+            if not line.strip():
+                continue
+            name, tab, values = line.rstrip("\n").partition("\t")
+            words = values.split()
+            same = not rows or len(words) == len(rows[0])
+            if not tab or not words or not same or not set(words) <= _VALUES.keys():
+                raise ValueError(
+                    f"{path}, line {number}: {line.strip()!r:.200} must be 'path<TAB>labels', with "
+                    "a 1, -1 or 0 for each class, as many as on the other lines"
+                )
+            names.append(name)
+            rows.append([_VALUES[word] for word in words])
+    if not rows:
+        raise ValueError(f"{path} is empty: it must have a line for each image")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise ValueError(f"{path}: {twice!r} is listed twice")
+    return LabelTable(tuple(names), np.array(rows, dtype=np.int8), str(path))

@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.loading.time_limit import LimitExceededError
 from sce_video.datasets.pipeline import Transform, run_pipeline
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.limits import DecodeLimits, LimitExceededError
 from sce_video.datasets.samplers import SampleRequest, following_request, mix_seed
-from sce_video.datasets.tables.read_ahead import ReadAhead, Rows
-from sce_video.datasets.tables.row_list import list_rows
-from sce_video.datasets.tables.storage import BLOCK_SIZE, is_remote
+from sce_video.datasets.tables.rows import list_rows
+from sce_video.datasets.tables.table import BLOCK_SIZE, is_remote
 from sce_video.datasets.tables.table_reader import TableReader
-from sce_video.datasets.tables.table_rows import TableRows
+from sce_video.datasets.tables.table_rows import ReadAhead, Rows, TableRows
 from sce_video.datasets.video_dataset import VideoDataset
 from sce_video.datasets.video_list import VideoList, read_annotation_list
 from sce_video.registry import DATASETS
@@ -36,7 +34,7 @@ class LanceVideoDataset(VideoDataset):
     checksum; damaged ones make the row a bad file.
 
     A table that cannot be reached any more is no bad file but ends the training
-    (:class:`~sce_video.datasets.tables.storage.TableError`).
+    (:class:`~sce_video.datasets.tables.table.TableError`).
 
     Args:
         data_root: The table: path, or URI as ``s3://bucket/videos.lance``.

@@ -8,20 +8,39 @@ name ends with ``.lance``.
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.errors import VideoDecodeError
 from sce_video.datasets.readers import VideoReader, open_reader
-from sce_video.datasets.source_names import is_table, split_row_path
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.named_rows import named_rows
-from sce_video.datasets.tables.storage import is_remote
+from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.video_list import VideoList, scan_folder
-from sce_video.utils.downloads import local_copy
+from sce_video.utils.files import local_copy
 from sce_video.utils.storage import StorageError, exists, is_url
+
+_ROW = re.compile(r"(.*?\.lance)/+(.+)", re.S)
+_TABLE = re.compile(r".*\.lance/*", re.S)
+
+
+def is_table(path: Any) -> bool:
+    """Whether a path or URL names a table where a folder may be given: it ends with ``.lance``."""
+    return isinstance(path, str | os.PathLike) and _TABLE.fullmatch(os.fspath(path)) is not None
+
+
+def is_table_folder(folder: str | Path) -> bool:
+    """Whether a path is that of a table itself, and no folder of an index."""
+    return "://" in str(folder) or (Path(folder) / "_versions").is_dir()
+
+
+def split_row_path(path: str) -> tuple[str, str] | None:
+    """Table and path in it of ``TABLE.lance/PATH``; None for anything else."""
+    found = _ROW.fullmatch(path)
+    return None if found is None else (found[1], found[2])
 
 
 def open_video(

@@ -8,6 +8,7 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import av
@@ -17,18 +18,18 @@ import numpy as np
 from torch.utils.data import Dataset, get_worker_info
 
 from sce_video.datasets.clip_sampling import ClipIndices
-from sce_video.datasets.errors import (
+from sce_video.datasets.loading.failures import CurrentFiles
+from sce_video.datasets.loading.shared_memory import Shapes, SharedBatchBuffer, shapes_of
+from sce_video.datasets.pipeline import Transform, run_pipeline
+from sce_video.datasets.readers.errors import (
     FrameCountError,
     TooManyBadFilesError,
     VideoDecodeError,
     VideoTimeoutError,
 )
-from sce_video.datasets.loading.shared_batch import Shapes, SharedBatchBuffer, shapes_of
-from sce_video.datasets.loading.time_limit import LimitExceededError, TimeLimitedCaller
-from sce_video.datasets.loading.worker_crash import CurrentFiles
-from sce_video.datasets.pipeline import Transform, run_pipeline
-from sce_video.datasets.sample_origin import OriginNotes, SampleOrigin
+from sce_video.datasets.readers.limits import LimitExceededError, TimeLimitedCaller
 from sce_video.datasets.samplers import SampleRequest, mix_seed
+from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.video_list import (
     VIDEO_EXTENSIONS,
     VideoList,
@@ -38,6 +39,61 @@ from sce_video.datasets.video_list import (
 )
 from sce_video.registry import DATASETS, TRANSFORMS
 from sce_video.utils.storage import is_url
+
+
+@dataclass(frozen=True)
+class SampleOrigin:
+    """What was drawn for the V views of a sample before its pixels were changed.
+
+    Attributes:
+        clips: V clips; empty for images.
+        timestamps: (F,) seconds, of the frames that the clips index; empty for images.
+        duration: Seconds of the video; 0 for images.
+        crops: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
+    """
+
+    clips: list[ClipIndices] = field(default_factory=list)
+    timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    duration: float = 0.0
+    crops: list[float] = field(default_factory=list)
+
+
+class OriginNotes:
+    """Steps that change nothing, and note what a pipeline draws for a sample."""
+
+    def __init__(self) -> None:
+        self._origin = SampleOrigin()
+
+    def clips(self, results: dict[str, Any]) -> dict[str, Any]:
+        """The step behind the one that samples clips."""
+        if results.get("clips"):
+            reader = results["reader"]
+            clips = list(results["clips"])
+            self._origin = SampleOrigin(clips, reader.timestamps, reader.duration)
+        return results
+
+    def crops(self, results: dict[str, Any]) -> dict[str, Any]:
+        """The step before the last one, which computes the views."""
+        views = results.get("views", [])
+        if results.get("clips"):  # where frames repeat, decoding changes them
+            self._origin = replace(self._origin, clips=list(results["clips"]))
+        if all(isinstance(view, LazyView) for view in views):
+            self._origin = replace(self._origin, crops=[_shown_area(view) for view in views])
+        return results
+
+    def origin(self) -> SampleOrigin:
+        """What the last pipeline with these steps has drawn."""
+        return self._origin
+
+
+def _shown_area(view: LazyView) -> float:
+    """Share of the frame that is left after all crops."""
+    size, share = view.frames.size, 1.0
+    for (_, _, height, width), resized in view.steps:
+        share *= height * width / (size[0] * size[1])
+        size = resized
+    return min(share, 1.0)
+
 
 _ON_ERROR = ("replace", "raise", "skip")
 _NUM_CHECKED = 20  # entries of a list whose files must exist when the data set is built

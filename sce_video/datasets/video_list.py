@@ -12,10 +12,8 @@ from typing import TextIO
 
 import numpy as np
 
-from sce_video.utils.atomic_file import write_text
-from sce_video.utils.downloads import local_copy
-from sce_video.utils.folders import find_files
-from sce_video.utils.storage import exists, is_url
+from sce_video.utils.files import local_copy, write_text
+from sce_video.utils.storage import exists, find_files, is_url
 
 VIDEO_EXTENSIONS = (
     ".3gp", ".avi", ".flv", ".gif", ".m4v", ".mkv", ".mov", ".mp4", ".mpeg", ".mpg", ".ts",
@@ -275,7 +273,7 @@ def scan_folder(
 
     The first-level sub-folders that contain any are the classes, numbered in sorted order; a file
     directly in ``root`` has no label (-1). For hidden files and links see
-    :func:`~sce_video.utils.folders.find_files`.
+    :func:`~sce_video.utils.storage.find_files`.
 
     Args:
         root: The folder.

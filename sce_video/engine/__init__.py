@@ -19,10 +19,18 @@ if TYPE_CHECKING:
         ScheduleHook,
         ScreenProgressHook,
     )
-    from sce_video.engine.log_processor import MeanLogProcessor
-    from sce_video.engine.logs import LocalVisBackend, TensorboardVisBackend, Visualizer
-    from sce_video.engine.optim_wrapper import MixedPrecisionOptimWrapper
-    from sce_video.engine.optimizers import LARS, NoNormDecayConstructor, ProbeGridConstructor
+    from sce_video.engine.logs import (
+        LocalVisBackend,
+        MeanLogProcessor,
+        TensorboardVisBackend,
+        Visualizer,
+    )
+    from sce_video.engine.optimizers import (
+        LARS,
+        MixedPrecisionOptimWrapper,
+        NoNormDecayConstructor,
+        ProbeGridConstructor,
+    )
     from sce_video.engine.runner import VideoRunner
     from sce_video.engine.trackers import MLflowVisBackend, WandbVisBackend
     from sce_video.engine.train_loop import ResumableTrainLoop, TrainingStepError

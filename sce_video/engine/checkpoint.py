@@ -23,13 +23,10 @@ import numpy as np
 import torch
 from mmengine.logging import HistoryBuffer
 
-from sce_video.engine.pretrained_folder import load_weights_file
-from sce_video.utils.atomic_file import WriteError, atomic_file
-from sce_video.utils.downloads import local_copy
+from sce_video.engine.weights import load_weights_file
+from sce_video.utils.files import WriteError, atomic_file, local_copy
 from sce_video.utils.plain_pickle import NUMPY_STAND_INS, ArrayRecord, DtypeRecord, convert
-from sce_video.utils.run_files import find_checkpoints as find_checkpoints
-from sce_video.utils.run_files import newest_checkpoint as newest_checkpoint
-from sce_video.utils.run_files import stored_checkpoints as stored_checkpoints
+from sce_video.utils.run_files import find_checkpoints, newest_checkpoint
 from sce_video.utils.storage import is_url
 
 #: Bit of a zip record's attributes that marks a folder, which no file of torch.save has.
@@ -356,3 +353,52 @@ def to_cpu(state: Any) -> Any:
     if isinstance(state, list | tuple):
         return type(state)(to_cpu(value) for value in state)
     return state
+
+
+#: Classes whose pickles fill them as a dict; a plain dict takes their place.
+_DICTS = (".AttributeDict", ".defaultdict")
+
+
+class Record:
+    """Stand-in for any class or function of a file: takes all arguments, keeps none."""
+
+    def __new__(cls, *_: Any) -> Record:
+        return super().__new__(cls)
+
+    def __setstate__(self, state: Any) -> None:
+        """Ignore the state."""
+
+
+class DictRecord:
+    """Stand-in for a class derived from dict: an empty dict that the file then fills."""
+
+    def __new__(cls, *_: Any) -> dict:  # type: ignore[misc]
+        return {}
+
+
+def load_third_party_checkpoint(path: str | Path) -> dict:
+    """The content of a checkpoint; objects of other packages are replaced by empty records.
+
+    Args:
+        path: A local file of ``torch.save``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        IsADirectoryError: a folder.
+        ValueError: the file is damaged, or names something of the operating system.
+    """
+    with torch.serialization.safe_globals(_stand_ins(Path(path))):
+        return load_checkpoint_file(path)
+
+
+def _stand_ins(path: Path) -> list:
+    """A stand-in for each name in a file that torch does not allow; none if it is unreadable."""
+    try:
+        names = torch.serialization.get_unsafe_globals_in_checkpoint(path)
+    except Exception:  # no file, or damaged: load_checkpoint_file says what is wrong with it
+        return []
+    return [
+        (DictRecord if name.endswith(_DICTS) else Record, name)
+        for name in names
+        if name not in KNOWN_NAMES
+    ]

@@ -7,13 +7,29 @@ start notes in ``history.jsonl`` what has launched it, and a later one knows its
 
 from __future__ import annotations
 
+import importlib.metadata
+import logging
 import os
+import platform
+import signal
 import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
+from mmengine.dist import get_world_size, is_main_process
+
+from sce_video.engine.training_record import describe_samples
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.files import WriteError
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.run_files import HISTORY
+from sce_video.utils.run_files import HISTORY, append_row
+from sce_video.version import __version__
 
 #: Variables with the number of earlier starts of a launch. tools/dist_train.sh has none: its id
 #: is new for each launch. torchrun counts only the starts after a failure on the same machine.
@@ -90,3 +106,163 @@ def _follows(kind: str, now: dict[str, Any], before: Any) -> bool:
         return False
     count = before.get("restarts")
     return kind not in _RESTARTS or (isinstance(count, int) and count < now["restarts"])
+
+
+#: The signal before the time limit, also that of submitit and Lightning.
+BEFORE_LIMIT = signal.SIGUSR1
+#: A job with so many starts without a step between them is not requeued again.
+MAX_STARTS_WITHOUT_STEP = 3
+_SCONTROL_SECONDS = 120
+
+
+def requeued_job(runner: Any) -> str | None:
+    """Requeue the Slurm job of a training that ``BEFORE_LIMIT`` has stopped; all ranks call this.
+
+    A training that has finished, failed or was stopped by another signal is not requeued.
+
+    Returns:
+        The job; None if it was not requeued. Where it should have been, the log has the reason.
+    """
+    job = slurm_job()
+    if job is None or getattr(runner.train_loop, "stopped_by", None) != BEFORE_LIMIT:
+        return None
+    # Rank 0 alone; the others wait, since the first that ends makes srun end all.
+    return run_on_main_rank(lambda: _requeue(job, runner))
+
+
+def _requeue(job: str, runner: Any) -> str | None:
+    idle = _starts_without_step(job, runner)
+    if idle >= MAX_STARTS_WITHOUT_STEP:
+        runner.logger.error(
+            f"job {job} is not requeued: its last {idle} starts have done no step after iteration "
+            f"{runner.iter}; a longer time limit, or an earlier signal, leaves time for one"
+        )
+        return None
+    reason = call_scontrol(job)
+    if reason is None:
+        runner.logger.info(f"job {job} is requeued; its next start continues the training")
+        return job
+    runner.logger.error(
+        f"job {job} could not be requeued: {reason}; the checkpoint is written: run `scontrol "
+        f"requeue {job}` where Slurm is installed, or submit the job again with --resume"
+    )
+    return None
+
+
+def _starts_without_step(job: str, runner: Any) -> int:
+    """How many of the job's last starts, one after another, began where the training is now."""
+    count = 0
+    for start in reversed(starts_of(runner.work_dir)):
+        launch = start.get("launch")
+        slurm = launch.get("slurm") if isinstance(launch, dict) else None
+        if not isinstance(slurm, dict) or slurm.get("id") != job:
+            break
+        if start.get("iter") != runner.iter:
+            break
+        count += 1
+    return count
+
+
+def call_scontrol(job: str) -> str | None:
+    """Call ``scontrol requeue``; the reason of a failure, else None."""
+    try:
+        done = subprocess.run(
+            ["scontrol", "requeue", job],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_SCONTROL_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        return f"there is no scontrol on {socket.gethostname()}"
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    text = " ".join((done.stderr or done.stdout).split())[:300]
+    return None if done.returncode == 0 else f"scontrol has status {done.returncode}: {text}"
+
+
+@contextmanager
+def recorded_start(runner: Any) -> Iterator[dict[str, str]]:
+    """Append a row to ``history.jsonl`` before the block and one after it; rank 0 writes.
+
+    Yields:
+        ``status`` and ``message`` of the end, which the block may change. By default the status is
+        ``finished``; an exception makes it ``failed``, KeyboardInterrupt ``interrupted``. A process
+        that is killed leaves no end.
+    """
+    _append(runner, {"event": "start", "time": time.time(), **_describe(runner)})
+    note_started(runner.work_dir)
+    end = {"status": "finished", "message": ""}
+    try:
+        yield end
+    except BaseException as error:
+        is_interrupt = isinstance(error, KeyboardInterrupt)
+        end["status"] = "interrupted" if is_interrupt else "failed"
+        end["message"] = f"{type(error).__name__}: {error}".removesuffix(": ")
+        raise
+    finally:
+        _append(runner, {"event": "end", "time": time.time(), "iter": runner.iter, **end})
+
+
+def record_replan(runner: Any, text: str) -> None:
+    """Append to ``history.jsonl`` that the training was given another length."""
+    row = {"event": "replanned", "time": time.time(), "iter": runner.iter + 1}
+    _append(runner, {**row, "epochs": runner.train_loop.max_epochs, "message": text})
+
+
+def accumulated_before_and_now(runner: Any) -> tuple[int, int]:
+    """Iterations of an optimiser step in the start before this one, and in this one.
+
+    They differ where a training is resumed on another number of processes.
+    """
+    now = runner.optim_wrapper._accumulative_counts
+    starts = starts_of(runner.work_dir)
+    if starts and starts[-1].get("log") == Path(runner.log_dir).name:
+        starts = starts[:-1]  # this one; two starts of one second share the folder of their logs
+    count = starts[-1].get("accumulated") if starts else None
+    return (count if type(count) is int and count > 0 else now), now
+
+
+def _describe(runner: Any) -> dict[str, Any]:
+    model = unwrap_model(runner.model)
+    return {
+        # The command line as it was typed: sce-video X names itself "sce-video X" in usages.
+        "command": [sys.argv[0].partition(" ")[0], *sys.argv[1:]]
+        if sys.argv[0].startswith("sce-video ")
+        else sys.argv,
+        "launch": describe_launch(),
+        "resumed_from": runner.resumed_from,
+        "iter": runner.iter,
+        "log": Path(runner.log_dir).name,
+        "device": device_name(next(model.parameters()).device),
+        "ranks": get_world_size(),
+        "accumulated": runner.optim_wrapper._accumulative_counts,
+        "versions": _versions(),
+        "data": describe_samples(runner.train_dataloader.dataset),
+        "model": type(model).__name__,
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """``NVIDIA H100``, ``CPU``."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type.upper()
+
+
+def _versions() -> dict[str, str]:
+    found = {"sce_video": __version__, "python": platform.python_version()}
+    found["torch"] = torch.__version__
+    for name in ("mmengine", "mmaction2"):
+        found[name] = importlib.metadata.version(name)
+    if torch.cuda.is_available():
+        found |= {"cuda": str(torch.version.cuda), "cudnn": str(torch.backends.cudnn.version())}
+    return found
+
+
+def _append(runner: Any, row: dict[str, Any]) -> None:
+    if not is_main_process():
+        return
+    try:
+        append_row(Path(runner.work_dir, HISTORY), row)
+    except WriteError as error:
+        runner.logger.log(logging.WARNING, f"{error}; the training goes on")

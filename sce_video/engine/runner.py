@@ -31,17 +31,16 @@ from sce_video.engine.checkpoint import (
     to_cpu,
     unpack_message_hub,
 )
-from sce_video.engine.compile import compile_backbones, fold_backbones
-from sce_video.engine.formatted_config import FormattedOnce
+from sce_video.engine.compile import compile_backbones, fold_backbones, guard_small_convolutions
+from sce_video.engine.config.load import FormattedOnce
+from sce_video.engine.hooks.screen import keep_details_off_the_screen
 from sce_video.engine.logs import Visualizer, warn_once_if_unwritable
-from sce_video.engine.screen_log import keep_details_off_the_screen
-from sce_video.engine.small_conv import guard_small_convolutions
 from sce_video.engine.training_record import record_selection, record_training
 from sce_video.engine.weights import check_weights, load_backbone
 from sce_video.registry import RUNNERS
-from sce_video.utils.atomic_file import write_text
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
-from sce_video.utils.run_files import RANDOM as RANDOM
+from sce_video.utils.files import write_text
+from sce_video.utils.run_files import RANDOM
 
 #: Names of the default hooks of mmengine's runner.
 MMENGINE_HOOKS = (

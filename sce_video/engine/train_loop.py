@@ -16,14 +16,14 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import report_worker_crashes
 from sce_video.engine.checkpoint import STOP_CHECKPOINT
 from sce_video.engine.device_copy import copied_ahead
-from sce_video.engine.history import recorded_start
+from sce_video.engine.restarts import recorded_start
 from sce_video.engine.schedules import position
 from sce_video.engine.signals import StopSignals, outliving_workers
 from sce_video.engine.training_check import check_training, describe_training, training_warnings
 from sce_video.registry import LOOPS
-from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.distributed import unwrap_model
 from sce_video.utils.errors import UserError
+from sce_video.utils.files import WriteError
 
 #: Optimiser steps after which several GPUs exchange whether to stop: each exchange makes them wait.
 _STEPS_PER_AGREEMENT = 10

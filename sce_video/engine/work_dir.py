@@ -17,9 +17,8 @@ from mmengine.dist import is_main_process
 from mmengine.hooks import Hook
 
 from sce_video.engine.checkpoint import find_checkpoints
-from sce_video.utils.atomic_file import write_text
-from sce_video.utils.run_files import ALARMS, HISTORY, METRICS, PAGE, PAGE_FEATURES
-from sce_video.utils.run_files import CONFIG as CONFIG
+from sce_video.utils.files import write_text
+from sce_video.utils.run_files import ALARMS, CONFIG, HISTORY, METRICS, PAGE, PAGE_FEATURES
 from sce_video.utils.storage import is_url, split
 
 LOCK = "training.lock"

@@ -1,14 +1,15 @@
 """Evaluation: rows of a data set, metrics, and the loops and the hook that compute them."""
 
 from sce_video.evaluation.collecting import collect_rows
-from sce_video.evaluation.extraction_loop import FeatureExtractionLoop
+from sce_video.evaluation.extraction import FeatureExtractionLoop
 from sce_video.evaluation.features import extract_features, load_features, save_features
-from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_accuracy
-from sce_video.evaluation.functional.groups import group_ids
-from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.functional.accuracy import group_ids, mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe
-from sce_video.evaluation.functional.neighbours import nearest_neighbours
-from sce_video.evaluation.functional.retrieval import retrieval_recall
+from sce_video.evaluation.functional.neighbours import (
+    knn_scores,
+    nearest_neighbours,
+    retrieval_recall,
+)
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
     KNN,
@@ -25,7 +26,7 @@ from sce_video.evaluation.metrics import (
     compute_metrics,
     for_each_group,
 )
-from sce_video.evaluation.metrics.retrieval import retrieve
+from sce_video.evaluation.metrics.features import retrieve
 from sce_video.evaluation.multi_view import central_view, view_chunks
 from sce_video.evaluation.online_evaluation_hook import OnlineEvaluationHook
 from sce_video.evaluation.rows import Rows

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
 from sce_video.datasets import batches_without_crashes
-from sce_video.evaluation.row_functions import RowFunction
+from sce_video.engine.runner import VideoRunner
+from sce_video.evaluation.multi_view import RowFunction
 from sce_video.evaluation.rows import Rows
 from sce_video.utils.distributed import all_or_none, unwrap_model
 from sce_video.utils.progress import Progress
@@ -89,7 +90,7 @@ def collect_rows(
     Args:
         model: Bare or wrapped; its train or eval mode is restored.
         dataloader: Gives batches as made by :func:`sce_video.collate_views`.
-        function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
+        function: See :data:`~sce_video.evaluation.multi_view.RowFunction`.
         device: The model is moved there first; None leaves it where it is.
         progress: Over the samples of all ranks.
 
@@ -123,7 +124,7 @@ def batch_rows(
     Args:
         model: In eval mode, without a wrapper.
         dataloader: See :func:`collect_rows`.
-        function: See :data:`~sce_video.evaluation.row_functions.RowFunction`.
+        function: See :data:`~sce_video.evaluation.multi_view.RowFunction`.
         progress: Over the samples of all ranks, of which this one's are counted.
     """
     for batch in batches_without_crashes(dataloader):
@@ -237,3 +238,56 @@ def sample_paths(dataset: Any, indices: list[int]) -> list[str]:
     if hasattr(dataset, "path"):
         return [str(dataset.path(i)) for i in indices]
     return [f"#{i}" for i in indices]
+
+
+def build_eval_dataloader(cfg: dict | DataLoader, seed: int | None = None) -> DataLoader:
+    """A loader that gives every video once, in order, split over all ranks.
+
+    Defaults for what the config leaves out: the sampler
+    ``dict(type="DefaultSampler", shuffle=False, round_up=False)``, which repeats no sample and may
+    give a rank no video at all; the collate function ``sce_video.collate_views``; and
+    ``on_error="raise"`` for a :class:`~sce_video.datasets.VideoDataset`.
+
+    Args:
+        cfg: A dataloader config as for mmengine's Runner, or a built loader, which is returned.
+        seed: Seed of the sampler and the workers.
+
+    Raises:
+        ValueError: the data set would replace unreadable files by other videos.
+    """
+    if isinstance(cfg, DataLoader):
+        return cfg
+    cfg = {
+        "sampler": {"type": "DefaultSampler", "shuffle": False, "round_up": False},
+        "collate_fn": {"type": "sce_video.collate_views"},
+        **cfg,
+    }
+    loader = VideoRunner.build_dataloader(cfg, seed=seed)
+    dataset: Any = loader.dataset
+    if getattr(dataset, "on_error", None) == "replace":
+        if not isinstance(cfg["dataset"], dict) or "on_error" in cfg["dataset"]:
+            raise ValueError(
+                "on_error='replace' would evaluate another video instead of an unreadable file: "
+                "set on_error='raise' or 'skip' in the data set"
+            )
+        dataset.on_error = "raise"
+    return loader
+
+
+def different_steps(first: Any, second: Any) -> list[str]:
+    """Messages that name the steps in which the pipelines of two loader configs differ.
+
+    Empty if they are equal or if one of the loaders is built already.
+    """
+    pipelines = []
+    for loader in (first, second):
+        dataset = loader.get("dataset") if isinstance(loader, dict) else None
+        pipeline = dataset.get("pipeline") if isinstance(dataset, dict) else None
+        if pipeline is None:
+            return []
+        pipelines.append([dict(step) if isinstance(step, dict) else step for step in pipeline])
+    return [
+        f"step {number}: {one} and {other}"
+        for number, (one, other) in enumerate(itertools.zip_longest(*pipelines))
+        if one != other
+    ]

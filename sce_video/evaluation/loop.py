@@ -17,10 +17,9 @@ from sce_video.evaluation.altered_clips import (
     split_alterations,
     with_alterations,
 )
-from sce_video.evaluation.collecting import collect_rows
-from sce_video.evaluation.dataloaders import build_eval_dataloader, different_steps
+from sce_video.evaluation.collecting import build_eval_dataloader, collect_rows, different_steps
 from sce_video.evaluation.features import save_features
-from sce_video.evaluation.functional.groups import group_ids
+from sce_video.evaluation.functional.accuracy import group_ids
 from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
@@ -30,7 +29,7 @@ from sce_video.evaluation.metrics.base import (
     needs_gallery,
     place_metrics,
 )
-from sce_video.evaluation.outcomes import outcomes_of, outcomes_path, save_outcomes
+from sce_video.evaluation.multi_view import row_function
 from sce_video.evaluation.probe_grid import (
     Selection,
     given_point,
@@ -39,13 +38,12 @@ from sce_video.evaluation.probe_grid import (
     select_point,
 )
 from sce_video.evaluation.provenance import describe_dataset, describe_run
-from sce_video.evaluation.row_functions import row_function
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import save_scores
+from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
 from sce_video.evaluation.tables import format_metrics
 from sce_video.registry import LOOPS
-from sce_video.utils.atomic_file import write_json
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.files import write_json
 from sce_video.utils.progress import Progress
 from sce_video.utils.storage import join
 

@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from sce_video.utils.atomic_file import atomic_file
+from sce_video.utils.files import atomic_file
 
 #: Array data starts at a multiple of this many bytes, so that it can be memory-mapped.
 _ALIGNMENT = 64

@@ -21,9 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sce_video.evaluation.functional.intervals import bootstrap_intervals
-from sce_video.evaluation.functional.knn import knn_scores
-from sce_video.evaluation.functional.retrieval import retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
 from sce_video.models.losses import effective_rank
 
 BETTER, NO_BETTER, UNDECIDED = "better", "no better", "undecided"

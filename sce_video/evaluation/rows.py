@@ -27,7 +27,7 @@ class Rows:
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of altered clips of the same samples, see
-            :mod:`~sce_video.evaluation.functional.frame_order`: alteration to a matrix of the shape
+            :mod:`~sce_video.evaluation.altered_clips`: alteration to a matrix of the shape
             of ``values``.
 
     Raises:

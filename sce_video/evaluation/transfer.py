@@ -12,13 +12,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sce_video.datasets.label_table import read_label_table
-from sce_video.evaluation.feature_pairs import checkpoint_notes, describe_feature_file
-from sce_video.evaluation.features import load_features
-from sce_video.evaluation.functional.low_shot_svm import low_shot_svm
-from sce_video.evaluation.functional.many_shot import (
+from sce_video.datasets.labels import read_label_table
+from sce_video.evaluation.features import checkpoint_notes, describe_feature_file, load_features
+from sce_video.evaluation.functional.transfer import (
     C_GRID,
     Labelled,
+    low_shot_svm,
     many_shot,
     random_holdout,
 )
@@ -162,7 +161,7 @@ def evaluate_many_shot(
 
     Raises:
         ValueError: a validation part that is missing or not official, or see
-            :func:`~sce_video.evaluation.functional.many_shot.many_shot`.
+            :func:`~sce_video.evaluation.functional.transfer.many_shot`.
     """
     if official_val != ("val" in parts.rows):
         raise ValueError(

@@ -9,12 +9,12 @@ from sce_video.jobs.job import (
     Facts,
     Item,
     ItemError,
+    Record,
     RunError,
     State,
     StorageError,
     file_state,
 )
-from sce_video.jobs.record import Record
 from sce_video.jobs.runner import Counts, Workers, is_current, run_job, usable_cores
 from sce_video.jobs.store import BusyStoreError, RecordStore, StoreError
 

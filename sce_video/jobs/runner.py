@@ -2,20 +2,182 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import hashlib
 import json
 import os
-from collections.abc import Callable, Iterable, Iterator
+import pickle
+import re
+import secrets
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import closing, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from sce_video.jobs.job import BatchJob, Facts, Item, RunError, State, StorageError
-from sce_video.jobs.local import Done, run_here, run_local
-from sce_video.jobs.outputs import UnfinishedOutputs
-from sce_video.jobs.process_pool import Outcome, WorkersEndedError
-from sce_video.jobs.record import Record
+from sce_video.jobs.job import (
+    BatchJob,
+    Facts,
+    Item,
+    ItemError,
+    Record,
+    RunError,
+    State,
+    StorageError,
+)
+from sce_video.jobs.process_pool import Outcome, WorkersEndedError, call, process_items
 from sce_video.jobs.store import RecordStore
+
+# Digest of the output's name, which may have full length; id of the store; run; attempt.
+_NAME = re.compile(
+    r"\.[0-9a-f]{16}\.(?P<store>[0-9a-f]{8})-(?P<run>[0-9a-f]{8})\.[0-9a-f]{8}\.part"
+)
+
+
+class UnfinishedOutputs:
+    """Names hidden files beside the outputs of one run.
+
+    The names contain the id of the run's store. Who holds the lock of a store may remove all files
+    of its earlier runs; and a worker that an earlier run left, still writing, has other names.
+
+    Args:
+        ids: Ids of the store and of those it absorbed, none of which another run uses.
+        store: Id of the store.
+    """
+
+    def __init__(self, ids: set[str], store: str) -> None:
+        self._ids = ids
+        self._store = store
+        self._run = secrets.token_hex(4)
+        self._seen: set[Path] = set()
+
+    def prepare(self, output: Path) -> str:
+        """Make the output's folder, clean it when it is met first, and return a prefix of names.
+
+        Raises:
+            StorageError: There can be no such folder.
+        """
+        folder = output.parent
+        if folder not in self._seen:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+                self._clean(folder)
+            except OSError as error:
+                raise StorageError(f"cannot make a folder: {error}") from error
+            self._seen.add(folder)
+        digest = hashlib.blake2b(os.fsencode(output.name), digest_size=8).hexdigest()
+        return str(folder / f".{digest}.{self._store}-{self._run}")
+
+    def remove(self) -> None:
+        """Remove what items in progress have left; all processes have ended."""
+        for folder in self._seen:
+            with contextlib.suppress(OSError):  # the next run tries again
+                self._clean(folder)
+
+    def _clean(self, folder: Path) -> None:
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                match = _NAME.fullmatch(entry.name)
+                if match is not None and match["store"] in self._ids:
+                    Path(entry.path).unlink(missing_ok=True)
+
+
+def attempt_path(prefix: str) -> str:
+    """A new path for one attempt to write an output; empty for an empty prefix."""
+    return f"{prefix}.{secrets.token_hex(4)}.part" if prefix else ""
+
+
+Done = Generator[tuple[Item, Outcome], None, None]
+
+#: Of this process, if it is a worker: the job, and why its setup failed.
+_job: BatchJob | None = None
+_problem = ""
+
+
+@dataclass(frozen=True)
+class PackedJob:
+    """A job that is unpacked where it runs: what only starts it need not import its module.
+
+    Attributes:
+        data: The pickled job.
+        module: The module of its class.
+    """
+
+    data: bytes
+    module: str
+
+    @classmethod
+    def of(cls, job: BatchJob) -> PackedJob:
+        """Pack a job."""
+        return cls(pickle.dumps(job), type(job).__module__)
+
+
+def run_local(
+    job: BatchJob | PackedJob, items: Iterable[Item | None], workers: int, timeout: float
+) -> Done:
+    """Yield (item, outcome) in order of completion: :func:`process_items` for a job.
+
+    The items that are yielded have the temporary path of their attempt. The outcome of an item
+    whose process could not set up the job has the fault ``setup``.
+    """
+    module = job.module if isinstance(job, PackedJob) else type(job).__module__
+    return process_items(
+        _process,
+        _attempts(items),
+        workers=workers,
+        timeout=timeout,
+        preload=(module,),
+        start=partial(_start, job),
+    )
+
+
+def run_here(job: BatchJob, items: Iterable[Item]) -> Done:
+    """Yield (item, outcome), each made in this process: no time limit, and a crash ends the run."""
+    problem = _set_up(job)
+    for item in items:
+        attempt = _attempt(item)
+        yield attempt, Outcome(None, "setup", problem) if problem else call(job.process, attempt)
+
+
+def _attempts(items: Iterable[Item | None]) -> Iterator[tuple[Item, Item] | None]:
+    for item in items:
+        attempt = None if item is None else _attempt(item)
+        yield None if attempt is None else (attempt, attempt)
+
+
+def _attempt(item: Item) -> Item:
+    return replace(item, temporary=attempt_path(item.temporary))
+
+
+def _start(job: BatchJob | PackedJob) -> None:
+    global _job, _problem
+    try:
+        _job = pickle.loads(job.data) if isinstance(job, PackedJob) else job
+    except Exception as error:  # a module that this machine does not have
+        _problem = f"{type(error).__name__}: {error}"
+    else:
+        _problem = _set_up(_job)
+
+
+def _set_up(job: BatchJob) -> str:
+    """Why the job cannot be set up; empty if it is."""
+    try:
+        job.setup()
+    except RunError as error:
+        return str(error)
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _process(item: Item) -> dict[str, Any] | Facts:
+    if _problem:
+        raise ItemError("setup", _problem)
+    assert _job is not None
+    return _job.process(item)
+
 
 _NO_SOURCE = "there is no such file"
 _TOO_LONG = "the name of its output is too long for the file system"

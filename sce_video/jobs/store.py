@@ -19,8 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sce_video.jobs.job import StorageError
-from sce_video.jobs.record import Record
+from sce_video.jobs.job import Record, StorageError
 from sce_video.utils.errors import UserError
 from sce_video.utils.json_files import parse_json
 

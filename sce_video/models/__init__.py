@@ -8,9 +8,11 @@ from sce_video.models.backbones import (
     ResNet3dSlowPath,
     VisionTransformer3d,
 )
-from sce_video.models.data_preprocessors.boxes import BoxDataPreprocessor
-from sce_video.models.data_preprocessors.recognizer import RecognizerDataPreprocessor
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.models.data_preprocessors import (
+    BoxDataPreprocessor,
+    RecognizerDataPreprocessor,
+    VideoDataPreprocessor,
+)
 from sce_video.models.heads import AttentiveProbeHead, RoIActionHead
 from sce_video.models.necks import MLP
 

@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from sce_video.published.images import (
+from sce_video.published.sets import (
+    BATCHES,
     CLASS_LISTS,
+    EPOCHS,
     IMAGE_METHODS,
     IMAGE_NETWORKS,
     IMAGE_TEST_SETS,
     IMAGE_TRAINING_SETS,
+    METHODS,
+    PRETRAINING_EPOCHS,
     PRETRAINING_SETS,
+    TEST_SETS,
+    TRAINING_SETS,
+    VIDEO_NETWORKS,
+    WITH_SPLITS,
+    PublishedSize,
     class_list_problem,
     image_batch,
     image_epochs,
     image_settings,
     linear_rate,
     linear_schedule,
-)
-from sce_video.published.sizes import PublishedSize
-from sce_video.published.video import (
-    BATCHES,
-    EPOCHS,
-    METHODS,
-    PRETRAINING_EPOCHS,
-    TEST_SETS,
-    TRAINING_SETS,
-    VIDEO_NETWORKS,
-    WITH_SPLITS,
 )
 
 #: Type, depth and number of parameters of every network of the paper.

@@ -16,21 +16,212 @@ from sce_video.published import (
     BATCHES,
     EPOCHS,
     IMAGE_METHODS,
+    IMAGE_TEST_SETS,
+    IMAGE_TRAINING_SETS,
     PRETRAINING_EPOCHS,
+    TEST_SETS,
+    TRAINING_SETS,
+    PublishedSize,
+    class_list_problem,
     image_batch,
     image_epochs,
+    linear_rate,
     linear_schedule,
 )
-from sce_video.reporting.image_protocols import (
-    ONE_VIEW,
-    TRANSFER,
-    check_image_pipeline,
-    check_linear_rate,
-    check_transfer,
-)
-from sce_video.reporting.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
+from sce_video.published.paper_results import DEFAULT_VIEWS, TEST_CROP, VIEWS, PaperResult
 from sce_video.reporting.result_files import Result, count_of, nested
-from sce_video.reporting.tested_sets import check_videos
+
+_MAX_FAILED = 0.01  # fraction of failed samples up to which a result still counts for the test set
+
+
+def unit_of(protocol: dict[str, Any]) -> str:
+    """``images`` or ``videos``: what the samples of a test are."""
+    frames = nested(protocol, "benchmark", "frames")
+    kind = str(nested(protocol, "test", "type"))
+    return "images" if frames == 1 or "Image" in kind else "videos"
+
+
+def check_videos(result: Result) -> tuple[list[str], list[str]]:
+    """Obstacles and deviations in what was tested on, for a result that states its benchmark."""
+    protocol, benchmark = result.protocol, result.benchmark
+    dataset = benchmark["dataset"]
+    obstacles: list[str] = []
+    deviations: list[str] = []
+    split = result.split
+    stated = protocol.get("dataset")
+    if stated is not None and stated != dataset:
+        obstacles.append(f"measured on {stated}, its benchmark is {dataset}")
+    if split is None:
+        split = 1
+        deviations.append("split not stated")
+    tested, failed = count_of(protocol.get("videos")), count_of(protocol.get("failures")) or 0
+    unit = unit_of(protocol)
+    if tested is None:
+        obstacles.append(f"the number of {unit} is not stated")
+        return obstacles, deviations
+    published = _published_test_set(dataset, split)
+    obstacles += _check_classes(protocol, dataset, published)
+    if benchmark["protocol"] == "detection":  # samples are key frames, the published set is films
+        films = count_of(nested(protocol, "test", "films"))
+        if films is None:
+            obstacles.append("the number of films is not stated")
+        else:
+            check_size(films, published, "films", obstacles, deviations)
+    else:
+        check_size(tested + failed, published, unit, obstacles, deviations)
+    if failed > _MAX_FAILED * (tested + failed):
+        obstacles.append(f"{failed:,} of {tested + failed:,} {unit} failed")
+    elif failed:
+        deviations.append(f"{failed:,} {unit} failed" if failed > 1 else f"1 {unit[:-1]} failed")
+    if benchmark["protocol"] == "retrieval":
+        size = count_of(protocol.get("bank_videos"))
+        if size is None:
+            obstacles.append("the number of gallery videos is not stated")
+        else:
+            lost = count_of(protocol.get("bank_failures")) or 0
+            gallery = TRAINING_SETS.get((dataset, split))
+            check_size(size + lost, gallery, "gallery videos", obstacles, deviations)
+            if lost:
+                deviations.append(f"{lost:,} gallery videos failed")
+    return obstacles, deviations
+
+
+def _published_test_set(dataset: Any, split: int | str) -> PublishedSize | None:
+    return TEST_SETS.get((dataset, split)) or IMAGE_TEST_SETS.get(dataset)
+
+
+def _check_classes(
+    protocol: dict[str, Any], dataset: Any, published: PublishedSize | None
+) -> list[str]:
+    """Obstacles in the classes of a test set, and in its name, as far as they are stated."""
+    test = nested(protocol, "test")
+    found = []
+    name, classes = nested(test, "name"), count_of(nested(test, "num_classes"))
+    if name not in (None, dataset):
+        found.append(f"tested on {name}, its benchmark is {dataset}")
+    wanted = published.classes if published is not None else None
+    if None not in (classes, wanted) and classes != wanted:
+        found.append(f"tested on {classes:,} classes, {dataset} has {wanted:,}")
+    problem = class_list_problem(str(dataset), nested(test, "classes"))
+    return [*found, f"test set: {problem}"] if problem else found
+
+
+def is_published_set(result: Result) -> bool:
+    """Whether a result was measured on the published test set that it names."""
+    part = result.parts[0] if result.parts else result
+    named = {"dataset", "protocol"} <= set(part.benchmark)
+    split = 1 if part.split is None else part.split
+    if not named or _published_test_set(part.benchmark["dataset"], split) is None:
+        return False
+    return not check_videos(part)[0]
+
+
+def check_size(
+    videos: int,
+    published: PublishedSize | None,
+    what: str,
+    obstacles: list[str],
+    deviations: list[str],
+) -> None:
+    """Append to ``obstacles`` or ``deviations`` if a set has not its published size."""
+    if published is None:
+        deviations.append(f"{videos:,} {what}, no published number to check against")
+        return
+    words = f"{videos:,} {what}, published {published.published()}"
+    if not published.contains(videos):
+        obstacles.append(words)
+    elif not published.low <= videos <= published.high:
+        deviations.append(words)
+
+
+#: Protocols on feature files, by tools/transfer.py.
+TRANSFER = ("many_shot", "low_shot_svm")
+#: (clips, crops) of a test on images.
+ONE_VIEW = (1, 1)
+#: Short side, central crop and filter of the test images, as in linusericsson/ssl-transfer and
+#: salesforce/PCL. A linear evaluation at 224 has 256 and 224 (appendix D.1), without a stated
+#: filter; smaller images are tested as they are.
+_PIPELINES = {"many_shot": (224, 224, "bicubic"), "low_shot_svm": (256, 224, "bilinear")}
+_SHORT_SIDE = {224: 256}
+_VALUES_OF_C = 45  # of linusericsson/ssl-transfer, linear.py
+_DRAWS = 5  # of salesforce/PCL, eval_svm_voc.py
+
+
+def check_image_pipeline(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
+    """Deviations in the size of the test images."""
+    pipeline = nested(protocol, "test", "pipeline")
+    if not isinstance(pipeline, list):
+        return ["the size of the test images is not stated"]
+    short = crop = interpolation = None
+    for step in pipeline:
+        kind = str(nested(step, "type")).rpartition(".")[2]
+        if kind == "ResizeShortSide":
+            short = nested(step, "size")
+        elif kind == "CenterCropClips":
+            crop = nested(step, "size")
+        elif kind == "PillowResizeCenterCrop":
+            short, crop = nested(step, "size"), nested(step, "crop")
+            interpolation = nested(step, "interpolation")
+    size = benchmark["size"]
+    default = (_SHORT_SIDE.get(size, size), size, interpolation)
+    wanted = _PIPELINES.get(benchmark["protocol"], default)
+    if size not in _SHORT_SIDE:  # the images have this size
+        short, crop = short or size, crop or size
+    if (short, crop, interpolation) == wanted:
+        return []
+    return [f"test images {_words(short, crop, interpolation)} instead of {_words(*wanted)}"]
+
+
+def _words(short: Any, crop: Any, interpolation: Any) -> str:
+    """``resized to 256 (bilinear), cropped to 224``."""
+    resized = "not resized" if short is None else f"resized to {short}"
+    how = f" ({interpolation})" if interpolation else ""
+    return f"{resized}{how}, {'not cropped' if crop is None else f'cropped to {crop}'}"
+
+
+def check_linear_rate(protocol: dict[str, Any], benchmark: dict[str, Any]) -> list[str]:
+    """Deviations in the learning rate of a linear evaluation, as far as it is recorded."""
+    rate = nested(protocol, "checkpoint", "training", "optimizer", "lr")
+    method = benchmark["pretraining"]
+    if benchmark["protocol"] != "linear" or method not in IMAGE_METHODS:
+        return []
+    usual = linear_rate(method)
+    return [] if rate in (None, usual) else [f"a learning rate of {rate} instead of {usual:g}"]
+
+
+def check_transfer(
+    protocol: dict[str, Any], benchmark: dict[str, Any]
+) -> tuple[list[str], list[str]]:
+    """Obstacles and deviations of a result on feature files (tools/transfer.py)."""
+    obstacles: list[str] = []
+    deviations: list[str] = []
+    parts = nested(protocol, "images")
+    counts = {
+        name: count_of(nested(parts, name)) for name in ("train", "val") if nested(parts, name)
+    }
+    if "train" not in counts or None in counts.values():
+        obstacles.append("the number of training images is not stated")
+    else:
+        total = sum(count for count in counts.values() if count is not None)
+        published = IMAGE_TRAINING_SETS.get(benchmark["dataset"])
+        check_size(total, published, "training images", obstacles, deviations)
+    files = nested(protocol, "files")
+    hashes = {
+        nested(file, "protocol", "checkpoint", "sha256")
+        for file in (files.values() if isinstance(files, dict) else ())
+    }
+    if len(hashes - {None}) > 1:
+        obstacles.append("the features of the parts were made by different checkpoints")
+    if benchmark["protocol"] == "many_shot":
+        tried = nested(protocol, "validation")
+        if not isinstance(tried, dict) or len(tried) != _VALUES_OF_C:
+            number = len(tried) if isinstance(tried, dict) else 0
+            how = f"chosen among {number} values" if number else "given"
+            deviations.append(f"C {how}, the paper's chosen among {_VALUES_OF_C}")
+    elif count_of(protocol.get("draws")) != _DRAWS:
+        deviations.append(f"{protocol.get('draws')} draws instead of {_DRAWS}")
+    return obstacles, deviations
+
 
 _SETTING = ("protocol", "dataset", "network", "frames", "size", "pretrained_on", "pretraining")
 #: Entries of a result's ``benchmark_problems`` in words.

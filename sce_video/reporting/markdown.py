@@ -6,20 +6,20 @@ import html
 from collections.abc import Sequence
 from itertools import groupby
 
-from sce_video.reporting.cells import (
+from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.report import Report
+from sce_video.reporting.words import (
     ABLATION_SETS,
-    MEASURED,
-    NOT_RUN,
-    AblationRow,
-    Cell,
-    MissingTable,
-)
-from sce_video.reporting.descriptions import (
     ABLATIONS,
     COLUMNS,
     IMAGES,
     LEGEND,
+    MEASURED,
+    NOT_RUN,
     TITLE,
+    AblationRow,
+    Cell,
+    MissingTable,
     describe_benchmark,
     describe_evaluation,
     describe_missing,
@@ -28,10 +28,9 @@ from sce_video.reporting.descriptions import (
     format_signed,
     format_values,
     format_with_interval,
+    name_of,
+    table_title,
 )
-from sce_video.reporting.names import name_of, table_title
-from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import Report
 
 
 def render_markdown(report: Report) -> str:

@@ -8,20 +8,20 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from sce_video.reporting.cells import (
+from sce_video.reporting.own_results import OwnResult, TestSetResults
+from sce_video.reporting.report import Report
+from sce_video.reporting.words import (
     ABLATION_SETS,
+    ABLATIONS,
     DEVIATING,
+    IMAGES,
+    LEGEND,
     MEASURED,
     NOT_RUN,
+    TITLE,
     AblationRow,
     Cell,
     Measurement,
-)
-from sce_video.reporting.descriptions import (
-    ABLATIONS,
-    IMAGES,
-    LEGEND,
-    TITLE,
     describe_benchmark,
     describe_evaluation,
     describe_missing,
@@ -30,11 +30,10 @@ from sce_video.reporting.descriptions import (
     format_signed,
     format_values,
     format_with_interval,
+    name_of,
+    table_title,
 )
-from sce_video.reporting.names import name_of, table_title
-from sce_video.reporting.own_results import OwnResult, TestSetResults
-from sce_video.reporting.report import Report
-from sce_video.utils.atomic_file import write_text
+from sce_video.utils.files import write_text
 from sce_video.utils.html_template import render_template
 
 #: CSS class of a row by its status.

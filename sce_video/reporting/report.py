@@ -9,7 +9,23 @@ from itertools import groupby
 from statistics import fmean
 from typing import Any
 
-from sce_video.reporting.cells import (
+from sce_video.published.paper_results import (
+    IMAGE_RESULTS,
+    MEAN_OF_SETS,
+    MEAN_OF_SPLITS,
+    PAPER_RESULTS,
+    PaperResult,
+)
+from sce_video.reporting.comparability import (
+    compare,
+    is_setting_of,
+    percentage_problem,
+    setting_of,
+    unit_of,
+)
+from sce_video.reporting.own_results import TestSetResults, group_results
+from sce_video.reporting.result_files import Collection, Result, nested
+from sce_video.reporting.words import (
     DEVIATING,
     MEASURED,
     NOT_RUN,
@@ -17,24 +33,10 @@ from sce_video.reporting.cells import (
     Cell,
     Measurement,
     MissingTable,
+    describe_benchmark,
+    describe_evaluation,
+    describe_split,
 )
-from sce_video.reporting.comparability import (
-    compare,
-    is_setting_of,
-    percentage_problem,
-    setting_of,
-)
-from sce_video.reporting.descriptions import describe_benchmark, describe_evaluation, describe_split
-from sce_video.reporting.own_results import TestSetResults, group_results
-from sce_video.reporting.paper_results import (
-    IMAGE_RESULTS,
-    MEAN_OF_SETS,
-    MEAN_OF_SPLITS,
-    PAPER_RESULTS,
-    PaperResult,
-)
-from sce_video.reporting.result_files import Collection, Result, nested
-from sce_video.reporting.tested_sets import unit_of
 
 _ABLATIONS = frozenset(
     f"tab:video-{name}" for name in ("baseline", "lambda-vary", "temp", "color", "time", "best")

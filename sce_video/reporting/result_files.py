@@ -12,10 +12,10 @@ from statistics import fmean
 from typing import Any
 
 from sce_video.published import WITH_SPLITS
-from sce_video.reporting.paper_results import MEAN_OF_SPLITS
-from sce_video.utils.folders import find_files
+from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.utils.json_files import read_json
 from sce_video.utils.printable import printable_utf8, printable_values
+from sce_video.utils.storage import find_files
 
 #: Other names of a metric: mmaction2 prefixes the name of the metric class.
 _ALIASES = {"mAP": ("mAP/overall",)}

@@ -10,7 +10,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
-from sce_video.utils.atomic_file import append_text, write_text
+from sce_video.utils.files import append_text, write_text
 from sce_video.utils.storage import StoredFile, is_url, join, list_files
 
 #: Logged numbers: losses, schedules, collapse metrics, speed, evaluations (docs/logging.md).
@@ -24,7 +24,7 @@ HISTORY = "history.jsonl"
 #: The page of the run, and the features of the videos that it shows.
 PAGE = "run.html"
 PAGE_FEATURES = "run_page_features.npz"
-#: The two files of a pretrained network (:mod:`sce_video.engine.pretrained_folder`).
+#: The two files of a pretrained network (:mod:`sce_video.engine.weights`).
 WEIGHTS, MODEL_CONFIG = "model.safetensors", "config.json"
 #: The config of a run that was planned in its own folder.
 CONFIG = "config.py"

@@ -11,13 +11,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from sce_video.apis.search_server.state import SearchState
 from sce_video.commands import test as test_command
 from sce_video.commands import train as train_command
 from sce_video.commands.curate import describe
 from sce_video.commands.main import main
-from sce_video.engine.config import load_config
-from sce_video.engine.config_settings import parse_value
+from sce_video.engine.config.changes import parse_value
+from sce_video.engine.config.load import load_config
+from sce_video.find.server.state import SearchState
 
 NAMES = [
     "2023",
@@ -78,14 +78,14 @@ def reached(monkeypatch):
 
 def test_evaluate(folder, reached, monkeypatch):
     recipe = "sce_r3d18_folder_small"  # in place of the config in the checkpoint
-    monkeypatch.setattr("sce_video.apis.stored_test.stored_test", lambda checkpoint: recipe)
+    monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda checkpoint: recipe)
     words = ["evaluate", "run", "--random", "--test", folder]
-    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.apis.launch.test")
+    (cfg,), _ = reached([*words, "--gallery", folder], "sce_video.runs.launch.test")
     gallery = cfg.test_cfg.gallery_dataloader
     assert cfg.test_dataloader.dataset.data_root == gallery.dataset.data_root == folder
     pattern = {"[x]": "[x]", "2023": r"(\d+)", "a,b": "(a),(b)"}.get(folder)
     if pattern is not None:
-        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.apis.launch.test")
+        (cfg,), _ = reached([*words, "--group-pattern", pattern], "sce_video.runs.launch.test")
         assert cfg.test_cfg.group_pattern == pattern and cfg.test_cfg.gallery_dataloader is None
 
 
@@ -93,13 +93,13 @@ def test_train_and_test(folder, reached):
     data = ["--data-root", folder, "--classes", f"{folder}/classes"]
     words = ["train", "r3d18_folder", "--pretrained", "random", *data]
     lists = ["--train-list", f"{folder}/list", "--val-list", f"{folder}/list"]
-    (cfg, _), _ = reached([*words, *lists], "sce_video.apis.run_page.train_with_page")
+    (cfg, _), _ = reached([*words, *lists], "sce_video.runs.page.train_with_page")
     wanted = {"data_root": folder, "ann_file": f"{folder}/list", "class_file": f"{folder}/classes"}
     for loader in (cfg.train_dataloader, cfg.val_dataloader):
         assert {key: loader.dataset[key] for key in wanted} == wanted
     assert cfg.test_dataloader.dataset.data_root != folder
     words = ["test", "sce_r3d18_folder_small", "random", "--data-root", folder]
-    (cfg,), _ = reached(words, "sce_video.apis.launch.test")
+    (cfg,), _ = reached(words, "sce_video.runs.launch.test")
     assert (cfg.test_dataloader.dataset.data_root, cfg.test_dataloader.dataset.ann_file) == (
         folder,
         None,
@@ -109,20 +109,20 @@ def test_train_and_test(folder, reached):
 @pytest.mark.parametrize(
     ("words", "function", "place"),
     [
-        ("pretrain F --out o", "sce_video.apis.automatic.pretrain.planned_pretraining", 0),
-        ("embed F --checkpoint R --out o.npz", "sce_video.apis.launch.extraction_config", None),
-        ("index F --checkpoint R --out o", "sce_video.apis.index.build_index", 1),
-        ("curate F --checkpoint R --out o", "sce_video.apis.index.build_index", 1),
-        ("doctor --videos F", "sce_video.apis.doctor.examine", 1),
+        ("pretrain F --out o", "sce_video.runs.pretrain.planned_pretraining", 0),
+        ("embed F --checkpoint R --out o.npz", "sce_video.runs.launch.extraction_config", None),
+        ("index F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
+        ("curate F --checkpoint R --out o", "sce_video.find.index.build_index", 1),
+        ("doctor --videos F", "sce_video.runs.doctor.examine", 1),
         ("predict R F", "sce_video.datasets.sources.list_videos", 0),
         ("repack F o", "sce_video.data_tools.repack.plan.scan_folder", 0),
-        ("verify F", "sce_video.data_tools.verification.run.scan_folder", 0),
-        ("import F o.lance", "sce_video.data_tools.verification.run.scan_folder", 0),
+        ("verify F", "sce_video.data_tools.verify.run.scan_folder", 0),
+        ("import F o.lance", "sce_video.data_tools.verify.run.scan_folder", 0),
     ],
 )
 def test_other_commands(words, function, place, folder, reached, monkeypatch):
-    monkeypatch.setattr("sce_video.apis.load_model", lambda *args: None)
-    monkeypatch.setattr("sce_video.apis.stored_test.stored_test", lambda checkpoint: "c.py")
+    monkeypatch.setattr("sce_video.inference.model.load_model", lambda *args: None)
+    monkeypatch.setattr("sce_video.inference.stored_test.stored_test", lambda checkpoint: "c.py")
     given = {"F": folder, "R": "run"}
     args, kwargs = reached([given.get(word, word) for word in words.split()], function)
     assert (kwargs["data_root"] if place is None else args[place]) == folder

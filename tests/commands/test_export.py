@@ -8,9 +8,9 @@ import pytest
 from helpers.small_index import OPTIONS
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
-from sce_video.apis import load_model
-from sce_video.apis.index import build_index
 from sce_video.commands import export
+from sce_video.find.index import build_index
+from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from sce_video.apis import launch, run_page
-from sce_video.apis.automatic.pretrain import methods
 from sce_video.commands import pretrain
+from sce_video.runs import launch
+from sce_video.runs import page as run_page
+from sce_video.runs.pretrain import methods
 
 
 @pytest.mark.parametrize("known", [True, False], ids=["restart", "another training"])
@@ -25,7 +26,7 @@ def test_a_restart_is_not_planned_again(monkeypatch, tmp_path, known):
         given.update(options, path=path)
 
     monkeypatch.setattr(pretrain, "is_restart", lambda folder: known)
-    automatic = importlib.import_module("sce_video.apis.automatic.pretrain")
+    automatic = importlib.import_module("sce_video.runs.pretrain")
     monkeypatch.setattr(automatic, "planned_pretraining", planned)
     monkeypatch.setattr(automatic, "planned_config", lambda path, *_: path)
     monkeypatch.setattr(automatic, "count_seconds", lambda cfg, begun: cfg)

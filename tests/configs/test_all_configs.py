@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sce_video.datasets.transforms import LoadImage, RandomClips, RandomFrame
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config.load import check_config, load_config
 from sce_video.published import NETWORKS
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 

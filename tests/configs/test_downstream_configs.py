@@ -9,7 +9,7 @@ import pytest
 from mmengine.registry import DefaultScope
 
 from sce_video import published
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import HOOKS, LOOPS, MODELS, OPTIMIZERS, TRANSFORMS
 

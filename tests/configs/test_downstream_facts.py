@@ -23,7 +23,7 @@ from mmengine.registry import DefaultScope
 from torch import nn
 
 from sce_video.engine import ScheduleHook
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.optimizers import NoNormDecayConstructor
 from sce_video.registry import HOOKS, MODELS
 

@@ -15,7 +15,7 @@ from helpers.image_pretraining import (
     views_of,
 )
 
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config.load import check_config, load_config
 
 
 def values(cfg, *paths):

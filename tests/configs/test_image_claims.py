@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 from helpers.training import REPO
 
-from sce_video.apis.sweep import read_sweep
-from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
-from sce_video.engine.config import load_config
+from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
+from sce_video.engine.config.load import load_config
 from sce_video.engine.training_record import record_settings
 from sce_video.evaluation.origin import confirmed_benchmark
 from sce_video.published import (
@@ -17,7 +16,8 @@ from sce_video.published import (
     PRETRAINING_SETS,
     image_batch,
 )
-from sce_video.reporting.paper_results import IMAGE_RESULTS
+from sce_video.published.paper_results import IMAGE_RESULTS
+from sce_video.runs.sweep import read_sweep
 
 RECIPES = sorted(
     path

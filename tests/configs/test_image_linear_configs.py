@@ -17,7 +17,7 @@ from mmengine.registry import DefaultScope
 from PIL import Image
 
 from sce_video.datasets import ImageDataset, collate_views
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.registry import MODELS, TRANSFORMS
 
 REPO = Path(__file__).resolve().parents[2]

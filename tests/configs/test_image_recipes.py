@@ -18,7 +18,7 @@ from helpers.image_pretraining import (
 )
 
 from sce_video.datasets.transforms import RandomResizedCropClips
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.schedules import build_schedule
 from sce_video.registry import MODELS, TRANSFORMS
 

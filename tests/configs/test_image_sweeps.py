@@ -8,10 +8,9 @@ from dataclasses import replace
 import pytest
 
 from sce_video import published
-from sce_video.apis.sweep import read_sweep
-from sce_video.apis.sweep_plan import option_texts, plan
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.training_record import record_settings
+from sce_video.runs.sweep import option_texts, plan, read_sweep
 
 # The tables as they are printed.
 LAMBDA = """

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.apis.fit import fit_queue
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
+from sce_video.runs.launch import fit_queue
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "simclr", "swav")

@@ -6,10 +6,9 @@ import re
 
 import pytest
 
-from sce_video.apis.sweep import read_sweep
-from sce_video.apis.sweep_plan import plan
 from sce_video.published import METHODS
-from sce_video.reporting.paper_results import PAPER_RESULTS
+from sce_video.published.paper_results import PAPER_RESULTS
+from sce_video.runs.sweep import plan, read_sweep
 
 VIDEO = {  # name: table of the paper, points
     "video_lambda": ("tab:video-lambda-vary", 9),

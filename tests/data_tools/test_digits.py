@@ -10,7 +10,7 @@ import pytest
 from helpers.run_tool import prepare
 from PIL import Image
 
-from sce_video.data_tools import digits
+from sce_video.data_tools import generated as digits
 from sce_video.datasets import ImageDataset
 
 sklearn_datasets = pytest.importorskip("sklearn.datasets")

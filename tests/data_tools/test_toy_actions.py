@@ -10,9 +10,9 @@ import av
 import numpy as np
 import pytest
 
-from sce_video.data_tools import toy_actions
-from sce_video.data_tools.toy_actions import CLASSES, HOWS, WHATS, generate_toy_actions
-from sce_video.data_tools.toy_actions import render_toy_action as render
+from sce_video.data_tools import generated as toy_actions
+from sce_video.data_tools.generated import CLASSES, HOWS, WHATS, generate_toy_actions
+from sce_video.data_tools.generated import render_toy_action as render
 
 SMALL = {"size": 32, "num_frames": 12, "fps": 10}
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import AVADataset, read_key_frames
-from sce_video.datasets.ava_dataset import box_iou
+from sce_video.datasets.ava import box_iou
 
 FRAMES = [
     {

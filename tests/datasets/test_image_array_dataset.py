@@ -181,7 +181,7 @@ def test_counts_are_checked_unless_told_not_to(roots, name):
 
 
 def test_classes_of_unequal_size(tree, monkeypatch):
-    from sce_video.datasets.array_sets import cifar
+    from sce_video.datasets import image_datasets as cifar
 
     monkeypatch.setitem(cifar.PUBLISHED, "test", 20)
     root = tree("cifar10")

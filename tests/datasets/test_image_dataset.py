@@ -22,7 +22,7 @@ from sce_video.datasets import (
 )
 from sce_video.datasets.transforms import LoadImage, PackClips
 from sce_video.datasets.video_list import IMAGE_EXTENSIONS
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
 
 PIPELINE = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sce_video.datasets.label_table import LabelTable, read_label_table
+from sce_video.datasets.labels import LabelTable, read_label_table
 
 TABLE = LabelTable(
     ("VOC/a b.jpg", "VOC/c.jpg", "c.jpg"), np.array([[1, -1], [0, 1], [-1, -1]], dtype=np.int8)

@@ -10,7 +10,7 @@ from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers.base import VideoReader
 from sce_video.datasets.transforms import DecodeClips, DecodeSharedFrames, PackClips, PackVideo
-from sce_video.datasets.transforms import frame_folder as frame_folder_module
+from sce_video.datasets.transforms import decoding as frame_folder_module
 from sce_video.datasets.transforms.decoding import OpenVideo
 
 

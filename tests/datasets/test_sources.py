@@ -15,8 +15,8 @@ from sce_video.datasets import (
     scan_folder,
     video_exists,
 )
-from sce_video.datasets.source_names import is_table, split_row_path
-from sce_video.datasets.tables.storage import TableError
+from sce_video.datasets.sources import is_table, split_row_path
+from sce_video.datasets.tables.table import TableError
 from sce_video.utils.storage import StorageError
 
 

@@ -3,8 +3,13 @@
 import numpy as np
 import pytest
 
-from sce_video.datasets.shots import find_cuts
-from sce_video.datasets.windows import Windows, clips_of_span, parse_seconds, window_spans
+from sce_video.datasets.windows import (
+    Windows,
+    clips_of_span,
+    find_cuts,
+    parse_seconds,
+    window_spans,
+)
 
 
 @pytest.mark.parametrize(

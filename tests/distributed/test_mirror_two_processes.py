@@ -14,8 +14,8 @@ from helpers.recognition import LINEAR, make_splits, small_options
 from helpers.run_tool import free_port, run_ranks
 from helpers.training import Recorder
 
-from sce_video.apis import launch
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.runs import launch
 
 pytestmark = [pytest.mark.distributed, pytest.mark.slow]
 

@@ -16,8 +16,8 @@ from helpers.image_recipes import make_data, small
 from helpers.run_tool import load, prepare
 from helpers.training import REPO
 
-from sce_video.apis import launch
 from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.runs import launch
 
 pytestmark = pytest.mark.slow
 

@@ -22,7 +22,7 @@ from helpers.official_trees import (
 )
 from helpers.page_commands import blocks, run_in_process
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.evaluation import load_features
 
 pytestmark = pytest.mark.slow

@@ -11,7 +11,7 @@ from helpers.run_tool import load, prepare
 from helpers.transfer_trees import TREES
 
 from sce_video.evaluation import load_features
-from sce_video.models.image_conversion import to_layout
+from sce_video.interop.weights.images import to_layout
 from sce_video.registry import MODELS
 from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import collect_results

@@ -8,7 +8,7 @@ import pytest
 from mmengine.config import Config
 from torch import nn
 
-from sce_video.engine.config import check_config, load_config, parse_options, set_backend
+from sce_video.engine.config.load import check_config, load_config, parse_options, set_backend
 from sce_video.registry import FUNCTIONS, MODELS, TRANSFORMS
 
 

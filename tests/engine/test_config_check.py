@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config.load import check_config, load_config
 
 RECIPE = Path(__file__).parents[2] / "configs/sce/sce_r3d18_folder.py"
 
@@ -16,7 +16,7 @@ def checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Checks a child of the folder recipe with this text; returns the warnings."""
     warnings: list[str] = []
     monkeypatch.setattr(
-        "sce_video.engine.config_check.print_log", lambda message, **_: warnings.append(message)
+        "sce_video.engine.config.check.print_log", lambda message, **_: warnings.append(message)
     )
 
     def check(text: str, base: str = str(RECIPE)) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.apis.automatic import methods
-from sce_video.engine.config import load_config
-from sce_video.engine.config_settings import available_settings, options_of_settings
+from sce_video.engine.config.changes import available_settings, options_of_settings
+from sce_video.engine.config.load import load_config
+from sce_video.runs.pretrain import methods
 
 FOLDER = "sce_r3d18_folder"
 

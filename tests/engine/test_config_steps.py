@@ -9,8 +9,8 @@ import pytest
 from mmengine.config import Config
 from mmengine.config.config import ConfigDict
 
-from sce_video.engine.config import check_config, load_config
-from sce_video.engine.config_steps import named_path, numbered_path, step_index
+from sce_video.engine.config.changes import named_path, numbered_path, step_index
+from sce_video.engine.config.load import check_config, load_config
 from sce_video.registry import HOOKS, TRANSFORMS
 
 

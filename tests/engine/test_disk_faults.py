@@ -17,8 +17,8 @@ from mmengine.hooks import Hook
 
 from sce_video.engine import CheckpointHook
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file, save_checkpoint_file
-from sce_video.utils.atomic_file import WriteError
 from sce_video.utils.command import explain
+from sce_video.utils.files import WriteError
 
 LIMIT = 400_000  # bytes; more than the shared memory of a loader, less than a checkpoint
 

@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sce_video.engine.compile import fold_backbones
-from sce_video.engine.folded_conv import FoldedConv3d, fold_spatial_convolutions
+from sce_video.engine.compile import FoldedConv3d, fold_backbones, fold_spatial_convolutions
 from sce_video.models import ResNet3dSlowPath
 
 

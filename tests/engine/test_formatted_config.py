@@ -9,7 +9,7 @@ import mmengine.config.config as mmengine_config
 import pytest
 from mmengine.config import Config
 
-from sce_video.engine.formatted_config import FormattedOnce
+from sce_video.engine.config.load import FormattedOnce
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 from helpers.training import Recorder, make_videos, small_config, train
 
 from sce_video.engine.hooks.progress import NonFiniteLossError
-from sce_video.visualization.curves import read_history
+from sce_video.pages.curves import read_history
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from helpers.host_waits import host_waits
 from helpers.training import make_videos, train
 from mmengine.hooks import Hook
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.models.algorithms.base import SelfSupervisedModel
 from sce_video.models.losses import collapse
 from sce_video.registry import MODELS

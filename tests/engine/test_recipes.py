@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sce_video.engine import recipes
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import (
     find_recipe,
     find_sweep,

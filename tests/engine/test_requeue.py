@@ -11,10 +11,15 @@ from types import SimpleNamespace
 import pytest
 from helpers.training import make_videos, small_config
 
-from sce_video.apis import launch
 from sce_video.engine import restarts as restarts_module
-from sce_video.engine.requeue import requeued_job
-from sce_video.engine.restarts import describe_launch, is_restart, note_started, slurm_job
+from sce_video.engine.restarts import (
+    describe_launch,
+    is_restart,
+    note_started,
+    requeued_job,
+    slurm_job,
+)
+from sce_video.runs import launch
 
 LAUNCHERS = ("SLURM_", "TORCHELASTIC_", "GROUP_", "SCE_VIDEO_LAUNCH")
 

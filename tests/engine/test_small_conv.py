@@ -6,8 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sce_video.engine.folded_conv import fold_spatial_convolutions
-from sce_video.engine.small_conv import guard_small_convolutions, too_small
+from sce_video.engine.compile import fold_spatial_convolutions, guard_small_convolutions, too_small
 
 
 def gradients(conv, x, dtype):

@@ -315,7 +315,7 @@ def test_an_interrupt_promises_only_checkpoints_that_exist(
 
     if checkpoint:
         (tmp_path / checkpoint).touch()
-    monkeypatch.setattr("sce_video.apis.run_page.train_with_page", interrupted)
+    monkeypatch.setattr("sce_video.runs.page.train_with_page", interrupted)
     recipe = str(repo / "configs/sce/sce_r3d18_folder.py")
     assert train_command.main([recipe, "--work-dir", str(tmp_path)]) == 130
     message = capsys.readouterr().err

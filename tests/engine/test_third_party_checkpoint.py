@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.third_party_checkpoint import load_third_party_checkpoint
+from sce_video.engine.checkpoint import load_checkpoint_file, load_third_party_checkpoint
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import torch
 from helpers.training import make_videos, small_config, train
 
-from sce_video.engine.small_conv import SmallConv3d
+from sce_video.engine.compile import SmallConv3d
 from sce_video.models.backbones import ResNet3dSlowPath
 
 

@@ -8,8 +8,6 @@ import torch
 from helpers.tiny_encoder import CONFIG, save_tiny
 from torch import nn
 
-from sce_video.apis import load_model
-from sce_video.apis.model_settings import ModelSettings, settings_from_config
 from sce_video.engine.untrusted_network import (
     BACKBONES,
     KNOWN_PACKAGES,
@@ -17,6 +15,8 @@ from sce_video.engine.untrusted_network import (
     bounded_network,
     checked_backbone,
 )
+from sce_video.inference.model import load_model
+from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.registry import MODELS
 
 THEIRS = {"type": "ResNet3d", "depth": 50}

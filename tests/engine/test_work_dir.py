@@ -10,10 +10,10 @@ import time
 import pytest
 from helpers.training import make_videos, small_config, train
 
-from sce_video.apis import launch
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.work_dir import LOCK, check_unused, locked_folder
-from sce_video.visualization.curves import read_history, read_scalars
+from sce_video.pages.curves import read_history, read_scalars
+from sce_video.runs import launch
 
 
 @pytest.fixture(scope="module")

@@ -11,12 +11,12 @@ import torch
 from helpers.recognition import small_options
 from helpers.training import REPO
 
-from sce_video.apis import launch
-from sce_video.apis.video_classifier import load_classifier
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.evaluation.probe_grid import point_rows, select_point
 from sce_video.evaluation.rows import Rows
-from sce_video.models.heads.attentive_probe import GridPoint
+from sce_video.inference.classifier import load_classifier
+from sce_video.models.heads import GridPoint
+from sce_video.runs import launch
 
 RECIPE = REPO / "configs/downstream/attentive_probe/r3d50_8xb32-8x224-20e_k400.py"
 NAMES = ["lr0.01_wd0.1", "lr0.01_wd0.2", "lr0.001_wd0.1", "lr0.001_wd0.2"]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.data_tools.toy_actions import CLASSES, HOWS, WHATS
-from sce_video.evaluation.class_names import class_factors, class_pairs
-from sce_video.published.ssv2_opposites import OPPOSITES
+from sce_video.data_tools.generated import CLASSES, HOWS, WHATS
+from sce_video.evaluation.metrics.sense_of_time import OPPOSITES, class_factors, class_pairs
 
 
 def test_every_class_is_in_one_pair():

@@ -7,12 +7,12 @@ import pytest
 import torch
 from helpers.ava_small import ACTIONS, BOXES, RECIPE, options
 
-from sce_video.apis import launch
-from sce_video.datasets.ava_actions import Action
+from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import load_checkpoint_file
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.functional.ava_map import evaluate_ava, read_result_csv
+from sce_video.evaluation.functional.ava import evaluate_ava, read_result_csv
 from sce_video.registry import DATASETS, MODELS
+from sce_video.runs import launch
 
 
 @pytest.fixture(scope="module")

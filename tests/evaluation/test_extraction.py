@@ -9,11 +9,12 @@ import torch
 from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
 
-from sce_video.apis import launch
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation import extraction_loop, load_features
-from sce_video.evaluation.extraction_job import ExtractionJob
+from sce_video.evaluation import extraction as extraction_loop
+from sce_video.evaluation import load_features
+from sce_video.evaluation.extraction import ExtractionJob
 from sce_video.registry import DATASETS, MODELS
+from sce_video.runs import launch
 
 
 @pytest.fixture(scope="module")

@@ -10,16 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.apis.index_files import FileRecord, write_records
-from sce_video.evaluation import (
-    Rows,
-    load_features,
-    npz_files,
-    save_features,
-)
+from sce_video.evaluation import Rows, load_features, npz_files, save_features
 from sce_video.evaluation.features import write_features
 from sce_video.evaluation.npz_files import read_npz, write_npz
 from sce_video.evaluation.rows import check_labelled, check_same_size
+from sce_video.find.index_files import FileRecord, write_records
 
 
 def external_file(path, save=np.savez, **changes):

@@ -8,12 +8,7 @@ import torch
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, collate, loader
 from torch import nn
 
-from sce_video.evaluation import (
-    Rows,
-    extract_features,
-    load_features,
-    save_features,
-)
+from sce_video.evaluation import Rows, extract_features, load_features, save_features
 from sce_video.evaluation.collecting import evaluating
 
 

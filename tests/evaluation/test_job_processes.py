@@ -8,7 +8,7 @@ import pytest
 import torch
 from helpers.crashing_reads import CrashingReads
 
-from sce_video.evaluation.job_processes import (
+from sce_video.evaluation.extraction import (
     device_of_process,
     explain_network_error,
     failure_of,

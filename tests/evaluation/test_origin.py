@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.training_record import record_settings
 from sce_video.evaluation.origin import UNKNOWN, confirmed_benchmark, describe_data
 from sce_video.published import NETWORKS

@@ -15,8 +15,8 @@ from sce_video.evaluation import (
     TopKAccuracy,
     compute_metrics,
 )
-from sce_video.evaluation.functional.intervals import bootstrap_intervals
-from sce_video.evaluation.outcomes import load_outcomes, outcomes_of, outcomes_path, save_outcomes
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
+from sce_video.evaluation.scores import load_outcomes, outcomes_of, outcomes_path, save_outcomes
 from sce_video.evaluation.tables import format_table
 
 LABELS = torch.tensor([0] * 12 + [1] * 6 + [2] * 3)

@@ -7,8 +7,8 @@ import torch
 from helpers import evaluation_fakes  # noqa: F401  registers the tiny network and data set
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 
-from sce_video.apis import launch
 from sce_video.evaluation import extract_features
+from sce_video.runs import launch
 
 METRIC = '''
 """Fraction of queries whose nearest gallery video is closer than a threshold."""

@@ -11,21 +11,21 @@ from mmengine.registry import init_default_scope
 from torch import nn
 
 from sce_video import published
-from sce_video.apis import launch
 from sce_video.datasets import VideoDataset, VideoDecodeError
 from sce_video.datasets.labels import check_labels
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine import TrainingStepError
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import origin
+from sce_video.evaluation.multi_view import class_scores
 from sce_video.evaluation.provenance import _folders_of_classes
-from sce_video.evaluation.row_functions import class_scores
 from sce_video.evaluation.scores import load_scores
 from sce_video.evaluation.tables import format_metrics
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import DATASETS
+from sce_video.runs import launch
 from sce_video.utils.command import explain
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from mmengine.config import Config
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.training_record import changed_entries, record_settings
 from sce_video.evaluation.recorded_settings import crop_size, num_frames, settings_of
 

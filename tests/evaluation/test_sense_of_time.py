@@ -14,8 +14,8 @@ from helpers.evaluation_fakes import ColourVideos, TinyEncoder, loader
 from mmengine.config import Config
 
 from sce_video.commands import evaluate
-from sce_video.data_tools.toy_actions import CLASSES, render_toy_action
-from sce_video.datasets.collate import collate_views
+from sce_video.data_tools.generated import CLASSES, render_toy_action
+from sce_video.datasets.loading.collate import collate_views
 from sce_video.datasets.transforms import cut_views
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
@@ -27,9 +27,14 @@ from sce_video.evaluation import (
     load_features,
     save_features,
 )
-from sce_video.evaluation.altered_clips import alter_batch, split_alterations, with_alterations
-from sce_video.evaluation.functional.frame_order import ALTERATIONS, frame_order
-from sce_video.evaluation.row_functions import mean_representation
+from sce_video.evaluation.altered_clips import (
+    ALTERATIONS,
+    alter_batch,
+    frame_order,
+    split_alterations,
+    with_alterations,
+)
+from sce_video.evaluation.multi_view import mean_representation
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 
 

@@ -15,13 +15,17 @@ import torch
 from helpers.run_tool import load
 from helpers.transfer_trees import TREES
 
-from sce_video.data_tools.preparation.prepare import Options
-from sce_video.data_tools.transfer import prepare_transfer_set
+from sce_video.data_tools.prepare.lists import Options
+from sce_video.data_tools.prepare.transfer import prepare_transfer_set
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import Rows, save_features
-from sce_video.evaluation.feature_pairs import load_feature_pair
-from sce_video.evaluation.functional.low_shot_svm import low_shot_svm
-from sce_video.evaluation.functional.many_shot import Labelled, many_shot, random_holdout
+from sce_video.evaluation.features import load_feature_pair
+from sce_video.evaluation.functional.transfer import (
+    Labelled,
+    low_shot_svm,
+    many_shot,
+    random_holdout,
+)
 from sce_video.evaluation.transfer import MANY_SHOT_SETS, load_parts
 
 

@@ -26,34 +26,36 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 from mmengine.logging import HistoryBuffer
 from PIL import Image
 
-from sce_video.apis import EmbedOptions, load_model
-from sce_video.apis.config_text import parse_config_text
-from sce_video.apis.index import read_index
-from sce_video.apis.index_files import FileRecord, write_records
-from sce_video.apis.model_settings import ModelSettings, settings_from_config
-from sce_video.apis.search import query_index
-from sce_video.data_tools.preparation import ava_files, hmdb51, kinetics, ssv2, ucf101
+from sce_video.data_tools.prepare import ava_files, hmdb51, kinetics, ssv2, ucf101
 from sce_video.datasets import VideoDecodeError, read_annotation_list, read_key_frames
-from sce_video.datasets.ava_actions import read_actions
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.loading.bad_files import BadFileReport
+from sce_video.datasets.ava import read_actions
+from sce_video.datasets.loading.failures import BadFileReport
 from sce_video.datasets.readers.images import EncodedImage, open_jpeg
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.engine.checkpoint import describe_checkpoint_file, load_checkpoint_file
 from sce_video.evaluation.features import load_features, save_features
-from sce_video.evaluation.outcomes import Outcomes, load_outcomes, save_outcomes
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.scores import fuse_scores, load_scores, save_scores
+from sce_video.evaluation.scores import (
+    Outcomes,
+    fuse_scores,
+    load_outcomes,
+    load_scores,
+    save_outcomes,
+    save_scores,
+)
+from sce_video.find.index import read_index
+from sce_video.find.index_files import FileRecord, write_records
+from sce_video.find.query import query_index
+from sce_video.inference.config_text import parse_config_text
+from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.model import load_model
+from sce_video.inference.model_settings import ModelSettings, settings_from_config
 from sce_video.jobs import Record, RecordStore
+from sce_video.pages.curves import read_alarms, read_history, read_online_evaluations, read_scalars
 from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html
 from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import collect_results
-from sce_video.visualization.curves import (
-    read_alarms,
-    read_history,
-    read_online_evaluations,
-    read_scalars,
-)
 
 ACTIONS = {1: "bend", 2: "sit", 80: "walk"}
 BOX = b"film,0902,0.077,0.151,0.283,0.811,80,1\nfilm,0903,,,,,\n-a,1798,0.1,0.2,0.3,0.4,1,0\n"

@@ -9,8 +9,8 @@ import numpy as np
 from helpers.training import REPO
 from helpers.videos import write_video
 
-from sce_video.apis import launch
-from sce_video.datasets.ava_actions import Action, format_actions
+from sce_video.datasets.ava import Action, format_actions
+from sce_video.runs import launch
 
 RECIPE = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
 BOXES = {"left": [0.05, 0.2, 0.45, 0.9], "right": [0.55, 0.2, 0.95, 0.9]}

@@ -8,9 +8,9 @@ import torch
 from helpers.recognition import RETRIEVAL
 from mmengine.config import Config
 
-from sce_video.apis import launch
 from sce_video.evaluation import load_features
 from sce_video.registry import MODELS
+from sce_video.runs import launch
 
 OPTIONS = {
     "model.backbone.base_channels": 4,

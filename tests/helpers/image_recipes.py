@@ -10,8 +10,8 @@ from typing import Any
 
 from helpers import image_trees
 
-from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
-from sce_video.engine.config import load_config
+from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
+from sce_video.engine.config.load import load_config
 
 #: ImageNet has classes of ImageNet100 and others.
 OTHER_WNIDS = ("n01440764", "n01443537")

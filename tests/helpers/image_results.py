@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 
-from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
+from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 from sce_video.evaluation.origin import confirmed_benchmark
 
 SMALL = {"type": "ResNet2d", "depth": 18, "stem": "small", "parameters": 11_168_832}

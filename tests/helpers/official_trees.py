@@ -17,7 +17,7 @@ import cv2
 import numpy as np
 from helpers.videos import write_video
 
-from sce_video.data_tools.toy_actions import CLASSES, render_toy_action
+from sce_video.data_tools.generated import CLASSES, render_toy_action
 
 FPS = 15
 SIZE = 64

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from sce_video.evaluation import Rows
-from sce_video.visualization.page_parts import Part
+from sce_video.pages.parts import Part
 
 
 def data_uris(html: str) -> list[str]:
@@ -37,7 +37,7 @@ def write_parts(path: Path, parts: Iterable[Part], script: str = "") -> str:
     """A page with parts, Plotly and all styles and scripts; returns its URI."""
     from plotly.offline import get_plotlyjs
 
-    templates = files("sce_video.visualization") / "templates"
+    templates = files("sce_video.pages") / "templates"
     styles = [(templates / name).read_text() for name in ("theme.css", "parts.css")]
     scripts = [(templates / name).read_text() for name in ("feature_map.js", "parts.js")]
     body = "".join(f'<section id="{part.id}">{part.html}</section>' for part in parts)

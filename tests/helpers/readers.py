@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.fallback_reader import FallbackReader
+from sce_video.datasets.readers.optional_readers import FallbackReader
 
 
 class FramesReader:

@@ -11,7 +11,7 @@ from typing import Any
 from helpers.training import REPO
 from mmengine.config import Config
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.registry import MODELS
 
 LARGEST = 64  # a larger integer in a recipe's model (channels, queue) becomes SMALL

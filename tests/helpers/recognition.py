@@ -6,7 +6,7 @@ from pathlib import Path
 
 from helpers.training import REPO, make_videos
 
-from sce_video.apis import launch
+from sce_video.runs import launch
 
 FINETUNE = REPO / "configs/downstream/finetune/r3d18_1xb64-8x224-200e_ucf101.py"
 LINEAR = REPO / "configs/downstream/linear/r3d18_8xb64-8x224-60e_k400.py"

@@ -7,7 +7,7 @@ import signal
 import time
 from pathlib import Path
 
-from sce_video.data_tools.repack.work import repack_file
+from sce_video.data_tools.repack.encode import repack_file
 
 
 def by_name(job):

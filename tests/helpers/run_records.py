@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from sce_video.visualization.run_page.record import RunRecord
+from sce_video.pages.run_record import RunRecord
 
 HOSTILE = "</script><img src=x onerror=alert(1)>{{ 7 * 7 }}"
 

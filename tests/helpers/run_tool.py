@@ -24,8 +24,8 @@ from types import ModuleType
 from helpers.training import REPO
 from torch.multiprocessing import start_processes
 
-from sce_video.apis import run_page
 from sce_video.commands import prepare as prepare_command
+from sce_video.runs import page as run_page
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 #: The last ones are what a training imports at its first lookup, step and picture.
@@ -33,7 +33,7 @@ _MODULES = [
     "torch",
     "mmengine.runner",
     "mmaction.registry",
-    "sce_video.apis",
+    "sce_video.inference.classifier",
     "sce_video.datasets",
     "sce_video.engine",
     "sce_video.evaluation",

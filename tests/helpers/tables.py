@@ -9,8 +9,8 @@ from pathlib import Path
 import cv2
 import numpy as np
 
-from sce_video.data_tools.repack.encoding import encode, encoder_options
-from sce_video.data_tools.repack.settings import Settings
+from sce_video.data_tools.repack.encode import encode, encoder_options
+from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.tables import RowSource, TableWriter, video_row, write_rows
 from sce_video.datasets import scan_folder
 from sce_video.jobs import StorageError

@@ -12,7 +12,7 @@ from mmengine.config import Config
 from mmengine.hooks import Hook
 
 from sce_video.engine import VideoRunner
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 
 REPO = Path(__file__).resolve().parents[2]
 

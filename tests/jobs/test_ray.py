@@ -14,10 +14,13 @@ from helpers.job_fakes import Squares, WithSetup, calls, items
 from helpers.processes import kill_one
 from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
 
-from sce_video.apis import EmbedOptions, launch, load_model
-from sce_video.apis.index import build_index
-from sce_video.evaluation import extraction_loop
-from sce_video.jobs import RecordStore, Workers, ray_cluster, ray_connection, run_job
+from sce_video.evaluation import extraction as extraction_loop
+from sce_video.find.index import build_index
+from sce_video.inference.embed import EmbedOptions
+from sce_video.inference.model import load_model
+from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
+from sce_video.jobs import ray_cluster as ray_connection
+from sce_video.runs import launch
 from sce_video.utils.errors import UserError
 
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sce_video.jobs import BusyStoreError, Record
-from sce_video.jobs.shards import SharedFolder
-from sce_video.utils.shard import Shard
+from sce_video.jobs.shards import Shard, SharedFolder
 
 
 def put(store, key, when, done=True):

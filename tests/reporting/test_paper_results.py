@@ -6,11 +6,11 @@ from collections import Counter
 
 import pytest
 
-from sce_video.data_tools.preparation import ava, kinetics, ssv2
+from sce_video.data_tools.prepare import ava, kinetics, ssv2
 from sce_video.published import EPOCHS, METHODS, NETWORKS, TEST_SETS, TRAINING_SETS, PublishedSize
+from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, TEST_CROP, VIEWS
 from sce_video.registry import MODELS
 from sce_video.reporting.comparability import setting_of
-from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS, TEST_CROP, VIEWS
 
 K2, K4 = "kinetics200", "kinetics400"
 

@@ -8,10 +8,12 @@ from statistics import fmean
 
 import pytest
 
-from sce_video.data_tools.preparation import imagenet
-from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
-from sce_video.data_tools.transfer import text_lists, voc2007
-from sce_video.datasets.array_sets import cifar, stl10
+from sce_video.data_tools.prepare import imagenet
+from sce_video.data_tools.prepare import transfer_sets as text_lists
+from sce_video.data_tools.prepare import transfer_sets as voc2007
+from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
+from sce_video.datasets import image_datasets as cifar
+from sce_video.datasets import image_datasets as stl10
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
 from sce_video.published import (
     CLASS_LISTS,
@@ -26,7 +28,7 @@ from sce_video.published import (
     linear_rate,
     linear_schedule,
 )
-from sce_video.reporting.paper_results import IMAGE_RESULTS
+from sce_video.published.paper_results import IMAGE_RESULTS
 
 IN100 = "imagenet100"
 TAUS_M = "0.03 0.04 0.05 0.06 0.07 0.08 0.09 0.10".split()

@@ -7,12 +7,12 @@ from html.parser import HTMLParser
 import pytest
 from helpers.results_files import K400, recalls, results, write
 
-from sce_video.reporting.descriptions import TITLE
+from sce_video.published.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.markdown import render_markdown
 from sce_video.reporting.page import render_html, write_page
-from sce_video.reporting.paper_results import MEAN_OF_SPLITS, PAPER_RESULTS
 from sce_video.reporting.report import build_report
 from sce_video.reporting.result_files import Collection, collect_results
+from sce_video.reporting.words import TITLE
 
 VOID = {"meta", "br", "link", "img"}
 

@@ -10,8 +10,8 @@ import shutil
 import pytest
 from helpers.results_files import K400, results, write
 
+from sce_video.published.paper_results import MEAN_OF_SPLITS
 from sce_video.reporting.comparability import compare, setting_of_result
-from sce_video.reporting.paper_results import MEAN_OF_SPLITS
 from sce_video.reporting.result_files import Result, collect_results
 
 # -- finding -------------------------------------------------------------------------------

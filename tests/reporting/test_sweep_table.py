@@ -9,16 +9,16 @@ import pytest
 from helpers.results_files import results
 
 from sce_video.reporting.result_files import collect_results, parse_result
-from sce_video.reporting.sweep_figure import draw_sweep
 from sce_video.reporting.sweep_table import (
     Measured,
     SweepTable,
     as_data,
     collect_cells,
     deviations_of,
+    draw_sweep,
     render_sweep,
 )
-from sce_video.utils.atomic_file import write_json
+from sce_video.utils.files import write_json
 
 K200 = "kinetics200"
 

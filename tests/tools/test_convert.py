@@ -12,9 +12,9 @@ import torch.nn.functional as F
 from helpers.run_tool import load
 from torch import nn
 
-from sce_video.apis.conversion import convert_file
+from sce_video.interop.weights.convert import convert_file
+from sce_video.interop.weights.pytorchvideo import from_pytorchvideo
 from sce_video.models.backbones import ResNet3dSlowPath
-from sce_video.models.checkpoint_conversion import from_pytorchvideo
 
 
 class _Branch(nn.Module):

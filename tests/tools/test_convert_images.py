@@ -11,8 +11,7 @@ import pytest
 import torch
 from helpers.run_tool import load
 
-from sce_video.models.image_conversion import LAYOUTS, from_eztorch, to_layout
-from sce_video.models.torchvision_conversion import from_torchvision
+from sce_video.interop.weights.images import LAYOUTS, from_eztorch, from_torchvision, to_layout
 from sce_video.registry import MODELS
 
 BLOCKS = {18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}

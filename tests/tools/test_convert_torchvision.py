@@ -6,8 +6,8 @@ import pytest
 import torch
 from helpers.run_tool import load
 
+from sce_video.interop.weights.images import from_torchvision
 from sce_video.models import S3D, R2Plus1d, ResNet2d
-from sce_video.models.torchvision_conversion import from_torchvision
 from sce_video.registry import MODELS
 
 #: Our network, the name of torchvision's, and the parts of its head.

@@ -11,7 +11,7 @@ import torch
 from helpers.run_tool import load
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
-from sce_video.models.video_layouts import VIDEO_LAYOUTS, from_video_layout, to_video_layout
+from sce_video.interop.weights.videos import VIDEO_LAYOUTS, from_video_layout, to_video_layout
 from sce_video.registry import MODELS
 
 NORM = ("weight", "bias", "running_mean", "running_var", "num_batches_tracked")

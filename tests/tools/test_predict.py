@@ -9,9 +9,9 @@ import pytest
 from helpers.run_tool import run_tool
 from helpers.tiny_encoder import save_tiny
 
-from sce_video.apis import load_classifier, predict
 from sce_video.commands import predict as tool
 from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
+from sce_video.inference.classifier import load_classifier, predict
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def test_the_file_has_the_probabilities_of_the_test_views(
 def test_an_interrupt_keeps_the_rows_so_far(
     folder_classifier, folder, tmp_path, capsys, monkeypatch
 ):
-    embed = importlib.import_module("sce_video.apis.embed")
+    embed = importlib.import_module("sce_video.inference.embed")
     real = embed.iterate_embeddings
 
     def interrupted(*args):

@@ -15,9 +15,9 @@ from helpers import official_trees
 from helpers.run_tool import prepare
 from helpers.videos import write_video
 
-from sce_video.data_tools.preparation import ava
+from sce_video.data_tools.prepare import ava
 from sce_video.datasets import open_reader
-from sce_video.datasets.ava_actions import read_actions
+from sce_video.datasets.ava import read_actions
 
 REPO = Path(__file__).resolve().parents[2]
 TRAIN, VAL = official_trees.AVA_MOVIES["train"], official_trees.AVA_MOVIES["val"]

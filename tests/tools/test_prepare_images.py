@@ -7,7 +7,7 @@ import pytest
 from helpers import image_trees
 from helpers.run_tool import prepare
 
-from sce_video.data_tools.preparation.prepare import image_error
+from sce_video.data_tools.prepare.lists import image_error
 from sce_video.datasets import ImageDataset
 
 WHOLE = [{"type": "LoadImage", "num_views": 1}, {"type": "PackClips"}]
@@ -57,7 +57,7 @@ def test_lists_give_the_images_that_were_written(tmp_path, capsys):
 
 
 def test_imagenet100_writes_its_own_lists(tmp_path, capsys):
-    from sce_video.data_tools.preparation.imagenet import IMAGENET100_CLASSES
+    from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
 
     root = image_trees.make_imagenet(tmp_path, IMAGENET100_CLASSES, train=1, size=(8, 8))
     status, out, _ = run("imagenet", root, "--no-check", "--imagenet100", capsys=capsys)

@@ -22,19 +22,12 @@ from helpers.stores import count_records
 from helpers.videos import numbered_frames, read_number, write_video
 
 from sce_video.commands import repack as tool
-from sce_video.data_tools.repack import (
-    Options,
-    Settings,
-    StorageError,
-    make_plan,
-    repack,
-)
+from sce_video.data_tools.repack import Options, Settings, StorageError, make_plan, repack
 from sce_video.data_tools.repack.report import summarize
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore, process_pool
-from sce_video.jobs.outputs import UnfinishedOutputs, attempt_path
-from sce_video.jobs.shards import SharedFolder
-from sce_video.utils.shard import Shard
+from sce_video.jobs.runner import UnfinishedOutputs, attempt_path
+from sce_video.jobs.shards import Shard, SharedFolder
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 

@@ -15,9 +15,10 @@ import numpy as np
 import pytest
 from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
 
-from sce_video.apis import EmbedOptions, embed, load_model
-from sce_video.apis.index import read_index
 from sce_video.commands import search
+from sce_video.find.index import read_index
+from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.model import load_model
 
 
 @pytest.fixture(scope="module")
@@ -203,7 +204,7 @@ def test_an_index_that_moves_into_a_table(tool, copied, capsys):
 
 def test_a_query_of_a_vector_index_says_so(tool, copied, capsys, monkeypatch):
     pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
-    monkeypatch.setattr("sce_video.apis.index_store.FEWEST_INDEXED", 2)
+    monkeypatch.setattr("sce_video.find.store.FEWEST_INDEXED", 2)
     assert tool.main([*index_arguments(copied), "--approximate"]) == 0
     query = query_arguments(copied, copied / "query.mp4", "--no-html", "-k", "2")
     capsys.readouterr()
@@ -335,7 +336,7 @@ def test_the_options_of_the_page(tool, options, monkeypatch, tmp_path):
     (tmp_path / "INDEX").mkdir()
     for name in ("INDEX/features.npz", "c.pth"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("sce_video.apis.search_server.serve.serve", seen.append)
+    monkeypatch.setattr("sce_video.find.server.app.serve", seen.append)
     more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
     assert tool.query_main([*options, *more]) == 0
     (given,) = seen

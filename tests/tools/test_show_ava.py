@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from helpers.ava_small import RECIPE, options
 
-from sce_video.apis.actions import load_action_model, score_boxes
-from sce_video.datasets.ava_actions import Action
-from sce_video.visualization.boxes import draw_boxes, top_actions
+from sce_video.datasets.ava import Action
+from sce_video.inference.actions import load_action_model, score_boxes
+from sce_video.pages.frames import draw_boxes, top_actions
 
 
 @pytest.fixture(scope="module")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sce_video.apis.launch import training_config
 from sce_video.commands import train
+from sce_video.runs.launch import training_config
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import threading
 import pytest
 from helpers.disk_faults import contents, file_size_limit
 
-from sce_video.utils.atomic_file import (
+from sce_video.utils.files import (
     WriteError,
     append_text,
     atomic_file,

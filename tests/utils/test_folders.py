@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-from sce_video.utils.folders import find_files
+from sce_video.utils.storage import find_files
 
 
 def touch(root, *names):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from helpers.host_waits import host_waits
 
-from sce_video.utils.host_value import HostValue
+from sce_video.utils.tensors import HostValue
 
 WAITING = {
     "item": lambda x: (x * 2).sum().item(),

@@ -8,7 +8,7 @@ import threading
 import pytest
 import torch
 
-from sce_video.utils.reused_memory import HEADER, ReusedMemory
+from sce_video.utils.tensors import HEADER, ReusedMemory
 
 U8 = torch.uint8
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sce_video.utils.shard import Shard
+from sce_video.jobs.shards import Shard
 
 
 def test_shards_cover_any_list_exactly():

@@ -15,10 +15,17 @@ from pathlib import Path
 import pytest
 from helpers.object_store import busy, change_answers, forget_sessions
 
-from sce_video.utils import downloads, storage
-from sce_video.utils.atomic_file import WriteError, atomic_file, write_json, write_text
-from sce_video.utils.downloads import local_copy, output_file
+from sce_video.utils import files as downloads
+from sce_video.utils import storage
 from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import (
+    WriteError,
+    atomic_file,
+    local_copy,
+    output_file,
+    write_json,
+    write_text,
+)
 from sce_video.utils.storage import StorageError
 
 #: Seconds in which every error below is raised.

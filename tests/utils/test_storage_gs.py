@@ -12,8 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from sce_video.utils import storage
-from sce_video.utils.atomic_file import WriteError, atomic_file, write_bytes, write_text
-from sce_video.utils.downloads import local_copy
+from sce_video.utils.files import WriteError, atomic_file, local_copy, write_bytes, write_text
 from sce_video.utils.storage import StorageError
 
 

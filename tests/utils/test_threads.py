@@ -7,7 +7,7 @@ import os
 import pytest
 import torch
 
-from sce_video.utils.threads import cores_for_workers
+from sce_video.runs.launch import cores_for_workers
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ import argparse
 import sys
 from pathlib import Path
 
+from sce_video.pages.curves import draw_run, read_online_evaluations, read_scalars
 from sce_video.utils.command import command
-from sce_video.visualization.curves import draw_run, read_online_evaluations, read_scalars
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -18,14 +18,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from sce_video.apis.actions import load_action_model, read_moment, score_boxes
 from sce_video.datasets import read_key_frames
-from sce_video.datasets.ava_actions import Action, read_actions
-from sce_video.datasets.ava_dataset import box_iou
-from sce_video.engine.config import load_config
+from sce_video.datasets.ava import Action, box_iou, read_actions
+from sce_video.engine.config.load import load_config
+from sce_video.inference.actions import load_action_model, read_moment, score_boxes
+from sce_video.pages.frames import draw_boxes, top_actions, write_clip, write_image
 from sce_video.registry import DATASETS
 from sce_video.utils.command import command
-from sce_video.visualization.boxes import draw_boxes, top_actions, write_clip, write_image
 
 
 class Moment(NamedTuple):

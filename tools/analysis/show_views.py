@@ -15,11 +15,10 @@ import sys
 
 from mmengine.config import Config
 
-from sce_video.engine.config import check_config, load_config
+from sce_video.engine.config.load import check_config, load_config
+from sce_video.pages.frames import save_figure
+from sce_video.pages.views import ViewRow, draw_view_sheet, training_views
 from sce_video.utils.command import command
-from sce_video.visualization.figures import save_figure
-from sce_video.visualization.training_views import training_views
-from sce_video.visualization.views import ViewRow, draw_view_sheet
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:

@@ -14,9 +14,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.apis.conversion import convert_file, summary
-from sce_video.engine.third_party_checkpoint import load_third_party_checkpoint
-from sce_video.models.image_conversion import from_eztorch
+from sce_video.engine.checkpoint import load_third_party_checkpoint
+from sce_video.interop.weights.convert import convert_file, summary
+from sce_video.interop.weights.images import from_eztorch
 from sce_video.utils.command import command
 
 

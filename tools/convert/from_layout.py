@@ -17,8 +17,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from sce_video.apis.conversion import convert_file, summary
-from sce_video.models.video_layouts import VIDEO_LAYOUTS, from_video_layout
+from sce_video.interop.weights.convert import convert_file, summary
+from sce_video.interop.weights.videos import VIDEO_LAYOUTS, from_video_layout
 from sce_video.utils.command import command
 
 

@@ -15,8 +15,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.apis.conversion import convert_file, summary
-from sce_video.models.checkpoint_conversion import from_pytorchvideo
+from sce_video.interop.weights.convert import convert_file, summary
+from sce_video.interop.weights.pytorchvideo import from_pytorchvideo
 from sce_video.utils.command import command
 
 

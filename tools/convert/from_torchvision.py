@@ -15,8 +15,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.apis.conversion import convert_file, summary
-from sce_video.models.torchvision_conversion import from_torchvision
+from sce_video.interop.weights.convert import convert_file, summary
+from sce_video.interop.weights.images import from_torchvision
 from sce_video.utils.command import command
 
 

@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from sce_video.apis.conversion import LAYOUTS, describe_export, export_file
+from sce_video.interop.weights.convert import LAYOUTS, describe_export, export_file
 from sce_video.utils.command import command
 
 

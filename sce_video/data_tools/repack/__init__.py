@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING
 from sce_video.utils.imports import lazy_names
 
 if TYPE_CHECKING:
-    from sce_video.data_tools.repack.plan import Plan, make_plan
+    from sce_video.data_tools.repack.plan import Options, Plan, Settings, make_plan, plan_segments
     from sce_video.data_tools.repack.run import Result, merge, repack
-    from sce_video.data_tools.repack.segments import plan_segments
-    from sce_video.data_tools.repack.settings import Options, Settings
     from sce_video.data_tools.repack.to_table import repack_to_table
     from sce_video.jobs import StorageError
 

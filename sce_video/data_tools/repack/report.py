@@ -11,7 +11,7 @@ from typing import Any
 
 from sce_video.data_tools.repack.plan import Plan
 from sce_video.jobs import Item, Record
-from sce_video.utils.atomic_file import write_text
+from sce_video.utils.files import write_text
 from sce_video.utils.printable import printable_utf8
 
 #: Kinds of failures, with their descriptions in the summary.

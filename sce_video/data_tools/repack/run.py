@@ -4,24 +4,239 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from sce_video.data_tools.repack.job import RepackJob
-from sce_video.data_tools.repack.overwrite_checks import (
-    check_origins,
-    check_outputs,
-    check_results,
-    check_sources,
+from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
+from sce_video.data_tools.repack.plan import Item as PlannedFile
+from sce_video.data_tools.repack.plan import Options, Plan, Settings
+from sce_video.data_tools.repack.report import build_report, result_paths, write_results
+from sce_video.datasets.readers.av_file import open_video
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.limits import MAX_PIXELS
+from sce_video.jobs import (
+    BatchJob,
+    Item,
+    ItemError,
+    Record,
+    RecordStore,
+    State,
+    StorageError,
+    Workers,
+    file_state,
+    is_current,
+    run_job,
 )
-from sce_video.data_tools.repack.plan import Plan
-from sce_video.data_tools.repack.report import build_report, write_results
-from sce_video.data_tools.repack.settings import Options, Settings
-from sce_video.data_tools.repack.work import Job, repack_file
-from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 from sce_video.jobs.shards import SharedFolder
+from sce_video.utils.json_files import read_json
+
+
+class RepackJob(BatchJob):
+    """Re-encodes one file.
+
+    A record also holds the ``root`` of its source, by which files of the same path are told apart.
+
+    Args:
+        root: Folder that the keys of the items are relative to.
+        folder: Folder of the outputs.
+        settings: Settings of the outputs.
+        min_psnr: dB that an output must have.
+        threads: Threads of the encoder.
+        max_pixels: Height x width of the largest frames that are read.
+        work: Does it; for tests.
+    """
+
+    name = "repack"
+
+    def __init__(
+        self,
+        root: str | Path,
+        folder: str | Path,
+        settings: Settings,
+        *,
+        min_psnr: float = 30.0,
+        threads: int = 1,
+        max_pixels: int = MAX_PIXELS,
+        work: Callable[[Job], dict[str, Any]] = repack_file,
+    ) -> None:
+        self.folder = os.path.abspath(folder)  # other machines have other current folders
+        self.settings = settings.as_dict()
+        self.root = os.path.realpath(root)
+        self.cpus = threads
+        self._sources = os.path.abspath(root)
+        self._encoding = settings
+        self._min_psnr = min_psnr
+        self._max_pixels = max_pixels
+        self._work = work
+
+    def items(self, files: Iterable[PlannedFile]) -> list[Item]:
+        """Items of files, with the present states of their sources."""
+        state = cache(file_state)  # a video may have hundreds of segments
+        return [
+            Item(file.key, state(os.path.join(self._sources, file.path)), file, file.output)
+            for file in files
+        ]
+
+    def process(self, item: Item) -> dict[str, Any]:
+        """Facts of :func:`repack_file`."""
+        facts = self._work(
+            Job(
+                source=self._path(item),
+                temporary=item.temporary,
+                settings=self._encoding,
+                min_psnr=self._min_psnr,
+                threads=int(self.cpus),
+                max_pixels=self._max_pixels,
+                span=item.argument.span,
+            )
+        )
+        status = facts.pop("status")
+        if status == "storage":
+            raise StorageError(facts["reason"])
+        if status == "failed":
+            raise ItemError(facts["kind"], facts["reason"])
+        return {**facts, "root": self.root}
+
+    def source(self, item: Item) -> State:
+        """Size and modification time of the source."""
+        return file_state(self._path(item))
+
+    def _path(self, item: Item) -> str:
+        return os.path.join(self._sources, item.argument.path)
+
+    def holds(self, item: Item, record: Record) -> bool:
+        """Whether the output is good enough, and of this root if the source does not exist now."""
+        facts = record.facts
+        if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._min_psnr:
+            return False
+        return item.source is not None or facts["root"] == self.root
+
+    def made_output(self, item: Item, record: Record | None) -> bool:
+        """Whether repack made the file at an output's path, by the record or its comment."""
+        if super().made_output(item, record):
+            return True
+        assert item.output is not None
+        try:
+            with open_video(os.path.join(self.folder, item.output)) as container:
+                return container.metadata.get("comment", "").startswith(COMMENT)
+        except VideoDecodeError:
+            return False
+
+    def has_failed(self, item: Item, record: Record | None) -> bool:
+        """Whether the source in its present state has failed with these settings."""
+        if record is None or record.done or record.settings != self.settings:
+            return False
+        return record.source == item.source
+
+
+def check_results(plan: Plan, folder: Path, force: bool) -> None:
+    """Refuse to overwrite a list, failures or a report that were not made from this source.
+
+    The report names the source: it must have the same path, or the same entries (the machines of a
+    cluster may mount one list at several paths).
+    """
+    paths = result_paths(folder, plan)
+    for path in paths:
+        if os.path.isdir(path):
+            raise ValueError(f"{path} is a folder, but a list or report must have that name")
+    existing = [path for path in paths if os.path.lexists(path)]
+    report = _read_report(paths[0])
+    if force or not existing or (report is not None and _is_from(report, plan)):
+        return
+    what = "repack did not make it" if report is None else f"was made from {report['source']!r}"
+    raise ValueError(
+        f"{existing[-1]} exists and {what}, not from {plan.source!r}: choose another output "
+        "folder, move it away, or replace it with --force"
+    )
+
+
+def _read_report(path: Path) -> dict[str, Any] | None:
+    """The content of a report of repack; None if the file is missing or something else."""
+    try:
+        report = read_json(path)
+    except (OSError, ValueError):
+        return None
+    wanted = {"source", "source_path", "entries", "settings"}
+    return report if isinstance(report, dict) and wanted <= report.keys() else None
+
+
+def _is_from(report: dict[str, Any], plan: Plan) -> bool:
+    same_path = report["source_path"] == os.path.realpath(plan.source)
+    return same_path or bool(report["entries"] == plan.digest)
+
+
+def check_sources(plan: Plan, folder: Path) -> None:
+    """Refuse outputs whose paths are those of sources, their own or those of other files."""
+    real_folder: Callable[[str], str] = cache(os.path.realpath)  # there are few folders
+
+    def location(path: str) -> str:
+        parent, name = os.path.split(path)
+        return os.path.join(real_folder(parent), name)
+
+    outputs = {location(os.path.join(folder, item.output)) for item in plan.items}
+    for item in plan.items:
+        source = os.path.join(plan.root, item.path)
+        taken = {location(source)}
+        if os.path.islink(source):
+            taken.add(os.path.realpath(source))
+        if taken & outputs:
+            raise ValueError(
+                f"an output would overwrite {source!r}, which is a source: choose another output "
+                "folder"
+            )
+
+
+def check_origins(
+    plan: Plan, job: RepackJob, items: list[Item], store: RecordStore, force: bool
+) -> None:
+    """Refuse outputs that exist and were made from other sources.
+
+    Args:
+        plan: The data set; two lists may share a folder, but not the name of an output in it.
+        job: The repacking.
+        items: Files of this shard, whose sources may not be other files of the same path.
+        store: Records of the outputs.
+        force: Allow the latter.
+    """
+    wanted = {item.output: item.key for item in plan.items}
+    for output, made_from in store.outputs():
+        path = wanted.get(output, made_from)
+        if path != made_from:
+            raise ValueError(
+                f"{output!r} in the output folder was made from {made_from!r}, now it would be "
+                f"made from {path!r}: choose another output folder"
+            )
+    for item in [] if force else items:
+        record = store.get(item.key)
+        if record is None or not record.done or record.facts["root"] == job.root:
+            continue
+        # Machines may mount one root at several paths; the file is the same if its state is.
+        if item.source is not None and item.source != record.source:
+            raise ValueError(
+                f"{item.output!r} in the output folder was made from {item.key!r} in "
+                f"{record.facts['root']!r}, and the one in {job.root!r} is another file: choose "
+                "another output folder, or replace such files with --force"
+            )
+
+
+def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: bool) -> None:
+    """Refuse to overwrite files that repack did not make."""
+    for item in todo:
+        assert item.output is not None
+        output = os.path.join(job.folder, item.output)
+        if os.path.isdir(output):
+            raise ValueError(f"{output} is a folder, but an output must have that name")
+        if force or not os.path.lexists(output):
+            continue
+        if not job.made_output(item, store.get(item.key)):
+            raise ValueError(
+                f"{output} exists and repack did not make it: choose another output folder, "
+                "or replace such files with --force"
+            )
+
 
 PARTS = ".repack"  # folder of the records, and of reports of shards
 _Progress = Callable[[int, int, bool], None]

@@ -10,9 +10,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sce_video.data_tools.repack.plan import inside, name_outputs
-from sce_video.data_tools.repack.settings import Options, Settings
-from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import Options, Settings, inside, name_outputs
 from sce_video.data_tools.tables import (
     ImportOptions,
     ImportResult,
@@ -25,7 +24,7 @@ from sce_video.data_tools.tables import (
     video_row,
 )
 from sce_video.data_tools.tables.fill_table import Progress
-from sce_video.datasets.decode_limits import MAX_PIXELS
+from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.datasets.video_list import VideoList
 from sce_video.jobs import StorageError
 

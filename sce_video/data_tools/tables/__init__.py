@@ -2,9 +2,14 @@
 
 from sce_video.data_tools.tables.fill_table import RowMaker, fill_table
 from sce_video.data_tools.tables.import_videos import import_videos, row_sources
-from sce_video.data_tools.tables.result import ImportOptions, ImportResult, summarize
 from sce_video.data_tools.tables.video_row import RowSource, failed_row, row_identity, video_row
-from sce_video.data_tools.tables.writer import TableWriter, write_rows
+from sce_video.data_tools.tables.writer import (
+    ImportOptions,
+    ImportResult,
+    TableWriter,
+    summarize,
+    write_rows,
+)
 
 __all__ = [
     "ImportOptions",

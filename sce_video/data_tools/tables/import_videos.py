@@ -6,8 +6,8 @@ import os
 from collections.abc import Callable
 
 from sce_video.data_tools.tables.fill_table import Progress, RowMaker, fill_table
-from sce_video.data_tools.tables.result import ImportOptions, ImportResult
 from sce_video.data_tools.tables.video_row import RowSource, video_row
+from sce_video.data_tools.tables.writer import ImportOptions, ImportResult
 from sce_video.datasets.tables.rows import table_path
 from sce_video.datasets.video_list import VideoList
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
 from sce_video.datasets.readers.av_reader import AvReader
 from sce_video.datasets.readers.base import VideoReader
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.registry import READERS
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.imports import import_submodules

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.errors import VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.readers.errors import VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.readers.limits import DecodeLimits
 
 FALLBACK_FPS = 25.0
 #: Frames that :meth:`VideoReader.stream` returns at a time, in their full size.

@@ -9,9 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.tables.row_list import list_rows
-from sce_video.datasets.tables.rows import table_path
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.tables.rows import list_rows, table_path
 from sce_video.datasets.tables.table_reader import TableReader
 from sce_video.datasets.tables.table_rows import TableRows
 
@@ -26,7 +25,7 @@ class NamedRows:
         videos: Paths and labels, sorted by path; without rows of failed imports.
 
     Raises:
-        TableError, MissingPackageError: See :func:`~sce_video.datasets.tables.row_list.list_rows`.
+        TableError, MissingPackageError: See :func:`~sce_video.datasets.tables.rows.list_rows`.
         ValueError: No row can be read.
     """
 

@@ -6,10 +6,19 @@ import json
 import os
 import struct
 import zlib
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from threading import Lock
 from typing import Any
 
+import av
 import numpy as np
+
+from sce_video.datasets.readers.av_file import decoder_options
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.tables.table import TableError, cannot, read_table
+from sce_video.datasets.video_list import VideoList
 
 #: Of the columns and their meaning; stored in the schema's metadata. Rows of another version are
 #: written again.
@@ -175,7 +184,7 @@ def schema() -> Any:
     """The ``pyarrow.Schema`` of a table; see docs/tables.md for the columns."""
     import pyarrow as pa
 
-    from sce_video.datasets.tables.storage import import_lance
+    from sce_video.datasets.tables.table import import_lance
 
     fields = [
         ("path", pa.string()),
@@ -199,3 +208,215 @@ def schema() -> Any:
     stream = import_lance().blob_field(STREAM)
     columns = [pa.field(name, kind) for name, kind in fields]
     return pa.schema([*columns, stream], metadata={FORMAT_KEY: FORMAT.encode()})
+
+
+_COLUMNS = ("path", "label", "class_name", "failure")
+
+
+@dataclass(frozen=True)
+class RowList:
+    """The videos of one version of a table.
+
+    Attributes:
+        videos: Paths and labels, by sample.
+        rows: (N,) int64, row number of each sample in the order of the table.
+        version: Of the table.
+        failed: Rows of videos that could not be imported and are left out.
+    """
+
+    videos: VideoList
+    rows: np.ndarray
+    version: int
+    failed: int
+
+
+def list_rows(
+    table: str,
+    storage_options: Mapping[str, str] | None = None,
+    listed: VideoList | None = None,
+) -> RowList:
+    """The rows of a table, or those of an annotation list in its order.
+
+    Without a list: all rows but those of failed imports, sorted by path as a folder is; the labels
+    are numbers of the sorted class folders, or those that the imported list gave. With a list: its
+    order and its labels, so that the samples are those of the files; a listed video whose import
+    failed is a bad file.
+
+    Raises:
+        TableError: The table cannot be read, or is no table of videos.
+        ValueError: No row, or videos of the list have none.
+        MissingPackageError: Lance is not installed.
+    """
+    opened = read_table(table, storage_options)
+    check_format(table, opened.metadata)
+    try:
+        content = opened.call("read", list(_COLUMNS))
+    except (OSError, RuntimeError, ValueError) as error:
+        raise TableError(cannot("list the rows of", table, error)) from error
+    import pyarrow as pa
+
+    found = _of_content(table, content, opened.version, listed)
+    del content
+    pa.default_memory_pool().release_unused()  # or it keeps four times the list
+    return found
+
+
+def _of_content(table: str, content: Any, version: int, listed: VideoList | None) -> RowList:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    paths = content["path"].cast(pa.large_string()).combine_chunks()
+    newest = _newest(paths)  # sorted by path
+    if listed is not None:
+        return RowList(listed, _of_list(table, listed, paths, newest), version, 0)
+    failures = content["failure"].combine_chunks().take(newest)
+    kept = newest.filter(pc.equal(pc.fill_null(failures, ""), ""))
+    if len(kept) == 0:
+        raise ValueError(f"the table {table!r} holds no video that can be read")
+    names = content["class_name"].combine_chunks().take(kept)
+    classes = pc.unique(names).drop_null().sort()
+    if len(classes):
+        labels = pc.fill_null(pc.index_in(names, classes), -1)
+    else:
+        labels = content["label"].combine_chunks().take(kept)
+    videos = _video_list(paths.take(kept), labels.to_numpy(zero_copy_only=False), classes)
+    rows = kept.to_numpy().astype(np.int64)
+    return RowList(videos, rows, version, len(newest) - len(kept))
+
+
+def _newest(paths: Any) -> Any:
+    """Row numbers by ascending path; of several rows of one path the last."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    order = pc.sort_indices(paths)  # stable: equal paths stay in the order of their rows
+    ordered = paths.take(order)
+    last = pc.not_equal(ordered[:-1], ordered[1:])
+    return order.filter(pa.concat_arrays([last, pa.array([True] * min(1, len(paths)))]))
+
+
+def _video_list(paths: Any, labels: np.ndarray, classes: Any) -> VideoList:
+    """The list of an array of paths, without a Python object for each."""
+    _, offsets, data = paths.buffers()
+    ends = np.frombuffer(offsets, np.int64)[paths.offset : paths.offset + len(paths) + 1]
+    blob = np.frombuffer(data, np.uint8)[ends[0] : ends[-1]].copy()
+    return VideoList(
+        blob=blob,
+        ends=ends[1:] - ends[0],
+        labels=labels.astype(np.int64),
+        classes=tuple(classes.to_pylist()),
+    )
+
+
+def check_format(table: str, metadata: Mapping[bytes, bytes]) -> None:
+    """Raise TableError unless the metadata of a schema are those of a table of this format."""
+    found = metadata.get(FORMAT_KEY)
+    if found is None:
+        raise TableError(f"{table!r} is no table of videos: make one with sce-video import")
+    if found.decode() != FORMAT:
+        raise TableError(
+            f"the table {table!r} has format {found.decode()}, this version of sce_video reads "
+            f"format {FORMAT}: make it again with sce-video import"
+        )
+
+
+def _of_list(table: str, listed: VideoList, paths: Any, newest: Any) -> np.ndarray:
+    """The row of each video of a list."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    wanted = (table_path(listed.path(index)) for index in range(len(listed)))
+    found = pc.index_in(pa.array(wanted, pa.large_string()), paths.take(newest))
+    if found.null_count:
+        first = pc.index(found.is_null(), True).as_py()
+        raise ValueError(
+            f"{found.null_count} of the {len(listed)} videos of the list are not in the table "
+            f"{table!r}, for example {table_path(listed.path(first))!r}: import them with "
+            "sce-video import"
+        )
+    return newest.take(found).to_numpy().astype(np.int64)
+
+
+_Key = tuple[CodecParameters, int, int]
+
+
+class DecoderPool:
+    """Open decoders that are not in use, by their parameters.
+
+    A table has few kinds of streams, and opening a decoder takes as long as decoding a frame or
+    two. A decoder that raised an error, or whose thread was abandoned, does not come back.
+
+    Args:
+        capacity: Number of decoders kept.
+    """
+
+    def __init__(self, capacity: int = 8) -> None:
+        self._capacity = capacity
+        self._idle: OrderedDict[_Key, Any] = OrderedDict()
+        self._lock = Lock()
+
+    def decode(
+        self,
+        parameters: CodecParameters,
+        packets: Iterable[tuple[int, bytes | memoryview]],
+        wanted: set[int],
+        num_threads: int,
+        limits: DecodeLimits,
+    ) -> dict[int, av.VideoFrame]:
+        """Decode packets and return the wanted frames, by time stamp.
+
+        Args:
+            parameters: Of the stream.
+            packets: (pts, bytes) in decoding order, beginning with a key frame.
+            wanted: Time stamps.
+            num_threads: Threads of the decoder.
+            limits: Of the frame size.
+
+        Raises:
+            av.FFmpegError: The decoder refuses a packet.
+        """
+        key = (parameters, num_threads, limits.max_pixels)
+        with self._lock:
+            codec = self._idle.pop(key, None)
+        if codec is None:
+            codec = open_decoder(parameters, num_threads, limits)
+        found: dict[int, av.VideoFrame] = {}
+        count = 0
+        for count, (pts, data) in enumerate(packets, 1):  # noqa: B007
+            packet = av.Packet(data)
+            packet.pts = packet.dts = pts
+            for frame in codec.decode(packet):
+                if frame.pts in wanted:
+                    found[frame.pts] = frame
+        if len(found) < len(wanted):
+            for frame in codec.decode(None):  # those that the decoder still holds back
+                if frame.pts in wanted:
+                    found[frame.pts] = frame
+            codec.flush_buffers()
+        elif count > len(wanted):  # it may hold a frame that was not wanted
+            codec.flush_buffers()
+        with self._lock:
+            self._idle[key] = codec
+            while len(self._idle) > self._capacity:
+                self._idle.popitem(last=False)
+        return found
+
+
+def open_decoder(parameters: CodecParameters, num_threads: int, limits: DecodeLimits) -> Any:
+    """A decoder with the parameters that a container would give it.
+
+    Raises:
+        av.FFmpegError: There is no such decoder, or it refuses the parameters.
+    """
+    codec: Any = av.CodecContext.create(parameters.codec, "r")
+    codec.extradata = parameters.extradata or None
+    codec.width, codec.height = parameters.width, parameters.height
+    names = ("color_range", "colorspace", "color_primaries", "color_trc")
+    for name, value in zip(names, parameters.colors, strict=True):
+        setattr(codec, name, value)
+    codec.thread_count = num_threads
+    if num_threads > 1:
+        codec.thread_type = "AUTO"
+    codec.options = decoder_options(limits)
+    codec.open(strict=False)
+    return codec

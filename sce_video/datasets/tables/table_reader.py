@@ -8,12 +8,11 @@ from collections.abc import Callable, Sequence
 import av
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.errors import VideoDecodeError
-from sce_video.datasets.readers.av_frames import AvFrames, displayed_size, frame_bytes
+from sce_video.datasets.readers.av_reader import AvFrames, displayed_size, frame_bytes
 from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
-from sce_video.datasets.tables.decoder import DecoderPool
-from sce_video.datasets.tables.rows import FrameIndex
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.tables.rows import DecoderPool, FrameIndex
 
 _decoders = DecoderPool()
 

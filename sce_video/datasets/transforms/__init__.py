@@ -9,15 +9,14 @@ from sce_video.datasets.transforms.boxes import (
 from sce_video.datasets.transforms.decoding import (
     DecodeClips,
     DecodeSharedFrames,
+    LoadImage,
+    OpenFrameFolder,
     OpenVideo,
     rgb_difference,
 )
-from sce_video.datasets.transforms.frame_folder import OpenFrameFolder
-from sce_video.datasets.transforms.images import LoadImage
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
-from sce_video.datasets.transforms.pillow_crop import PillowResizeCenterCrop
-from sce_video.datasets.transforms.processor_resize import ResizeAsProcessor
+from sce_video.datasets.transforms.processor_resize import PillowResizeCenterCrop, ResizeAsProcessor
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,

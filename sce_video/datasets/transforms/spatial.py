@@ -9,7 +9,7 @@ from typing import Any
 import cv2
 import numpy as np
 
-from sce_video.datasets.decode_limits import DecodeLimits
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import Box, LazyView
 from sce_video.registry import TRANSFORMS
 

@@ -22,13 +22,13 @@ from sce_video.engine.alarms import (
     report_alarm,
     report_cleared,
 )
-from sce_video.engine.alarms.before_training import evaluated_files, learning_rate
-from sce_video.engine.history import accumulated_before_and_now
-from sce_video.engine.hooks.schedule import ScheduleHook, accumulative_counts
+from sce_video.engine.restarts import accumulated_before_and_now
+from sce_video.engine.schedules import ScheduleHook, accumulative_counts
+from sce_video.engine.training_check import evaluated_files, learning_rate
 from sce_video.registry import HOOKS
 from sce_video.utils.distributed import unwrap_model
+from sce_video.utils.errors import NamedWarning
 from sce_video.utils.json_files import read_json_lines
-from sce_video.utils.named_warning import NamedWarning
 from sce_video.utils.run_files import ALARMS, METRICS, keep_rows_until
 
 #: Rates of SGD and LARS per 256 samples that the recipes of the papers use, and a factor of five.

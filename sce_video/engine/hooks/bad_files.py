@@ -9,7 +9,7 @@ from mmengine.hooks import Hook
 
 from sce_video.datasets import BadFileReport, TooManyBadFilesError
 from sce_video.registry import HOOKS
-from sce_video.utils.atomic_file import WriteError
+from sce_video.utils.files import WriteError
 from sce_video.utils.printable import printable_utf8
 
 

@@ -11,8 +11,8 @@ import torch
 from mmengine.dist import broadcast, get_world_size
 from mmengine.hooks import Hook
 
-from sce_video.engine.history import record_replan
-from sce_video.engine.hooks.schedule import accumulative_counts
+from sce_video.engine.restarts import record_replan
+from sce_video.engine.schedules import accumulative_counts
 from sce_video.registry import HOOKS
 
 #: Where the estimate is compared with the budget: shares of its time, or of the steps. Once in each

@@ -10,7 +10,7 @@ from mmengine.dist import is_main_process
 from mmengine.fileio import LocalBackend
 
 from sce_video.registry import HOOKS
-from sce_video.utils.atomic_file import write_text
+from sce_video.utils.files import write_text
 
 
 class _RemovesLater(LocalBackend):

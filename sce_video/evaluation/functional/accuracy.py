@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import torch
@@ -57,3 +58,70 @@ def mean_class_accuracy(scores: Tensor, labels: Tensor) -> float:
     """Top-1 accuracy (0 to 1) per class, averaged over the classes that occur in ``labels``."""
     hits = top_k_hits(scores, labels, 1).double()
     return float(torch.stack([hits[labels == c].mean() for c in labels.unique()]).mean())
+
+
+def group_ids(paths: Sequence[str], pattern: str) -> tuple[Tensor, list[str]]:
+    r"""The group of every path, for leave-one-group-out evaluation.
+
+    Args:
+        paths: N paths.
+        pattern: A regular expression with one group, searched in the path: ``r"person(\d+)"``.
+
+    Returns:
+        Group numbers (N,) int64, and the names of the groups in the order of their numbers.
+
+    Raises:
+        ValueError: the pattern does not have exactly one group, a path does not match, or there are
+            fewer than two groups.
+    """
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"group_pattern {pattern!r} is no regular expression: {error}") from None
+    if compiled.groups != 1:
+        raise ValueError(f"group_pattern {pattern!r} must have one group, has {compiled.groups}")
+    found = [compiled.search(path) for path in paths]
+    unmatched = [path for path, match in zip(paths, found, strict=True) if match is None]
+    if unmatched:
+        raise ValueError(
+            f"group_pattern {pattern!r} matches nothing in {len(unmatched)} of {len(paths)} "
+            f"paths, the first is {unmatched[0]!r}"
+        )
+    values = [match.group(1) for match in found if match is not None]
+    names = sorted(set(values))
+    if len(names) < 2:
+        raise ValueError(f"group_pattern {pattern!r} gives only the group {names}; two are needed")
+    number = {name: i for i, name in enumerate(names)}
+    return torch.tensor([number[value] for value in values]), names
+
+
+def pair_accuracy(scores: Tensor, labels: Tensor, pairs: Sequence[tuple[int, int]]) -> Tensor:
+    """Accuracy of the decision between the two classes of each pair, chance 0.5.
+
+    Of the samples of both classes, that class is predicted which has the higher score of the two;
+    equal scores count half. The accuracy of a pair is the mean of those of its classes, so it is
+    0.5 for a classifier that always takes the same one, however many samples each has.
+
+    Args:
+        scores: (N, number of classes).
+        labels: (N,) integers from 0.
+        pairs: P pairs of labels; both have samples.
+
+    Returns:
+        (P,) float64, from 0 to 1.
+
+    Raises:
+        ValueError: a label out of range, or a class of a pair without samples.
+    """
+    check_labels(labels, len(scores), "labels", scores.shape[1])
+    accuracies = []
+    for pair in pairs:
+        sides = []
+        for own, other in (pair, pair[::-1]):
+            rows = scores[labels == own]
+            if len(rows) == 0:
+                raise ValueError(f"class {own} of the pair {tuple(pair)} has no samples")
+            hits = (rows[:, own] > rows[:, other]).double()
+            sides.append((hits + 0.5 * (rows[:, own] == rows[:, other])).mean())
+        accuracies.append(torch.stack(sides).mean())
+    return torch.stack(accuracies) if accuracies else torch.empty(0, dtype=torch.float64)

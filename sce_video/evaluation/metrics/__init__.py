@@ -3,11 +3,13 @@
 from sce_video.evaluation.metrics.ava_map import AVAMeanAP
 from sce_video.evaluation.metrics.base import RowMetric, compute_metrics, for_each_group
 from sce_video.evaluation.metrics.classification import MeanClassAccuracy, TopKAccuracy
-from sce_video.evaluation.metrics.feature_statistics import FeatureStatistics
-from sce_video.evaluation.metrics.few_shot import FewShot
-from sce_video.evaluation.metrics.knn import KNN
-from sce_video.evaluation.metrics.linear_probe import LinearProbe
-from sce_video.evaluation.metrics.retrieval import Retrieval
+from sce_video.evaluation.metrics.features import (
+    KNN,
+    FeatureStatistics,
+    FewShot,
+    LinearProbe,
+    Retrieval,
+)
 from sce_video.evaluation.metrics.sense_of_time import SenseOfTime
 
 #: Protocols of frozen features by their names on the command line.

@@ -6,10 +6,8 @@ import math
 from typing import Any
 
 from sce_video.datasets import read_key_frames
-from sce_video.datasets.ava_actions import read_actions
-from sce_video.evaluation.functional.ava_csv import write_result_csv
-from sce_video.evaluation.functional.ava_intervals import RESAMPLES
-from sce_video.evaluation.functional.ava_map import evaluate_ava
+from sce_video.datasets.ava import read_actions
+from sce_video.evaluation.functional.ava import RESAMPLES, evaluate_ava, write_result_csv
 from sce_video.evaluation.metrics.base import RowMetric
 from sce_video.evaluation.rows import Rows
 from sce_video.registry import METRICS

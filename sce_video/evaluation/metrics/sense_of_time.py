@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -10,17 +11,123 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.evaluation.class_names import class_factors, class_pairs
-from sce_video.evaluation.functional.accuracy import top_k_hits
-from sce_video.evaluation.functional.frame_order import ALTERATIONS, check_alterations
-from sce_video.evaluation.functional.knn import knn_scores
+from sce_video.evaluation.altered_clips import ALTERATIONS, check_alterations
+from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import fit_linear_probe, num_fits
-from sce_video.evaluation.functional.opposites import pair_accuracy
-from sce_video.evaluation.functional.retrieval import retrieval_hits
+from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
 from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
 from sce_video.evaluation.rows import Rows
 from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
+
+OPPOSITES: tuple[tuple[str, str], ...] = (
+    (
+        "Approaching something with your camera",
+        "Moving away from something with your camera",
+    ),
+    ("Burying something in something", "Digging something out of something"),
+    ("Closing something", "Opening something"),
+    ("Covering something with something", "Uncovering something"),
+    ("Folding something", "Unfolding something"),
+    (
+        "Moving something and something away from each other",
+        "Moving something and something closer to each other",
+    ),
+    ("Moving something away from something", "Moving something closer to something"),
+    ("Moving something away from the camera", "Moving something towards the camera"),
+    ("Moving something down", "Moving something up"),
+    ("Picking something up", "Putting something on a surface"),
+    ("Pulling something from behind of something", "Putting something behind something"),
+    ("Pulling something from left to right", "Pulling something from right to left"),
+    ("Pushing something from left to right", "Pushing something from right to left"),
+    ("Pushing something off of something", "Pushing something onto something"),
+    ("Putting something into something", "Taking something out of something"),
+    (
+        "Turning the camera downwards while filming something",
+        "Turning the camera upwards while filming something",
+    ),
+    (
+        "Turning the camera left while filming something",
+        "Turning the camera right while filming something",
+    ),
+)
+
+
+#: Lists of pairs that can be named.
+_KNOWN_PAIRS = {"ssv2": OPPOSITES}
+
+
+def class_pairs(
+    classes: Sequence[str], pairs: str | Sequence[Sequence[str]]
+) -> list[tuple[int, int]]:
+    """Labels of the pairs of which both classes are in a data set.
+
+    Args:
+        classes: Names of the labels.
+        pairs: Pairs of names, or "ssv2" for those of
+            :data:`~sce_video.evaluation.metrics.sense_of_time.OPPOSITES`.
+
+    Raises:
+        ValueError: an unknown list, an entry that is no pair, or no pair with both classes.
+    """
+    if isinstance(pairs, str):
+        if pairs not in _KNOWN_PAIRS:
+            raise ValueError(
+                f"no pairs of opposite classes are known as {pairs!r}: choose from "
+                f"{', '.join(_KNOWN_PAIRS)}, or give pairs of class names"
+            )
+        pairs = _KNOWN_PAIRS[pairs]
+    label = {name: number for number, name in enumerate(classes)}
+    for pair in pairs:
+        if isinstance(pair, str) or len(pair) != 2 or pair[0] == pair[1]:
+            raise ValueError(f"a pair of opposite classes is two different names, got {pair!r}")
+    found = [(label[a], label[b]) for a, b in pairs if a in label and b in label]
+    if not found:
+        raise ValueError(
+            f"the labels lack the pairs of opposite classes: of {len(pairs)} pairs, such as "
+            f"{tuple(pairs[0]) if pairs else ()}, none has both classes among the {len(label)} of "
+            f"the data set, such as {', '.join(map(repr, list(classes)[:3]))}"
+        )
+    return found
+
+
+def class_factors(classes: Sequence[str], template: str) -> dict[str, tuple[list[str], Tensor]]:
+    """Values of the factors of a class name, and the value of every label.
+
+    Args:
+        classes: Names of the labels.
+        template: The form of the names, "{appearance}_{motion}": a word in braces is a factor, of
+            one character or more, as few as possible; all else is text.
+
+    Returns:
+        Factor to its values in alphabetical order, and their numbers by label, (classes,) int64.
+
+    Raises:
+        ValueError: a template without factors, a name of another form, or a factor of one value.
+    """
+    parts = re.split(r"\{(\w+)\}", template)
+    names = parts[1::2]
+    if not names or len(set(names)) < len(names):
+        raise ValueError(
+            "the form of the class names must have different factors in braces, as in "
+            f"'{{appearance}}_{{motion}}', got {template!r}"
+        )
+    pattern = "".join(
+        f"(?P<{part}>.+?)" if number % 2 else re.escape(part) for number, part in enumerate(parts)
+    )
+    matches = [re.fullmatch(pattern, name) for name in classes]
+    for name, match in zip(classes, matches, strict=True):
+        if match is None:
+            raise ValueError(f"the class {name!r} has not the form {template!r}")
+    factors = {}
+    for factor in names:
+        of_label = [match[factor] for match in matches if match is not None]
+        values = sorted(set(of_label))
+        if len(values) < 2:
+            raise ValueError(f"all classes have the same {factor} {values}: it cannot be predicted")
+        factors[factor] = values, torch.tensor([values.index(value) for value in of_label])
+    return factors
+
 
 MEASURES = ("knn", "linear", "retrieval")
 _PLAIN = "unaltered"
@@ -47,12 +154,12 @@ class SenseOfTime(RowMetric):
 
     Args:
         alterations: Which altered clips; see
-            :func:`~sce_video.evaluation.functional.frame_order.frame_order`.
+            :func:`~sce_video.evaluation.altered_clips.frame_order`.
         measures: Which of the three; without ``linear``, which takes nearly all of the time, there
             are no pairs and factors.
         pairs: Pairs of opposite classes, "ssv2" or names; adds ``time_pairs_CLIPS``, the linear
             probe's accuracy within pairs (mean over pairs, chance 0.5), and each pair to
-            results.json. See :func:`~sce_video.evaluation.functional.opposites.pair_accuracy`.
+            results.json. See :func:`~sce_video.evaluation.functional.accuracy.pair_accuracy`.
         factors: Form of the class names, "{appearance}_{motion}"; adds ``time_appearance_CLIPS``
             and ``time_motion_CLIPS``, the accuracy of linear probes fitted to each alone.
         k: Neighbours of kNN.

@@ -22,7 +22,7 @@ class ActionDetector(BaseModel):
         roi_head: Config of the head, see :class:`~sce_video.models.heads.RoIActionHead`;
             ``in_channels`` is the backbone's.
         data_preprocessor: Config of the data preprocessor, a
-            :class:`~sce_video.models.data_preprocessors.boxes.BoxDataPreprocessor`.
+            :class:`~sce_video.models.data_preprocessors.BoxDataPreprocessor`.
     """
 
     def __init__(

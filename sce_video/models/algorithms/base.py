@@ -14,11 +14,11 @@ from mmengine.model import BaseModel
 from torch import Tensor, nn
 
 from sce_video.models.losses import feature_std, logged_rank
-from sce_video.models.losses.embeddings import full_precision
+from sce_video.models.losses.cosine import full_precision
 from sce_video.models.modules.pooling import represent
 from sce_video.models.modules.query_sum import sum_over_queries
 from sce_video.registry import MODELS
-from sce_video.utils.host_value import HostValue
+from sce_video.utils.tensors import HostValue
 
 
 class SelfSupervisedModel(BaseModel):

@@ -41,7 +41,7 @@ class MoCo(SelfSupervisedModel):
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
         shuffle_bn_splits: Shuffle-BN of the target with this many groups of samples on each rank
-            (:class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`), None for none. 1 is
+            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`), None for none. 1 is
             that of several GPUs without ``sync_bn``, more simulate it on one.
         data_preprocessor: Config of the batched augmentation.
         backward_per_query: Keep the activations of one query view at a time; not for fp16.

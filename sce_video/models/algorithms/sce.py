@@ -53,7 +53,7 @@ class SCE(SelfSupervisedModel):
         target_views: Indices of the views that the target encodes (keys). None: all views as large
             as the first if symmetric, else the last view.
         shuffle_bn_splits: Shuffle-BN of the target with so many groups on each rank, None for none
-            (:class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`).
+            (:class:`~sce_video.models.modules.target_encoder.BatchShuffle`).
         data_preprocessor: Config of the batched augmentation.
         backward_per_query: Keep the activations of one query view at a time; not for fp16.
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses.embeddings import full_precision
+from sce_video.models.losses.cosine import full_precision
 from sce_video.models.losses.sigreg import sigreg_loss
-from sce_video.models.modules.random_directions import RandomDirections
+from sce_video.models.modules.step_generator import RandomDirections
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
 

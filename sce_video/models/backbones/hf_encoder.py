@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule, initialize
 from torch import Tensor
 
+from sce_video.models.backbones.common import check_view
 from sce_video.models.backbones.hf_families import (
     build_network,
     build_pooler,
@@ -17,7 +18,6 @@ from sce_video.models.backbones.hf_families import (
     submodule,
     tokens_of,
 )
-from sce_video.models.backbones.staged_backbone import check_view
 from sce_video.models.modules.pooling import average_pool
 from sce_video.registry import MODELS
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import STAGE_BLOCKS, check_arguments
-from sce_video.models.backbones.staged_backbone import StagedBackbone, check_view
+from sce_video.models.backbones.common import (
+    STAGE_BLOCKS,
+    StagedBackbone,
+    check_arguments,
+    check_view,
+)
 from sce_video.registry import MODELS
 
 _DEPTHS = (18, 34)  # depths of basic blocks

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from sce_video.models.backbones.resnet_common import (
+from sce_video.models.backbones.common import (
     STAGE_BLOCKS,
     BasicBlockBase,
     BottleneckBase,
     ResNetBase,
     check_arguments,
+    check_view,
 )
-from sce_video.models.backbones.staged_backbone import check_view
 from sce_video.registry import MODELS
 
 # Temporal convolutions are in res4 and res5 only (paper, table tab:r3d).

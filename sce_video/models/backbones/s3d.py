@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from sce_video.models.backbones.staged_backbone import StagedBackbone, check_staged, check_view
+from sce_video.models.backbones.common import StagedBackbone, check_staged, check_view
 from sce_video.registry import MODELS
 
 # Channels of an Inception block: branch 0; branch 1 inside and out; branch 2 inside and out;

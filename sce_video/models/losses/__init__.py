@@ -1,10 +1,8 @@
 """Losses and collapse metrics: pure functions of tensors and numbers."""
 
-from sce_video.models.losses.byol import byol_loss
 from sce_video.models.losses.collapse import effective_rank, feature_std, logged_rank
-from sce_video.models.losses.embeddings import check_temperature
-from sce_video.models.losses.moco_v3 import moco_v3_loss
-from sce_video.models.losses.nt_xent import nt_xent_loss
+from sce_video.models.losses.cosine import byol_loss, check_temperature
+from sce_video.models.losses.info_nce import moco_v3_loss, nt_xent_loss
 from sce_video.models.losses.sce import (
     SCETerms,
     ceil_loss,

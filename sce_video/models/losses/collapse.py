@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.utils.host_value import HostValue
+from sce_video.utils.tensors import HostValue
 
 # Singular values below this fraction of the matrix' norm are float32 rounding noise, not rank.
 _NOISE = 1e-6

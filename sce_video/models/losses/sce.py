@@ -32,7 +32,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from sce_video.models.losses.embeddings import check_shapes, check_temperature, full_precision
+from sce_video.models.losses.cosine import check_shapes, check_temperature, full_precision
 
 
 class SCETerms(NamedTuple):

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from sce_video.models.losses.embeddings import full_precision
+from sce_video.models.losses.cosine import full_precision
 
 
 class Prototypes(nn.Module):

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from sce_video.models.losses.embeddings import full_precision
+from sce_video.models.losses.cosine import full_precision
 
 
 def sum_over_queries(

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.utils.distributed import gather_samples
-from sce_video.utils.named_warning import NamedWarning
+from sce_video.utils.errors import NamedWarning
 
 
 class KeyQueue(nn.Module):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 
@@ -50,3 +51,30 @@ def take_earlier_name(
     """Read ``step`` of an earlier checkpoint of a module as the count of its ``steps``."""
     if f"{prefix}step" in state_dict:
         state_dict[f"{prefix}steps.step"] = state_dict.pop(f"{prefix}step")
+
+
+class RandomDirections(StepGenerator):
+    """Uniformly distributed unit vectors that are a function of the optimiser step alone.
+
+    Args:
+        count: M, number of directions.
+        dim: D, their size.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+
+    Raises:
+        ValueError: ``count`` or ``dim`` is below 1.
+    """
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        if count < 1 or dim < 1:
+            raise ValueError(
+                f"directions need a number and a size of at least 1, got {count} and {dim}"
+            )
+        self.count, self.dim = count, dim
+
+    def forward(self) -> Tensor:
+        """Directions (M, D) of the current step, float32, on the device of the module."""
+        directions = torch.randn(self.count, self.dim, generator=self.generator())
+        return F.normalize(directions, dim=1).to(self.step.device, non_blocking=True)

@@ -3,12 +3,70 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.modules.batch_shuffle import BatchShuffle
 from sce_video.models.modules.pooling import represent
+from sce_video.models.modules.step_generator import StepGenerator
+from sce_video.utils.distributed import gather_samples, global_positions
+
+
+class BatchShuffle(StepGenerator):
+    """Encodes the samples of all ranks in random groups, so that BN cannot tell the positive.
+
+    The statistics of a BN are those of the samples that it sees together. If query and key share
+    them, a network can find the positive by its statistics (He et al. 2020, section 3.3). Here the
+    samples of all ranks are gathered, permuted, encoded in ``splits`` groups on each rank, and the
+    result is put back in order. One group per rank is the shuffling between GPUs of
+    facebookresearch/moco, ``moco/builder.py``; several are its simulation on one device. W ranks
+    with S groups each have the groups of one process with W S. The permutation is a function of
+    the optimiser step, equal on all ranks.
+
+    Every rank holds the views of all ranks while they are encoded. The module has no effect if BN
+    takes its statistics over all ranks (``sync_bn``) with one group, or in evaluation mode.
+
+    Args:
+        splits: S, groups of a rank, at least 1.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+
+    Raises:
+        ValueError: ``splits`` is below 1.
+    """
+
+    def __init__(self, splits: int) -> None:
+        super().__init__()
+        if splits < 1:
+            raise ValueError(f"shuffle_bn_splits must be at least 1, or None, got {splits}")
+        self.splits = splits
+
+    def forward(self, encode: Callable[[Tensor], Tensor], view: Tensor) -> Tensor:
+        """``encode(view)``, (n, D), for a view (n, ...) of this rank, encoded in random groups.
+
+        All ranks must call this with equal shapes.
+
+        Raises:
+            ValueError: fewer samples than groups.
+        """
+        if len(view) < self.splits:
+            raise ValueError(
+                f"shuffle_bn_splits={self.splits} needs as many samples per process, got "
+                f"{len(view)}: raise train_dataloader.batch_size"
+            )
+        samples = gather_samples(view)  # (N, ...), in the order of the global batch
+        order = torch.randperm(len(samples), generator=self.generator())
+        order = order.to(view.device, non_blocking=True)
+        own = global_positions(len(view), view.device)
+        mine = samples[order[own]]
+        # Every S-th sample: so groups depend on their number over all ranks only.
+        groups = [encode(mine[number :: self.splits]) for number in range(self.splits)]
+        encoded = groups[0].new_empty(len(view), *groups[0].shape[1:])
+        for number, group in enumerate(groups):
+            encoded[number :: self.splits] = group
+        shuffled = gather_samples(encoded)  # row p is sample order[p]
+        return torch.empty_like(shuffled).index_copy_(0, order, shuffled)[own]
 
 
 class TargetEncoder(nn.Module):
@@ -21,7 +79,7 @@ class TargetEncoder(nn.Module):
         backbone: The online backbone, copied.
         projector: The online projector, copied.
         shuffle_bn_splits: Shuffle-BN with this many groups of samples on each rank, see
-            :class:`~sce_video.models.modules.batch_shuffle.BatchShuffle`; None for none.
+            :class:`~sce_video.models.modules.target_encoder.BatchShuffle`; None for none.
 
     Raises:
         ValueError: ``shuffle_bn_splits`` is below 1.

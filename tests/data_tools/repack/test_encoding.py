@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sce_video.data_tools.repack.encoding import Psnr
+from sce_video.data_tools.repack.encode import Psnr
 
 
 def test_equal_frames_have_a_finite_psnr():

@@ -6,7 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from sce_video.data_tools.repack.timing import make_schedule
+from sce_video.data_tools.repack.source import make_schedule
 
 
 def schedule(times, duration, stated=(), tick=0.001):

@@ -21,8 +21,9 @@ from sce_video.commands.repack import main
 from sce_video.data_tools.repack import Options, Settings, StorageError, repack_to_table
 from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
-from sce_video.jobs import local, process_pool
-from sce_video.utils.shard import Shard
+from sce_video.jobs import process_pool
+from sce_video.jobs import runner as local
+from sce_video.jobs.shards import Shard
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -203,7 +204,7 @@ def test_no_files_are_left(folder, tmp_path, inside, monkeypatch):
 def test_a_crash_and_a_hang_cost_one_video_each(folder, tmp_path, monkeypatch):
     """In batches of several files: they are encoded one by one then."""
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    monkeypatch.setattr("sce_video.data_tools.tables.rows_job._GRACE", 0.0)
+    monkeypatch.setattr("sce_video.data_tools.tables.fill_table._GRACE", 0.0)
     monkeypatch.setattr("sce_video.data_tools.repack.to_table._BATCHES_PER_WORKER", 1)
     for name in ("crash", "hang"):
         os.rename(folder / f"x/{3 if name == 'hang' else 1}.mp4", folder / f"x/{name}.mp4")

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, read_number, write_video
 
-from sce_video.data_tools.repack import Settings, source, work
-from sce_video.data_tools.repack.encoding import CRF_RANGE
-from sce_video.data_tools.repack.work import Job, repack_file
+from sce_video.data_tools.repack import Settings, source
+from sce_video.data_tools.repack import encode as work
+from sce_video.data_tools.repack.encode import CRF_RANGE, Job, repack_file
 from sce_video.datasets import FrameCountError, open_reader
 
 av.logging.set_libav_level(av.logging.FATAL)

@@ -13,7 +13,7 @@ from helpers.tables import contents
 from sce_video.commands.import_table import main
 from sce_video.data_tools.tables import ImportOptions, import_videos
 from sce_video.datasets import LanceVideoDataset, scan_folder
-from sce_video.datasets.tables.storage import TableError, client_options
+from sce_video.datasets.tables.table import TableError, client_options
 from sce_video.jobs import StorageError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")

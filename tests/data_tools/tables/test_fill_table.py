@@ -24,8 +24,9 @@ from sce_video.data_tools.tables import (
     write_rows,
 )
 from sce_video.datasets import scan_folder
-from sce_video.datasets.tables.storage import TableError
-from sce_video.jobs import StorageError, ray_connection
+from sce_video.datasets.tables.table import TableError
+from sce_video.jobs import StorageError
+from sce_video.jobs import ray_cluster as ray_connection
 from sce_video.utils.errors import UserError
 
 lance = pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
@@ -69,7 +70,7 @@ from helpers.tables import inline
 from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
 from sce_video.jobs import local
-from sce_video.utils.shard import Shard
+from sce_video.jobs.shards import Shard
 local.process_items = inline
 maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
 options = ImportOptions(commit_seconds=0.0, shard=Shard.parse(sys.argv[1]))
@@ -210,7 +211,7 @@ def test_a_worker_that_writes_to_another_disk_is_noticed(folder, tmp_path, insid
         return write_rows(f"{tmp_path}/elsewhere.lance", rows, storage_options)
 
     TableWriter(f"{tmp_path}/elsewhere.lance")
-    monkeypatch.setattr("sce_video.data_tools.tables.rows_job.write_rows", elsewhere)
+    monkeypatch.setattr("sce_video.data_tools.tables.fill_table.write_rows", elsewhere)
     with pytest.raises(TableError, match="all machines must reach the same storage"):
         run(folder, tmp_path / "v.lance")
     monkeypatch.undo()

@@ -9,11 +9,7 @@ import time
 
 import pytest
 
-from sce_video.datasets.loading.time_limit import (
-    AbandonedError,
-    LimitExceededError,
-    TimeLimitedCaller,
-)
+from sce_video.datasets.readers.limits import AbandonedError, LimitExceededError, TimeLimitedCaller
 
 
 def test_calls_share_a_thread_until_one_exceeds_its_limit():
@@ -102,7 +98,7 @@ def test_an_interrupted_call_is_abandoned():
     assert caller.call(lambda: 1, 5) == 1
     thread = caller._helper
     with pytest.MonkeyPatch.context() as patch:
-        module = "sce_video.datasets.loading.time_limit.queue.SimpleQueue"
+        module = "sce_video.datasets.readers.limits.queue.SimpleQueue"
         patch.setattr(module, Answer)
         with pytest.raises(KeyboardInterrupt):
             caller.call(work, 5)

@@ -21,7 +21,7 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader
-from sce_video.datasets.readers import containers
+from sce_video.datasets.readers import av_file as containers
 
 UNREADABLE = {"derived__empty.mp4", "derived__truncated50_test.mp4"}
 

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from helpers.videos import read_numbers
 
-from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.work import Job, repack_file
-from sce_video.data_tools.verification import examine_file
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import VideoDecodeError, backend_importable, open_reader
-from sce_video.datasets.readers.containers import file_url, open_video
-from sce_video.visualization.boxes import write_clip
+from sce_video.datasets.readers.av_file import file_url, open_video
+from sce_video.pages.frames import write_clip
 
 PLAYLISTS = {
     "concat": "ffconcat version 1.0\nfile real.ts\n",

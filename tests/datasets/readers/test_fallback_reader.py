@@ -16,7 +16,7 @@ from helpers.videos import (
 
 from sce_video.datasets import open_reader
 from sce_video.datasets.readers import AvReader
-from sce_video.datasets.readers.fallback_reader import FallbackReader
+from sce_video.datasets.readers.optional_readers import FallbackReader
 
 
 def test_files_that_the_library_reads_wrongly_are_read_with_pyav(tmp_path, plain):

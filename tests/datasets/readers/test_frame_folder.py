@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from sce_video.datasets import VideoDecodeError
-from sce_video.datasets.readers.frame_folder import FrameFolderReader
+from sce_video.datasets.readers.images import FrameFolderReader
 from sce_video.datasets.transforms import KeyFrameClip, OpenFrameFolder
 
 

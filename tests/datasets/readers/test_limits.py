@@ -12,13 +12,14 @@ import numpy as np
 import pytest
 from helpers.videos import numbered_frames, write_video
 
-from sce_video.data_tools.repack.settings import Settings
-from sce_video.data_tools.repack.work import Job, repack_file
-from sce_video.data_tools.verification import VerifyJob, examine_file
+from sce_video.data_tools.repack.encode import Job, repack_file
+from sce_video.data_tools.repack.plan import Settings
+from sce_video.data_tools.verify import VerifyJob, examine_file
 from sce_video.datasets import FrameCountError, VideoDecodeError, open_reader, run_pipeline
-from sce_video.datasets.decode_limits import DecodeLimits
-from sce_video.datasets.readers import av_frames, frame_table
-from sce_video.datasets.readers.frame_folder import FrameFolderReader
+from sce_video.datasets.readers import av_reader as av_frames
+from sce_video.datasets.readers import frame_table
+from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms import (
     CenterCropClips,
     DecodeClips,

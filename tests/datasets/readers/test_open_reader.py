@@ -14,7 +14,7 @@ from helpers.videos import (
 )
 
 from sce_video.datasets import FrameCountError, VideoDecodeError, backend_importable, open_reader
-from sce_video.datasets.errors import VideoTimeoutError
+from sce_video.datasets.readers.errors import VideoTimeoutError
 
 BACKENDS = ["av", "decord", "torchcodec"]
 

@@ -11,7 +11,7 @@ from sce_video.datasets import VideoDataset, VideoDecodeError, backend_importabl
 from sce_video.datasets.readers import VideoReader, check_backend
 from sce_video.datasets.readers.base import check_regular_file
 from sce_video.datasets.transforms import OpenVideo
-from sce_video.engine.config import load_config, set_backend
+from sce_video.engine.config.load import load_config, set_backend
 from sce_video.registry import READERS
 
 FRAMES = np.random.default_rng(0).integers(0, 256, (30, 24, 32, 3), dtype=np.uint8)

@@ -25,7 +25,7 @@ from sce_video.datasets import (
     VideoDecodeError,
     collate_views,
 )
-from sce_video.datasets.tables.storage import TableError
+from sce_video.datasets.tables.table import TableError
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 

@@ -21,12 +21,7 @@ pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'
 from sce_video.data_tools.tables import TableWriter, video_row, write_rows
 from sce_video.datasets import LanceVideoDataset, ResumableSampler, SampleRequest, VideoDataset
 from sce_video.datasets.tables.reader_process import open_dataset
-from sce_video.datasets.tables.storage import (
-    TableError,
-    cannot,
-    client_options,
-    dataset_arguments,
-)
+from sce_video.datasets.tables.table import TableError, cannot, client_options, dataset_arguments
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sce_video.datasets.tables import row_list
+from sce_video.datasets.tables import rows as row_list
 from sce_video.datasets.tables.rows import FORMAT, FORMAT_KEY
 from sce_video.datasets.video_list import VideoList
 

@@ -11,8 +11,7 @@ from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.readers import images
 from sce_video.datasets.readers.images import EncodedImage
 from sce_video.datasets.transforms import LoadImage, PackClips
-from sce_video.datasets.transforms.lazy_view import LazyView, render_views
-from sce_video.datasets.transforms.resizing import RESIZES
+from sce_video.datasets.transforms.lazy_view import RESIZES, LazyView, render_views
 
 
 def by_pil(image, size, how=Image.BILINEAR):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from sce_video.engine import AlarmHook
-from sce_video.engine.alarms.before_training import common_files, learning_rate
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import recipe_names
+from sce_video.engine.training_check import common_files, learning_rate
 
 RANGES = AlarmHook().lr_per_256
 

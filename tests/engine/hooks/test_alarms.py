@@ -13,7 +13,7 @@ from helpers.videos import write_video
 from sce_video.engine import AlarmHook
 from sce_video.engine.hooks.progress import NonFiniteLossError
 from sce_video.models.algorithms import SCE
-from sce_video.visualization.curves import read_alarms
+from sce_video.pages.curves import read_alarms
 
 
 @pytest.fixture(scope="module")

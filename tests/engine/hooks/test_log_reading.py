@@ -14,7 +14,7 @@ from sce_video.engine import LogReductionHook
 from sce_video.engine.hooks import progress
 from sce_video.models.losses import effective_rank
 from sce_video.models.losses.collapse import _gram_and_norm, _rank_of
-from sce_video.utils.host_value import HostValue
+from sce_video.utils.tensors import HostValue
 
 
 def make_runner(name, interval=4):

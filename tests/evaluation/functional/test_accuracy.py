@@ -3,10 +3,7 @@
 import pytest
 import torch
 
-from sce_video.evaluation import (
-    mean_class_accuracy,
-    top_k_accuracy,
-)
+from sce_video.evaluation import mean_class_accuracy, top_k_accuracy
 from sce_video.evaluation.functional.accuracy import top_k_hits
 
 SCORES = torch.tensor([[0.1, 0.6, 0.3], [0.5, 0.2, 0.3], [0.1, 0.2, 0.7], [0.6, 0.1, 0.3]])

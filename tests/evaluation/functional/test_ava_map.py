@@ -13,8 +13,8 @@ import pytest
 from mmaction.evaluation.functional import ava_utils
 from mmaction.evaluation.functional.ava_evaluation import metrics
 
-from sce_video.datasets.ava_actions import Action, format_actions, read_actions
-from sce_video.evaluation.functional.ava_map import (
+from sce_video.datasets.ava import Action, format_actions, read_actions
+from sce_video.evaluation.functional.ava import (
     average_precision,
     evaluate_ava,
     read_result_csv,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sce_video.evaluation.functional.average_precision import (
+from sce_video.evaluation.functional.transfer import (
     all_points_ap,
     average_precisions,
     eleven_point_ap,

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation.functional.frame_order import check_alterations, frame_order
-from sce_video.evaluation.functional.opposites import pair_accuracy
+from sce_video.evaluation.altered_clips import check_alterations, frame_order
+from sce_video.evaluation.functional.accuracy import pair_accuracy
 
 
 def test_reversed_and_still():

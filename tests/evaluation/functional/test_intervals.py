@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, bootstrap
 
-from sce_video.evaluation.functional.intervals import bootstrap_intervals
+from sce_video.evaluation.functional.statistics import bootstrap_intervals
 
 
 def test_ends_are_those_of_scipy():

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation.functional.average_precision import all_points_ap
-from sce_video.evaluation.functional.low_shot_svm import (
+from sce_video.evaluation.functional.transfer import (
+    all_points_ap,
     draw_shots,
     low_shot_svm,
     svm_features,

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation.functional import many_shot as module
-from sce_video.evaluation.functional.average_precision import eleven_point_ap
+from sce_video.evaluation.functional import transfer as module
 from sce_video.evaluation.functional.linear_probe import fit_logistic
-from sce_video.evaluation.functional.many_shot import (
+from sce_video.evaluation.functional.transfer import (
     C_GRID,
     Labelled,
+    eleven_point_ap,
     many_shot,
     random_holdout,
 )

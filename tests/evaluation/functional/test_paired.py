@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom, binomtest, t, ttest_ind, ttest_rel
 
-from sce_video.evaluation.functional.paired import (
+from sce_video.evaluation.functional.statistics import (
     holm,
     mcnemar_p_value,
     paired_differences,

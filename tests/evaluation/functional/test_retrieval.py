@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.evaluation import (
-    Retrieval,
-    Rows,
-    retrieval_recall,
-    retrieve,
-)
-from sce_video.evaluation.functional.neighbours import feature_mean
-from sce_video.evaluation.functional.retrieval import retrieval_hits
-from sce_video.evaluation.metrics.retrieval import shared_groups
+from sce_video.evaluation import Retrieval, Rows, retrieval_recall, retrieve
+from sce_video.evaluation.functional.neighbours import feature_mean, retrieval_hits
+from sce_video.evaluation.metrics.features import shared_groups
 
 
 def brute_force(queries, gallery, query_labels, gallery_labels, k, centred):

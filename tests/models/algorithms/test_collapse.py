@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from sce_video.data_tools.toy_actions import HOWS, WHATS, render_toy_action
+from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
 from sce_video.models.algorithms import BYOL, SCE
 from sce_video.registry import MODELS
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from sce_video.engine.config import load_config
+from sce_video.engine.config.load import load_config
 from sce_video.models.augmentation import named_view
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import MODELS
 
 EXPECTED = {

@@ -9,7 +9,7 @@ from helpers import augmentation_oracle as oracle
 from torch import Tensor
 
 from sce_video.models.augmentation import draw_parameters, named_view
-from sce_video.models.data_preprocessors.video import VideoDataPreprocessor
+from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.registry import MODELS
 
 ALPHA_BETA = [dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from sce_video.models.modules import TargetEncoder
-from sce_video.models.modules.batch_shuffle import BatchShuffle
+from sce_video.models.modules.target_encoder import BatchShuffle
 
 
 def target(splits, norm=True):

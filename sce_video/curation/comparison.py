@@ -1,0 +1,275 @@
+"""Compares pairs of many videos by their frames; memory does not grow with the videos."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from sce_video.curation.matching import (
+    MOST_STARTS,
+    REFINED,
+    SIDE,
+    Alignment,
+    CopyMatcher,
+    Thumbnails,
+    read_thumbnails,
+    refined,
+)
+from sce_video.jobs.process_pool import process_items
+
+_PAIR_SECONDS = 120.0  # for all candidates of one video, or for pairs that are refined at once
+_REFINED_AT_ONCE = 32  # pairs
+
+
+@dataclass(frozen=True)
+class ComparedPair:
+    """Two videos by their numbers.
+
+    Attributes:
+        inner: The one that lies in the other, in time and in the frame.
+        outer: The other.
+        alignment: Where ``inner`` lies in ``outer``.
+    """
+
+    inner: int
+    outer: int
+    alignment: Alignment
+
+
+@dataclass(frozen=True)
+class StoredThumbnails:
+    """Where the thumbnails of a video are, for a process that reads them.
+
+    Attributes:
+        file: Of many videos.
+        offset: In it, bytes.
+        count: Of the frames.
+        duration: Of the video, seconds.
+        height: Of its frames, pixels.
+        width: Likewise.
+    """
+
+    file: str
+    offset: int
+    count: int
+    duration: float
+    height: int
+    width: int
+
+    def read(self) -> Thumbnails:
+        """The thumbnails."""
+        with open(self.file, "rb", buffering=0) as file:
+            data = os.pread(file.fileno(), self.count * (8 + SIDE * SIDE), self.offset)
+        times = np.frombuffer(data, np.float64, self.count)
+        frames = np.frombuffer(data, np.uint8, offset=8 * self.count).reshape(-1, SIDE, SIDE)
+        return Thumbnails(frames, times, self.duration, self.height, self.width)
+
+
+class ThumbnailFile:
+    """Thumbnails of many videos in a temporary file, which processes read by its name.
+
+    Args:
+        folder: On the disk to be used.
+    """
+
+    def __init__(self, folder: str | os.PathLike) -> None:
+        self._file = tempfile.NamedTemporaryFile(dir=Path(folder), prefix="frames-", suffix=".tmp")
+        self._end = 0
+        #: Of every video.
+        self.places: dict[int, StoredThumbnails] = {}
+
+    def __contains__(self, number: int) -> bool:
+        return number in self.places
+
+    def __getitem__(self, number: int) -> Thumbnails:
+        return self.places[number].read()
+
+    def add(self, number: int, thumbnails: Thumbnails) -> None:
+        """Keep the frames of a video."""
+        data = thumbnails.times.tobytes() + thumbnails.frames.tobytes()
+        os.pwrite(self._file.fileno(), data, self._end)
+        self.places[number] = StoredThumbnails(
+            self._file.name,
+            self._end,
+            len(thumbnails.frames),
+            thumbnails.duration,
+            thumbnails.height,
+            thumbnails.width,
+        )
+        self._end += len(data)
+
+    def close(self) -> None:
+        """Remove the file."""
+        self._file.close()
+
+
+def read_all(
+    stored: ThumbnailFile,
+    files: Sequence[str],
+    numbers: Sequence[int],
+    workers: int,
+    on_video: Callable[[int, bool], None] | None = None,
+) -> list[tuple[int, str]]:
+    """Read the thumbnails of some of the files.
+
+    Args:
+        stored: They are added to it.
+        files: All videos.
+        numbers: Of those that are read.
+        workers: Processes; 0 for this one.
+        on_video: Called after each with the number of all and whether it could not be read.
+
+    Returns:
+        Number of and reason for each file that could not be read.
+    """
+    failures = []
+    for i, found, reason in read_thumbnails([files[n] for n in numbers], workers):
+        if found is None:
+            failures.append((numbers[i], reason))
+        else:
+            stored.add(numbers[i], found)
+        if on_video is not None:
+            on_video(len(numbers), found is None)
+    return sorted(failures)
+
+
+def compare_pairs(
+    stored: ThumbnailFile,
+    pairs: np.ndarray,
+    threshold: float,
+    workers: int,
+    on_step: Callable[[str, int, bool], None] | None = None,
+) -> Iterator[ComparedPair]:
+    """Yield the pairs of videos that are similar, in any order.
+
+    Each pair is aligned in both directions, which is quick; the direction in which the videos are
+    more similar is refined, unless they cannot reach the threshold.
+
+    Args:
+        stored: Thumbnails of all of them.
+        pairs: (P, 2) integers, each pair once.
+        threshold: Smallest similarity of those that are yielded.
+        workers: Processes; 0 for this one.
+        on_step: Called with ``comparing`` or ``refining``, the number of all groups of pairs, and
+            False after each group.
+
+    Raises:
+        RuntimeError: a comparison failed.
+    """
+    promising = _promising(stored, pairs, workers, on_step)
+    blocks = [
+        promising[i : i + _REFINED_AT_ONCE] for i in range(0, len(promising), _REFINED_AT_ONCE)
+    ]
+    items = (
+        (
+            number,
+            (threshold, [(stored.places[o], stored.places[i], starts) for o, i, starts in block]),
+        )
+        for number, block in enumerate(blocks)
+    )
+    for number, found in _results(refine_all, items, workers):
+        for (outer, inner, _), alignment in zip(blocks[number], found, strict=True):
+            if alignment.similarity >= threshold:
+                yield ComparedPair(inner, outer, alignment)
+        if on_step is not None:
+            on_step("refining", len(blocks), False)
+
+
+def _promising(
+    stored: ThumbnailFile,
+    pairs: np.ndarray,
+    workers: int,
+    on_step: Callable[[str, int, bool], None] | None,
+) -> list[tuple[int, int, np.ndarray]]:
+    """Outer and inner video and alignments of each pair that is worth refinement."""
+    if len(pairs) == 0:
+        return []
+    ends = np.concatenate([pairs, pairs[:, ::-1]])
+    ends = ends[np.lexsort((ends[:, 1], ends[:, 0]))]
+    outers, begins = np.unique(ends[:, 0], return_index=True)
+    partners = dict(
+        zip(outers.tolist(), [p.tolist() for p in np.split(ends[:, 1], begins[1:])], strict=True)
+    )
+    items = (
+        (outer, (stored.places[outer], [stored.places[inner] for inner in inners]))
+        for outer, inners in partners.items()
+    )
+    # Most pairs are dissimilar in both directions: those are not kept.
+    best: dict[tuple[int, int], tuple[int, int, np.ndarray]] = {}
+    for outer, found in _results(align_all, items, workers):
+        for inner, starts in zip(partners[outer], found, strict=True):
+            pair = (min(inner, outer), max(inner, outer))
+            if len(starts) and (
+                pair not in best or (starts[0, 0], -outer) > (best[pair][2][0, 0], -best[pair][0])
+            ):
+                best[pair] = outer, inner, starts
+        if on_step is not None:
+            on_step("comparing", len(partners), False)
+    return [best[pair] for pair in sorted(best)]
+
+
+def _results(
+    function: Callable[[Any], Any], items: Iterator[tuple[int, Any]], workers: int
+) -> Iterator[tuple[int, Any]]:
+    if workers == 0:
+        for key, item in items:
+            yield key, function(item)
+        return
+    for key, outcome in process_items(
+        function,
+        items,
+        workers=workers,
+        timeout=_PAIR_SECONDS,
+        preload=(__name__,),
+        start=_use_one_thread,
+    ):
+        if outcome.value is None:
+            raise RuntimeError(f"the comparison of frames failed: {outcome.detail}")
+        yield key, outcome.value
+
+
+def _use_one_thread() -> None:
+    # Several threads in each of as many processes as there are cores wait for each other.
+    threadpool_limits(1)
+
+
+def align_all(item: tuple[StoredThumbnails, list[StoredThumbnails]]) -> list[np.ndarray]:
+    """Where some videos lie in one: for each, alignments (n, 6) that are worth refinement.
+
+    A row holds the similarity, the offset and the part of an alignment; the best is the first.
+    """
+    outer, inners = item
+    frames = [inner.read().sampled() for inner in inners]
+    found = CopyMatcher(outer.read().sampled()).alignments(frames, MOST_STARTS)
+    return [
+        np.array(
+            [(s.similarity, s.offset, *s.part) for s in starts if s.similarity >= REFINED]
+        ).reshape(-1, 6)
+        for starts in found
+    ]
+
+
+def refine_all(
+    item: tuple[float, list[tuple[StoredThumbnails, StoredThumbnails, np.ndarray]]],
+) -> list[Alignment]:
+    """The refined alignments of outer and inner videos, with a threshold for all."""
+    threshold, pairs = item
+    return [
+        refined(
+            outer.read(),
+            inner.read(),
+            [
+                Alignment(row[0], row[1], (row[2], row[3], row[4], row[5]))
+                for row in starts.tolist()
+            ],
+            threshold,
+        )
+        for outer, inner, starts in pairs
+    ]

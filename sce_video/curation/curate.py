@@ -1,0 +1,230 @@
+"""Near-duplicates, outliers, clusters and a diverse subset of the videos of a set of features."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from sce_video.curation.near_duplicates import (
+    Duplicates,
+    candidate_pairs,
+    duplicates_by_features,
+    duplicates_by_frames,
+)
+from sce_video.evaluation.functional.clusters import (
+    assign,
+    k_centre_greedy,
+    k_means,
+    neighbour_graph,
+    unit_rows,
+)
+from sce_video.evaluation.functional.neighbours import check_features, feature_mean
+from sce_video.interop.export.videos import ExportedVideos
+
+FRAMES, FEATURES, NONE = "frames", "features", "none"
+#: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).
+THRESHOLDS = {FRAMES: 0.97, FEATURES: 0.99}
+_OUTLIER_NEIGHBOURS = 10
+#: Standard deviations of a normal distribution, estimated by the median absolute deviation.
+_OUTLIER_DEVIATIONS = 5.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurateOptions:
+    """What is searched, and how.
+
+    Attributes:
+        duplicates: What decides on near-duplicates: ``frames`` of the candidates, ``features``
+            alone, or ``none`` (they are not searched).
+        similarity: Smallest similarity of near-duplicates; None for that of ``THRESHOLDS``.
+        neighbours: Nearest videos by features, and as many by frames, that each is compared with.
+        drop_outliers: Whether outliers are left out of the list to keep.
+        subset: Size of the most diverse subset; 0 for none.
+        clusters: Number of clusters; at most that of the videos.
+        seed: Of the clusters.
+        workers: Processes that read and compare frames; 0 for none besides this one.
+    """
+
+    duplicates: str = FRAMES
+    similarity: float | None = None
+    neighbours: int = 20
+    drop_outliers: bool = False
+    subset: int = 0
+    clusters: int = 20
+    seed: int = 0
+    workers: int = 0
+
+    def __post_init__(self) -> None:
+        if self.duplicates not in (FRAMES, FEATURES, NONE):
+            raise ValueError(
+                f"duplicates must be {FRAMES}, {FEATURES} or {NONE}, got {self.duplicates!r}"
+            )
+        if self.similarity is not None and not 0 < self.similarity <= 1:
+            raise ValueError(f"similarity must be above 0 and at most 1, got {self.similarity}")
+        if self.similarity is not None and self.duplicates == NONE:
+            raise ValueError("similarity is that of near-duplicates, which are not searched")
+        for name, least in (
+            ("neighbours", 1), ("subset", 0), ("clusters", 1), ("seed", 0), ("workers", 0)
+        ):  # fmt: skip
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+    @property
+    def threshold(self) -> float:
+        """Smallest similarity of near-duplicates."""
+        return THRESHOLDS[self.duplicates] if self.similarity is None else self.similarity
+
+
+@dataclass(frozen=True, eq=False)
+class Curation:
+    """What was found; videos are numbers, rows of ``videos``.
+
+    Attributes:
+        videos: Of the source.
+        options: Of the search.
+        duplicates: Groups of near-duplicates.
+        distances: (N,) mean cosine distance to the 10 nearest videos that are no duplicates.
+        limit: Distance above which a video is an outlier.
+        outliers: Of the videos that are no duplicates, the farthest first.
+        keep: Those that stay, ascending.
+        subset: Of those, the most diverse, most typical first.
+        cluster: (N,) number of the cluster of every video, the largest being 0.
+        centrality: (N,) cosine with the centre of the cluster.
+        notes: Sentences on what differs from what was asked for.
+    """
+
+    videos: ExportedVideos
+    options: CurateOptions
+    duplicates: Duplicates
+    distances: Tensor
+    limit: float
+    outliers: list[int]
+    keep: list[int]
+    subset: list[int]
+    cluster: Tensor
+    centrality: Tensor
+    notes: list[str] = field(default_factory=list)
+
+
+def curate(
+    videos: ExportedVideos,
+    options: CurateOptions | None = None,
+    *,
+    folder: str | os.PathLike = ".",
+    on_video: Callable[[str, int, bool], None] | None = None,
+) -> Curation:
+    """Search near-duplicates, outliers, clusters and a diverse subset.
+
+    Features are compared by cosine after their mean was subtracted. Near-duplicates: the nearest
+    videos of each, by features and by single frames, are candidates; their frames, aligned in time
+    and place, decide (:mod:`sce_video.data_tools.copies`). Outliers:
+    the mean distance to the 10 nearest videos (Ramaswamy et al. 2000) exceeds the median by five
+    standard deviations, estimated by the median absolute deviation. Subset: k-centre greedy.
+
+    Args:
+        videos: From :func:`~sce_video.interop.export.videos.read_videos`.
+        options: None for the defaults.
+        folder: For temporary files.
+        on_video: Called with what is done, the total and whether a video failed.
+
+    Raises:
+        ValueError: fewer than two videos, features that are not finite, or all equal; more videos
+            in the subset than remain.
+    """
+    options = options or CurateOptions()
+    features = torch.from_numpy(videos.features)
+    if len(videos) < 2:
+        raise ValueError(f"{videos.source} has one video: there is nothing to compare it with")
+    check_features(features, videos.source)
+    x = unit_rows(features, feature_mean(features))
+    if float(x.std(dim=0).max()) < 1e-6:
+        raise ValueError(f"{videos.source}: all features are equal, they tell no videos apart")
+    similar, where = neighbour_graph(x, max(options.neighbours, _OUTLIER_NEIGHBOURS))
+    found = _duplicates(videos, options, similar, where, os.fspath(folder), on_video)
+    gone = {video.row for group in found.groups for video in group.removed}
+    distances = outlier_distances(similar, where, gone)
+    limit, outliers = find_outliers(distances, gone)
+    dropped = gone | set(outliers) if options.drop_outliers else gone
+    keep = [row for row in range(len(videos)) if row not in dropped]
+    clusters = min(options.clusters, len(videos))
+    cluster, centrality = assign(x, k_means(x, clusters, seed=options.seed))
+    return Curation(
+        videos=videos,
+        options=options,
+        duplicates=found,
+        distances=distances,
+        limit=limit,
+        outliers=outliers,
+        keep=keep,
+        subset=_subset(x, keep, options.subset),
+        cluster=cluster,
+        centrality=centrality,
+        notes=[]
+        if clusters == options.clusters
+        else [f"{clusters} clusters, not {options.clusters}: there are no more videos"],
+    )
+
+
+def _duplicates(
+    videos: ExportedVideos,
+    options: CurateOptions,
+    similar: Tensor,
+    where: Tensor,
+    folder: str,
+    on_video: Callable[[str, int, bool], None] | None,
+) -> Duplicates:
+    similar, where = similar[:, : options.neighbours], where[:, : options.neighbours]
+    if options.duplicates == NONE:
+        return Duplicates([], 0)
+    if options.duplicates == FEATURES:
+        return duplicates_by_features(videos.paths, similar, where, options.threshold)
+    pairs = candidate_pairs(similar, where)
+    found = duplicates_by_frames(
+        videos.files,
+        pairs,
+        options.neighbours,
+        options.threshold,
+        folder,
+        options.workers,
+        on_video,
+    )
+    if len(pairs) and not found.candidates:
+        row, reason = found.unread[0]
+        raise ValueError(
+            f"no two of the videos of {videos.source} can be read, the first is "
+            f"{videos.files[row]}: {reason}. Run where the videos are, or compare features alone "
+            "(--duplicates features)"
+        )
+    return found
+
+
+def outlier_distances(similar: Tensor, where: Tensor, gone: set[int]) -> Tensor:
+    """Mean cosine distance (N,) to the 10 nearest not ``gone``, or of all where none is left."""
+    left = torch.ones(len(similar), dtype=torch.bool)
+    left[list(gone)] = False
+    usable = (similar > -torch.inf) & left[where]
+    usable |= ~usable.any(dim=1, keepdim=True) & (similar > -torch.inf)
+    usable &= usable.cumsum(dim=1) <= _OUTLIER_NEIGHBOURS
+    total = torch.where(usable, 1 - similar, 0.0).sum(dim=1)
+    return total / usable.sum(dim=1).clamp_min(1)
+
+
+def find_outliers(distances: Tensor, gone: set[int]) -> tuple[float, list[int]]:
+    """The limit, and the rows above it that are not ``gone``, farthest first."""
+    rows = [row for row in range(len(distances)) if row not in gone]
+    own = distances[rows]
+    middle = own.median()
+    deviation = 1.4826 * (own - middle).abs().median()
+    limit = float(middle + _OUTLIER_DEVIATIONS * deviation)
+    order = own.argsort(descending=True, stable=True).tolist()
+    return limit, [rows[i] for i in order if float(own[i]) > limit + 1e-6]
+
+
+def _subset(x: Tensor, keep: list[int], count: int) -> list[int]:
+    if count > len(keep):
+        raise ValueError(f"a subset of {count} videos was asked for, {len(keep)} remain")
+    return [keep[i] for i in k_centre_greedy(x[keep], count)] if count else []

@@ -1,0 +1,495 @@
+"""Comparison of two videos by their thumbnails, over displacements in time and crops.
+
+A copy that was cropped and trimmed shows, at a constant displacement in time, a constant part of
+the frames of the other. So some frames of the one (anchors) are compared with every part of a grid
+in every frame of the other, by normalised cross-correlation, and the similarity is averaged over
+the anchors *before* the best displacement and part are chosen: frames of another video that
+resemble one anchor do not resemble all of them in the same order and place.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache
+
+import numpy as np
+
+from sce_video.datasets import FrameCountError, VideoDecodeError, open_video, video_exists
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.jobs.process_pool import process_items
+
+#: Side of a thumbnail, pixels; the frame is squeezed to a square.
+SIDE = 32
+#: Frames per second of the first comparison and, at most, of those that are kept; and the longest
+#: stretch that is read, from the beginning of the video.
+RATE, MAX_RATE, MAX_SECONDS = 16.0, 32.0, 60.0
+_READ_AT_ONCE = 8  # frames in their full size, which may be large
+_SECONDS = 60.0  # for a file
+
+
+@dataclass(frozen=True, eq=False)
+class Thumbnails:
+    """Frames of a video, small.
+
+    Attributes:
+        frames: (T, 32, 32) uint8 luma, from its beginning: all of them, or every n-th where there
+            are more than ``MAX_RATE`` per second.
+        times: (T,) float64, when each begins, seconds.
+        duration: Of the whole video, seconds.
+        height: Of its frames, pixels.
+        width: Likewise.
+    """
+
+    frames: np.ndarray
+    times: np.ndarray
+    duration: float
+    height: int
+    width: int
+
+    @property
+    def end(self) -> float:
+        """End of the last of the frames, seconds."""
+        return min(self.duration, MAX_SECONDS)
+
+    def sampled(self) -> np.ndarray:
+        """Frames (T', 32, 32), ``RATE`` per second."""
+        count = max(1, int(self.end * RATE))
+        # In the middle of each interval: a frame's time stamp is subject to rounding.
+        return self.frames[shown_at(self.times, (np.arange(count) + 0.5) / RATE)]
+
+
+def read_thumbnail(file: str) -> Thumbnails:
+    """The thumbnails of the first minute of a video.
+
+    Raises:
+        VideoDecodeError: the file is missing or cannot be decoded.
+    """
+    import cv2
+
+    if not video_exists(file):
+        raise VideoDecodeError(file, "the file is missing")
+    correction = None
+    deadline = time.monotonic() + _SECONDS
+    for _ in range(2):
+        with open_video(file, correction=correction, deadline=deadline) as reader:
+            times = np.asarray(reader.timestamps, dtype=np.float64)
+            times = times[: max(1, np.searchsorted(times, MAX_SECONDS))]
+            most = max(1.0, min(reader.duration, MAX_SECONDS) * MAX_RATE)
+            indices = np.arange(0, len(times), math.ceil(len(times) / most))
+            parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
+            small, size = [], (0, 0)
+            try:
+                for part in parts:
+                    for frame in reader.read(part):
+                        size = frame.shape[:2]
+                        grey = cv2.cvtColor(frame, cv2.COLOR_RGB2GRAY)
+                        small.append(cv2.resize(grey, (SIDE, SIDE), interpolation=cv2.INTER_AREA))
+            except FrameCountError as error:  # fewer frames than the header states
+                correction = error.correction
+                continue
+            return Thumbnails(np.stack(small), times[indices], reader.duration, *size)
+    raise VideoDecodeError(file, "its frames cannot be counted")
+
+
+def read_thumbnails(
+    files: Sequence[str], workers: int = 0
+) -> Iterator[tuple[int, Thumbnails | None, str]]:
+    """Yield index, thumbnails and problem of every file, in any order.
+
+    Args:
+        files: Videos.
+        workers: Processes, of which one may hang or crash; 0 reads in this one.
+
+    Yields:
+        The index, the thumbnails or None, and why there are none or "".
+    """
+    if workers == 0:
+        for index, file in enumerate(files):
+            try:
+                yield index, read_thumbnail(file), ""
+            except VideoDecodeError as error:
+                yield index, None, error.reason
+        return
+    items = ((index, os.fspath(file)) for index, file in enumerate(files))
+    for index, outcome in process_items(
+        read_thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
+    ):
+        reason = outcome.detail.removeprefix("VideoDecodeError: ")
+        yield index, outcome.value, reason.removeprefix(f"{files[index]}: ")
+
+
+#: Side of a compared part, pixels: enough to tell videos apart, and blind to the encoding.
+_PART = 8
+#: Sides of the parts relative to the frame, and the step between their places.
+SCALES, STEP = (1.0, 0.9, 0.8, 0.7, 0.6), 0.05
+#: Compared frames of the shorter video, at equal steps, and the share of them that two videos must
+#: have in common.
+ANCHORS, _LEAST_INSIDE = 8, 0.65
+#: Correlations that are computed at once, 4 bytes each: 16 MB, or those of one video if more.
+_COMPARED = 2**22
+#: Frames per second whose parts are indexed for candidates.
+_INDEXED_RATE = 2.0
+#: Standard deviation of a part, grey levels, below which it counts as flat: flat parts match all.
+FLAT = 3.0
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Where a video lies in another one.
+
+    Attributes:
+        similarity: Mean correlation of the compared frames, -1 to 1.
+        offset: Seconds by which the copy begins after the other video.
+        part: Left, top, width and height of the part that it shows, relative to the frame.
+    """
+
+    similarity: float
+    offset: float
+    part: tuple[float, float, float, float]
+
+
+@cache
+def _axis(scale: float) -> tuple[np.ndarray, np.ndarray]:
+    """Starts of the intervals of one length, and their averaging matrices (n, 8, 32)."""
+    room = 1.0 - scale
+    starts = np.linspace(0.0, room, round(room / STEP) + 1)
+    edges = (starts[:, None] + scale * np.linspace(0, 1, _PART + 1)) * SIDE
+    pixels = np.arange(SIDE)
+    low, high = edges[:, :-1, None], edges[:, 1:, None]
+    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return starts, (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+#: Relative height and width of the parts: of equal proportions, or cut along one axis only.
+_SHAPES = (
+    *((s, s) for s in SCALES),
+    *((1.0, s) for s in SCALES[1:]),
+    *((s, 1.0) for s in SCALES[1:]),
+)
+
+
+@cache
+def _parts() -> list[tuple[float, float, float, float]]:
+    """Left, top, width and height of every part, in the order of :func:`_cut`."""
+    return [
+        (float(left), float(top), wide, high)
+        for high, wide in _SHAPES
+        for top in _axis(high)[0]
+        for left in _axis(wide)[0]
+    ]
+
+
+def _cut(frames: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Every part of every frame (T, 32, 32): pixels (T, P, 64), and 1 / their norm (T, P)."""
+    frames = frames.astype(np.float32)
+    found = []
+    for high, wide in _SHAPES:
+        rows, columns = _axis(high)[1], _axis(wide)[1]
+        tall = np.matmul(rows.reshape(-1, SIDE), frames)  # (T, ny * 8, 32)
+        cut = np.matmul(tall, columns.reshape(-1, SIDE).T)
+        cut = cut.reshape(len(frames), len(rows), _PART, len(columns), _PART)
+        found.append(cut.transpose(0, 1, 3, 2, 4).reshape(len(frames), -1, _PART * _PART))
+    parts = np.concatenate(found, axis=1)
+    parts -= parts.mean(axis=2, keepdims=True)
+    return parts, 1 / _norms(parts)
+
+
+def _whole(frames: np.ndarray) -> np.ndarray:
+    """Frames (n, 32, 32) as vectors (n, 64) without their mean, divided by their norm."""
+    factor = SIDE // _PART
+    small = frames.reshape(len(frames), _PART, factor, _PART, factor)
+    vectors = small.mean(axis=(2, 4), dtype=np.float32).reshape(len(frames), -1)
+    vectors -= vectors.mean(axis=1, keepdims=True)
+    return vectors / _norms(vectors)[:, None]
+
+
+def _norms(vectors: np.ndarray) -> np.ndarray:
+    """L2 norms over the last axis; at least those of a part that is flat."""
+    return np.maximum(np.sqrt(np.einsum("...i,...i->...", vectors, vectors)), FLAT * _PART)
+
+
+def index_vectors(frames: np.ndarray) -> np.ndarray:
+    """Parts of two frames per second as unit vectors (n, 64), on a coarse grid: to be searched.
+
+    Args:
+        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
+    """
+    every = round(RATE / _INDEXED_RATE)
+    chosen = frames[min(every // 2, len(frames) - 1) :: every]
+    parts, factors = _cut(chosen)
+    coarse = _coarse_parts()
+    return (parts[:, coarse] * factors[:, coarse, None]).reshape(-1, _PART * _PART)
+
+
+def query_vectors(frames: np.ndarray) -> np.ndarray:
+    """Every frame as a unit vector (T, 64), to search among :func:`index_vectors`."""
+    return _whole(frames)
+
+
+@cache
+def _coarse_parts() -> list[int]:
+    """Numbers of the parts of equal proportions, 0.7 to 1 of the side, at steps of 0.1."""
+
+    def coarse(value: float) -> bool:
+        return abs(10 * value - round(10 * value)) < 1e-6
+
+    return [
+        number
+        for number, (left, top, wide, high) in enumerate(_parts())
+        if wide == high and wide > 0.65 and coarse(left) and coarse(top)
+    ]
+
+
+class CopyMatcher:
+    """Compares videos with one video, whose parts are cut once.
+
+    Args:
+        frames: (T, 32, 32) uint8, of :meth:`Thumbnails.sampled`.
+    """
+
+    def __init__(self, frames: np.ndarray) -> None:
+        self._count = len(frames)
+        parts, factors = _cut(frames)
+        parts *= factors[..., None]
+        self._vectors = parts.reshape(-1, _PART * _PART)
+
+    def align(self, frames: np.ndarray) -> Alignment:
+        """Where a video (T', 32, 32) uint8, perhaps a copy, lies best in this one."""
+        return self.alignments([frames], 1)[0][0]
+
+    def alignments(self, videos: Sequence[np.ndarray], most: int) -> list[list[Alignment]]:
+        """The best alignments of each video, those at peaks over displacements, most similar first.
+
+        Motion that repeats has several, and between two samples another one may look better.
+
+        Args:
+            videos: Frames (T', 32, 32) uint8 of each.
+            most: Alignments of a video; fewer if there are fewer peaks.
+        """
+        found = []
+        # One matrix product for several videos: it is limited by the reading of the parts.
+        block = max(1, _COMPARED // (ANCHORS * len(self._vectors)))
+        for begin in range(0, len(videos), block):
+            some = videos[begin : begin + block]
+            anchors = [self._anchors(len(frames)) for frames in some]
+            chosen = [frames[at] for frames, at in zip(some, anchors, strict=True)]
+            similar = _whole(np.concatenate(chosen)) @ self._vectors.T
+            similar = similar.reshape(len(similar), self._count, -1)
+            parts = np.split(similar, np.cumsum([len(at) for at in anchors])[:-1])
+            found += [
+                self._best(part, at, min(self._count, len(frames)), most)
+                for part, at, frames in zip(parts, anchors, some, strict=True)
+            ]
+        return found
+
+    def _anchors(self, count: int) -> np.ndarray:
+        """Numbers of the compared frames of a video of ``count``."""
+        step = self._step(min(self._count, count))
+        return np.arange(min(step // 2, count - 1), count, step)
+
+    @staticmethod
+    def _step(shorter: int) -> int:
+        return max(1, shorter // ANCHORS)
+
+    def _best(
+        self, similar: np.ndarray, anchors: np.ndarray, shorter: int, most: int
+    ) -> list[Alignment]:
+        """The best alignments by the correlations (anchors, frames, parts)."""
+        shifts = np.arange(-anchors[-1], self._count - anchors[0])
+        total = np.zeros((len(shifts), similar.shape[2]), dtype=np.float32)
+        counts = np.zeros(len(shifts), dtype=np.int64)
+        for row, begin in zip(similar, (anchors[-1] - anchors).tolist(), strict=True):
+            total[begin : begin + self._count] += row
+            counts[begin : begin + self._count] += 1
+        # At least one displacement remains: that of the most anchors.
+        least = min(counts.max(), max(1, np.ceil(_LEAST_INSIDE * shorter / self._step(shorter))))
+        good = counts >= least
+        shifts, counts, total = shifts[good], counts[good], total[good]
+        means = total / counts[:, None].astype(np.float32)
+        best = means.max(axis=1)
+        padded = np.pad(best, 1, constant_values=-np.inf)
+        peaks = np.flatnonzero((best >= padded[:-2]) & (best >= padded[2:]))
+        order = peaks[np.argsort(-best[peaks], kind="stable")][:most]
+        return [
+            Alignment(float(best[at]), int(shifts[at]) / RATE, _parts()[int(means[at].argmax())])
+            for at in order.tolist()
+        ]
+
+
+Part = tuple[float, float, float, float]
+#: Similarity from which an alignment is refined, first in time, then in place; and how many of one
+#: pair are, in time and in place.
+REFINED, MOST_STARTS, _MOST_CLIMBED = 0.5, 6, 2
+#: Side of a compared part, pixels, and compared frames.
+_FINE, _ANCHORS = 16, 16
+_EDGES = np.linspace(0, 1, _FINE + 1)
+#: Displacements on either side, in units of seconds: 3/32, half as much again as a sample lasts.
+_SHIFTS = np.arange(-6, 7) / 64
+_STEPS, _MOST_MOVES = (0.03, 0.015, 0.0075, 0.004), 6
+#: What similarity may still gain after a move, and after all moves of each step: about twice the
+#: most that 355 alignments at 0.93 or more gained (0.24; 0.10, 0.08, 0.01).
+_FIRST_GAIN, _GAINS = 0.4, (0.2, 0.15, 0.04, 0.0)
+_MIDDLE = 128  # grey level, subtracted so that sums of squares are small
+
+
+def refined(
+    outer: Thumbnails, inner: Thumbnails, starts: Sequence[Alignment], threshold: float = 0.0
+) -> Alignment:
+    """The alignment near one of the given ones at which two videos are most similar.
+
+    Args:
+        outer: The video in which the other lies.
+        inner: The other.
+        starts: Of the first comparison. Those that are best in time are refined in place.
+        threshold: Similarity that matters: an alignment that is further below it than refinement
+            gains is not refined to the end.
+
+    Returns:
+        With the mean correlation of up to 16 frames at 16 x 16 pixels: similar videos correlate at
+        8 x 8 pixels nearly as much as copies do between two steps of the grid.
+    """
+    pair = _Frames(outer, inner)
+    found = sorted(((*_displaced(pair, s.offset, s.part), s.part) for s in starts), reverse=True)
+    best = [_climbed(pair, *f, threshold) for f in found[:_MOST_CLIMBED] if f[0] >= REFINED]
+    return Alignment(*max(best or found))
+
+
+class _Frames:
+    """Frames of two videos, which are compared at displacements in time and parts.
+
+    Args:
+        outer: The video of which parts are compared.
+        inner: The video of which whole frames are.
+    """
+
+    def __init__(self, outer: Thumbnails, inner: Thumbnails) -> None:
+        self._times, self._end = outer.times, outer.end
+        self._frames = outer.frames.astype(np.float32) - _MIDDLE
+        self._middles = (inner.times + np.append(inner.times[1:], inner.end)) / 2
+        whole = _averaging(np.zeros(1), np.ones(1))
+        own, norms = _cut_refinement(inner.frames.astype(np.float32) - _MIDDLE, whole, whole)
+        own = own - own.mean(axis=(1, 3), keepdims=True)
+        self._own = (own / norms[:, None, :, None])[0]  # (16, T', 16)
+
+    def at_parts(self, offset: float, parts: Sequence[Part]) -> np.ndarray:
+        """Similarity (P,) at each of some parts; -1 for those that exceed the frame."""
+        left, top, wide, high = np.asarray(parts).T
+        inside = np.flatnonzero(
+            (np.minimum(left, top) >= 0) & (left + wide <= 1) & (top + high <= 1)
+        )
+        values = np.full(len(parts), -1.0)
+        own, shown = self._compared(offset)
+        if len(own) and len(inside):
+            rows = _averaging(top[inside], high[inside])
+            columns = _averaging(left[inside], wide[inside])
+            cut, norms = _cut_refinement(self._frames[shown], rows, columns)
+            # The mean of ``own`` is zero, so that of the part need not be subtracted.
+            products = np.einsum("pinj,inj->pn", cut, self._own[:, own], optimize=True)
+            values[inside] = (products / norms).mean(axis=1)
+        return values
+
+    def at_offsets(self, offsets: Sequence[float], part: Part) -> list[float]:
+        """Similarity at each of some displacements; -1 for those without common frames."""
+        compared = [self._compared(offset) for offset in offsets]
+        shown, place = np.unique(np.concatenate([c[1] for c in compared]), return_inverse=True)
+        if len(shown) == 0:
+            return [-1.0] * len(offsets)
+        left, top, wide, high = np.asarray(part)[:, None]
+        cut, norms = _cut_refinement(
+            self._frames[shown], _averaging(top, high), _averaging(left, wide)
+        )
+        unit = cut[0] / norms[0][None, :, None]
+        places = np.split(place, np.cumsum([len(c[1]) for c in compared])[:-1])
+        return [
+            float((unit[:, at] * self._own[:, own]).sum(axis=(0, 2)).mean()) if len(own) else -1.0
+            for (own, _), at in zip(compared, places, strict=True)
+        ]
+
+    def _compared(self, offset: float) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of up to 16 frames of the inner video, and of those the other one displays."""
+        moments = self._middles + offset
+        common = np.flatnonzero((moments >= 0) & (moments < self._end))
+        if len(common) == 0:
+            return common, common
+        steps = np.linspace(0, len(common) - 1, min(len(common), _ANCHORS))
+        chosen = common[steps.round().astype(int)]
+        return chosen, shown_at(self._times, moments[chosen])
+
+
+def _displaced(pair: _Frames, offset: float, part: Part) -> tuple[float, float]:
+    """The highest similarity near a displacement, and where."""
+    values = pair.at_offsets((offset + _SHIFTS).tolist(), part)
+    best = max(zip(values, -np.abs(_SHIFTS), offset + _SHIFTS, strict=True))
+    return best[0], float(best[2])
+
+
+def _climbed(
+    pair: _Frames, best: float, offset: float, part: Part, threshold: float
+) -> tuple[float, float, Part]:
+    """Hill climbing from a part, by smaller and smaller steps."""
+    for step, gain in zip(_STEPS, _GAINS, strict=True):
+        for _ in range(_MOST_MOVES):
+            parts = _moved(part, step)
+            value, moved = max(zip(pair.at_parts(offset, parts).tolist(), parts, strict=True))
+            if value <= best:
+                break
+            best, part = value, moved
+            if best + _FIRST_GAIN < threshold:
+                return best, offset, part
+        if step in _STEPS[::2]:
+            best, offset = _displaced(pair, offset, part)
+        if best + gain < threshold:
+            break
+    return best, offset, part
+
+
+def _moved(part: Part, step: float) -> list[Part]:
+    """The parts beside a part, and those a little larger and smaller."""
+    left, top, wide, high = part
+    grown = [
+        (left - d * wide * x, top - d * high * y, wide * (1 + d), high * (1 + d))
+        for d in (-step, step)
+        for x in (0.0, 0.5, 1.0)
+        for y in (0.0, 0.5, 1.0)
+    ]
+    clipped = [
+        (max(0.0, x), max(0.0, y), min(w, 1 - max(0.0, x)), min(h, 1 - max(0.0, y)))
+        for x, y, w, h in grown
+    ]
+    return [
+        (left - step, top, wide, high),
+        (left + step, top, wide, high),
+        (left, top - step, wide, high),
+        (left, top + step, wide, high),
+        *clipped,
+    ]
+
+
+def _averaging(starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+    """Matrices (n, 16, 32) that average the pixels of intervals of the frame."""
+    edges = (starts[:, None] + lengths[:, None] * _EDGES) * SIDE
+    pixels = np.arange(SIDE)
+    low, high = edges[:, :-1, None], edges[:, 1:, None]
+    overlap = np.clip(np.minimum(high, pixels + 1) - np.maximum(low, pixels), 0, None)
+    return (overlap / overlap.sum(axis=2, keepdims=True)).astype(np.float32)
+
+
+def _cut_refinement(
+    frames: np.ndarray, rows: np.ndarray, columns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Parts of frames (T, 32, 32): pixels (P, 16, T, 16), and norms (P, T) without their mean.
+
+    The order of the axes makes it two matrix products. Norms are at least those of flat parts.
+    """
+    count = len(frames)
+    lines = frames.transpose(1, 0, 2).reshape(SIDE, -1)
+    tall = (rows.reshape(-1, SIDE) @ lines).reshape(len(rows), -1, SIDE)  # (P, 16 * T, 32)
+    cut = np.matmul(tall, columns.transpose(0, 2, 1)).reshape(len(rows), _FINE, count, _FINE)
+    total = cut.sum(axis=(1, 3))
+    squares = np.einsum("pinj,pinj->pn", cut, cut)
+    norms = np.sqrt(np.maximum(squares - total**2 / _FINE**2, 0))
+    return cut, np.maximum(norms, FLAT * _FINE)

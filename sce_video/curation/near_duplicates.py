@@ -1,0 +1,273 @@
+"""Near-duplicates among videos: candidates by their features, decided by their frames."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sce_video.curation.comparison import ThumbnailFile, compare_pairs, read_all
+from sce_video.curation.matching import Alignment, index_vectors, query_vectors
+from sce_video.evaluation.functional.clusters import as_bytes, nearest_in_cells
+
+#: Answers to a frame, the smallest correlation of one, and the frames that a candidate answers for.
+_ANSWERS, _LEAST, _FEWEST_FRAMES = 10, 0.7, 3
+_VOTES_AT_ONCE = 1000  # videos
+
+
+def pairs_by_frames(
+    stored: ThumbnailFile, numbers: Sequence[int], most: int, seed: int = 0
+) -> np.ndarray:
+    """Pairs (P, 2), lower and higher, of videos of which frames of one resemble parts of the other.
+
+    Memory: 5 KB per second of video: 3.8 KB for the parts of each of two frames, one byte per
+    number, 1 KB for the 16 frames that are queries; and 1.3 KB for their answers.
+
+    Args:
+        stored: Thumbnails of the videos.
+        numbers: Of the videos, ascending.
+        most: Candidates of a video, those with the most similar frames first.
+        seed: Of the cells that are searched.
+    """
+    parts, frames = _Rows(), _Rows()
+    for number in numbers:
+        sampled = stored[number].sampled()
+        parts.add(index_vectors(sampled))
+        frames.add(query_vectors(sampled))
+    (gallery, owners), (queries, askers) = parts.take(), frames.take()
+    similar, where = nearest_in_cells(
+        queries, gallery, _ANSWERS, torch.from_numpy(askers), torch.from_numpy(owners), seed=seed
+    )
+    pairs, votes = _votes(similar.numpy(), where.numpy(), askers, owners)
+    pairs, votes = pairs[votes >= _FEWEST_FRAMES], votes[votes >= _FEWEST_FRAMES]
+    pairs = pairs[np.lexsort((-votes, pairs[:, 0]))]
+    starts = np.searchsorted(pairs[:, 0], pairs[:, 0])
+    pairs = pairs[np.arange(len(pairs)) - starts < most]
+    return unique_pairs(np.asarray(numbers, dtype=np.int64)[pairs])
+
+
+def unique_pairs(pairs: np.ndarray) -> np.ndarray:
+    """Pairs of numbers (P, 2) as (lower, higher), each once, in ascending order."""
+    if len(pairs) == 0:
+        return np.empty((0, 2), dtype=np.int64)
+    count = int(pairs.max()) + 1
+    # One number for a pair: sorted much faster than rows of two.
+    keys = np.unique(pairs.min(axis=1).astype(np.int64) * count + pairs.max(axis=1))
+    return np.stack(np.divmod(keys, count), axis=1)
+
+
+class _Rows:
+    """Unit vectors of many videos, one byte per number."""
+
+    def __init__(self) -> None:
+        self._blocks: list[np.ndarray] = []
+        self._counts: list[int] = []
+
+    def add(self, vectors: np.ndarray) -> None:
+        """Keep the vectors (n, D) of the next video."""
+        self._blocks.append(as_bytes(torch.from_numpy(vectors)).numpy())
+        self._counts.append(len(vectors))
+
+    def take(self) -> tuple[torch.Tensor, np.ndarray]:
+        """All vectors (N, D), and for each the position of its video, int32; can be called once."""
+        counts = np.array(self._counts)
+        rows = np.empty((counts.sum(), self._blocks[0].shape[1]), dtype=np.int8)
+        end = len(rows)
+        while self._blocks:  # the blocks are released one by one: memory is not needed twice
+            block = self._blocks.pop()
+            rows[end - len(block) : end] = block
+            end -= len(block)
+        return torch.from_numpy(rows), np.repeat(np.arange(len(counts), dtype=np.int32), counts)
+
+
+def _votes(
+    similar: np.ndarray, where: np.ndarray, askers: np.ndarray, owners: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Pairs (P, 2) of videos, the asking one first, and the frames of it that the other resembles.
+
+    Each video counts once for a frame: several of its parts may answer.
+    """
+    count = int(max(askers.max(), owners.max())) + 1
+    keys, numbers = [], []
+    begins = np.searchsorted(askers, np.arange(0, count, _VOTES_AT_ONCE))
+    for begin, end in zip(begins, [*begins[1:], len(askers)], strict=True):
+        good = similar[begin:end] >= _LEAST
+        frame = np.broadcast_to(np.arange(begin, end)[:, None], good.shape)[good]
+        once = np.unique(frame * count + owners[where[begin:end][good]])
+        frame, other = np.divmod(once, count)
+        key, number = np.unique(askers[frame].astype(np.int64) * count + other, return_counts=True)
+        keys.append(key)
+        numbers.append(number)
+    return np.stack(np.divmod(np.concatenate(keys), count), axis=1), np.concatenate(numbers)
+
+
+@dataclass(frozen=True)
+class Removed:
+    """A video that duplicates another one.
+
+    Attributes:
+        row: Its number.
+        match: The video of its group that it resembles most.
+        similarity: Of the two: correlation of frames, or cosine of features.
+        alignment: Where the one lies in the other; None if frames were not compared.
+        inner: Whether it is this video that lies in ``match``, and not the other way round.
+    """
+
+    row: int
+    match: int
+    similarity: float
+    alignment: Alignment | None = None
+    inner: bool = True
+
+
+@dataclass(frozen=True)
+class Group:
+    """Near-duplicates of each other, directly or by way of others.
+
+    Attributes:
+        kept: The video that stays.
+        removed: The others.
+    """
+
+    kept: int
+    removed: list[Removed]
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Result of the search.
+
+    Attributes:
+        groups: Of two or more videos, the largest first.
+        candidates: Pairs that were compared.
+        unread: (number, reason) of videos whose frames could not be read, so that they were not
+            compared.
+    """
+
+    groups: list[Group]
+    candidates: int
+    unread: list[tuple[int, str]] = field(default_factory=list)
+
+
+def candidate_pairs(similar: Tensor, where: Tensor) -> np.ndarray:
+    """Every two rows (P, 2) of which one is a neighbour of the other, (lower, higher), ascending.
+
+    Args:
+        similar: (N, k) cosines of :func:`~sce_video.evaluation.functional.clusters.neighbour_graph`
+            ; -inf marks an empty slot.
+        where: (N, k) their rows.
+    """
+    rows, slots = np.nonzero(similar.numpy() > -np.inf)
+    return unique_pairs(np.stack([rows, where.numpy()[rows, slots]], axis=1))
+
+
+def duplicates_by_frames(
+    files: Sequence[str],
+    pairs: np.ndarray,
+    most: int,
+    threshold: float,
+    folder: str,
+    workers: int,
+    on_video: Callable[[str, int, bool], None] | None = None,
+) -> Duplicates:
+    """Groups of videos that show the same frames, of the candidates.
+
+    The longest video of a group is kept; of equally long ones (to a twentieth) the one with the
+    largest frames, then the first path.
+
+    Args:
+        files: All videos.
+        pairs: (P, 2), candidates by features; those by frames are added.
+        most: Candidates by frames of a video.
+        threshold: Smallest mean correlation of the frames of a copy.
+        folder: For a temporary file: 32 KB per second of video, at most.
+        workers: Processes.
+        on_video: Called with ``reading frames``, ``comparing`` or ``refining``, the total and
+            whether it failed.
+    """
+
+    def read(total: int, failed: bool) -> None:
+        if on_video is not None:
+            on_video("reading frames", total, failed)
+
+    stored = ThumbnailFile(folder)
+    try:
+        unread = read_all(stored, files, range(len(files)), workers, read)
+        readable = np.zeros(len(files), dtype=bool)
+        readable[list(stored.places)] = True
+        compared = pairs[readable[pairs].all(axis=1)]
+        if readable.sum() > 1:
+            by_frames = pairs_by_frames(stored, np.flatnonzero(readable).tolist(), most)
+            compared = unique_pairs(np.concatenate([compared, by_frames]))
+        edges: dict[tuple[int, int], Removed] = {}
+        for pair in compare_pairs(stored, compared, threshold, workers, on_video):
+            found = pair.alignment
+            edge = Removed(pair.inner, pair.outer, found.similarity, found)
+            edges[min(edge.row, edge.match), max(edge.row, edge.match)] = edge
+
+        def worth(row: int) -> tuple[float, int, str]:
+            place = stored.places[row]
+            length = -round(20 * np.log(max(place.duration, 1e-3)))
+            return length, -place.height * place.width, files[row]
+
+        groups = _groups(edges, worth)
+    finally:
+        stored.close()
+    return Duplicates(groups, len(compared), unread)
+
+
+def duplicates_by_features(
+    paths: Sequence[str], similar: Tensor, where: Tensor, threshold: float
+) -> Duplicates:
+    """Groups of videos whose features have a cosine of at least ``threshold``.
+
+    The video that resembles the others of its group most is kept, of equal ones the first path.
+    """
+    pairs = torch.nonzero(similar >= threshold).tolist()
+    edges: dict[tuple[int, int], Removed] = {}
+    closeness: dict[int, float] = {}
+    for row, slot in pairs:
+        other, value = int(where[row, slot]), float(similar[row, slot])
+        edges[min(row, other), max(row, other)] = Removed(row, other, value)
+        for end in (row, other):
+            closeness[end] = closeness.get(end, 0.0) + value
+    groups = _groups(edges, lambda row: (-round(closeness[row], 6), 0, paths[row]))
+    return Duplicates(groups, len(candidate_pairs(similar, where)))
+
+
+def _groups(
+    edges: dict[tuple[int, int], Removed], worth: Callable[[int], tuple[float, int, str]]
+) -> list[Group]:
+    """The connected groups; the video of the smallest ``worth`` is kept."""
+    best: dict[int, Removed] = {}
+    for (a, b), edge in sorted(edges.items()):
+        for row, match in ((a, b), (b, a)):
+            if row not in best or edge.similarity > best[row].similarity:
+                best[row] = Removed(row, match, edge.similarity, edge.alignment, edge.row == row)
+    groups = []
+    for rows in connected(list(edges)):
+        kept, *others = sorted(rows, key=worth)
+        groups.append(Group(kept, [best[row] for row in sorted(others)]))
+    return sorted(groups, key=lambda group: (-len(group.removed), group.kept))
+
+
+def connected(pairs: Sequence[tuple[int, int]]) -> list[list[int]]:
+    """The connected groups of the rows of some pairs, in ascending order."""
+    parent: dict[int, int] = {row: row for pair in pairs for row in pair}
+
+    def root(row: int) -> int:
+        while parent[row] != row:
+            parent[row] = parent[parent[row]]
+            row = parent[row]
+        return row
+
+    for a, b in pairs:
+        low, high = sorted((root(a), root(b)))
+        parent[high] = low
+    groups: dict[int, list[int]] = {}
+    for row in sorted(parent):
+        groups.setdefault(root(row), []).append(row)
+    return list(groups.values())

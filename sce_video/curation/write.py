@@ -1,0 +1,327 @@
+"""The lists and the report of a curation, and the table of what was removed and why."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sce_video.curation.curate import FRAMES, NONE, Curation
+from sce_video.curation.near_duplicates import Group, Removed
+from sce_video.datasets.video_list import write_annotation_list
+from sce_video.pages.clip_groups import Clip, ClipRow, ClipSection, write_clip_groups
+from sce_video.utils.files import write_json, write_text
+
+KEEP, SUBSET, CLUSTERS, CLASSES = "keep.txt", "subset.txt", "clusters.txt", "classes.txt"
+REMOVED, REPORT = "removed.csv", "report.json"
+_EXAMPLES = 8
+_COLUMNS = (
+    "path", "reason", "kept", "match", "similarity", "start", "left", "top", "width", "height"
+)  # fmt: skip
+
+
+def write_curation(
+    found: Curation, folder: str | os.PathLike, keep: str | os.PathLike | None = None
+) -> dict[str, Any]:
+    """Write the lists, ``removed.csv`` and ``report.json``.
+
+    Every video of the source is in the list to keep or, with the reason, in ``removed.csv``.
+
+    Args:
+        found: Of :func:`~sce_video.curation.curate`.
+        folder: For all files; made if needed.
+        keep: The list to keep; None for ``keep.txt`` in the folder.
+
+    Returns:
+        The content of ``report.json``.
+
+    Raises:
+        WriteError: a file cannot be written.
+        ValueError: none of the paths can be written to a list.
+    """
+    folder = Path(folder)
+    videos = found.videos
+    labels, classes, notes = _labels(found)
+    keep = folder / KEEP if keep is None else keep
+    kept_paths = [videos.paths[row] for row in found.keep]
+    unlisted = write_annotation_list(
+        os.fspath(keep), kept_paths, [labels[row] for row in found.keep]
+    )
+    lists = {"keep": os.fspath(keep)}
+    if classes:
+        write_text(folder / CLASSES, "".join(f"{name}\n" for name in classes))
+        lists["classes"] = os.fspath(folder / CLASSES)
+    if found.subset:
+        rows = found.subset
+        file = os.fspath(folder / SUBSET)
+        write_annotation_list(file, [videos.paths[r] for r in rows], [labels[r] for r in rows])
+        lists["subset"] = file
+    file = os.fspath(folder / CLUSTERS)
+    write_annotation_list(file, kept_paths, [int(found.cluster[row]) for row in found.keep])
+    lists["clusters"] = file
+    if unlisted:
+        notes.append(f"{len(unlisted)} paths cannot be written to a list: see {REMOVED}")
+    removed = list(_removed(found, set(unlisted)))
+    _write_table(folder / REMOVED, removed)
+    report = _report(found, lists, removed, [*found.notes, *notes])
+    write_json(folder / REPORT, report)
+    return report
+
+
+def _labels(found: Curation) -> tuple[list[int], list[str], list[str]]:
+    """Labels as numbers, names of the classes (empty for numbers and for none), and notes."""
+    names = found.videos.labels
+    missing = sum(name is None for name in names)
+    if missing:
+        note = f"the lists have no labels: {missing} of {len(names)} videos have none"
+        return [-1] * len(names), [], [note] if missing < len(names) else []
+    texts = [str(name) for name in names]
+    if all(text.isdecimal() for text in texts):
+        return [int(text) for text in texts], [], []
+    classes = found.videos.classes
+    number = {name: i for i, name in enumerate(classes)}
+    written = [
+        name if name == name.strip() != "" and len(name.splitlines()) == 1 else repr(name)
+        for name in classes
+    ]
+    if len(set(written)) < len(classes):
+        note = "the lists have no labels: two names of classes are written alike"
+        return [-1] * len(names), [], [note]
+    other = [text for name, text in zip(classes, written, strict=True) if text != name]
+    notes = [f"a line cannot hold the name of a class, which is written as {n}" for n in other]
+    return [number[text] for text in texts], written, notes
+
+
+def _removed(found: Curation, unlisted: set[str]) -> Iterator[dict[str, Any]]:
+    """A row of ``removed.csv`` for every video that is not in the list to keep."""
+    paths, rule = found.videos.paths, found.options.duplicates
+    rule += ": correlation" if rule == FRAMES else ": cosine"
+    for group in found.duplicates.groups:
+        for video in group.removed:
+            yield {
+                "path": paths[video.row],
+                "reason": f"near-duplicate by {rule} {found.options.threshold:g} or more",
+                "kept": paths[group.kept],
+                "match": paths[video.match],
+                "similarity": round(video.similarity, 4),
+                **_place(video),
+            }
+    if found.options.drop_outliers:
+        for row in found.outliers:
+            distance = float(found.distances[row])
+            yield {
+                "path": paths[row],
+                "reason": f"outlier: distance {distance:.4f}, limit {found.limit:.4f}",
+            }
+    for row in found.keep:
+        if paths[row] in unlisted:
+            yield {"path": paths[row], "reason": "a list cannot hold this path"}
+    for path, reason in found.videos.failures:
+        yield {"path": path, "reason": f"cannot be decoded: {reason}"}
+
+
+def _place(video: Removed) -> dict[str, Any]:
+    """Where a removed video lies in the one it matches; nothing, where that lies in it."""
+    if video.alignment is None or not video.inner:
+        return {}
+    names = ("left", "top", "width", "height")
+    part = {name: round(value, 3) for name, value in zip(names, video.alignment.part, strict=True)}
+    return {"start": round(video.alignment.offset, 3), **part}
+
+
+def _write_table(file: Path, rows: list[dict[str, Any]]) -> None:
+    text = io.StringIO(newline="")
+    table = csv.DictWriter(text, _COLUMNS, lineterminator="\n")
+    table.writeheader()
+    table.writerows(rows)
+    write_text(file, text.getvalue())
+
+
+def cluster_examples(found: Curation, count: int = _EXAMPLES) -> list[list[int]]:
+    """Rows of each cluster: half of them nearest to its centre, half at equal steps outwards."""
+    members: dict[int, list[int]] = {}
+    for row in found.centrality.argsort(descending=True, stable=True).tolist():
+        members.setdefault(int(found.cluster[row]), []).append(row)
+    examples = []
+    for _, rows in sorted(members.items()):
+        near = min(len(rows), count - count // 2)
+        rest, far = rows[near:], min(len(rows) - near, count // 2)
+        outer = [rest[(i + 1) * len(rest) // far - 1] for i in range(far)]
+        examples.append(rows[:near] + outer)
+    return examples
+
+
+def _report(
+    found: Curation, lists: dict[str, str], removed: list[dict[str, Any]], notes: list[str]
+) -> dict[str, Any]:
+    paths = found.videos.paths
+    total = len(paths) + len(found.videos.failures)
+    sizes = found.cluster.bincount().tolist()
+    searched = found.options.duplicates
+    return {
+        "source": found.videos.source,
+        "root": found.videos.root,
+        "checkpoint": found.videos.checkpoint,
+        "settings": {
+            "duplicates": searched,
+            "similarity": None if searched == NONE else found.options.threshold,
+            "neighbours": found.options.neighbours,
+            "drop_outliers": found.options.drop_outliers,
+            "seed": found.options.seed,
+        },
+        "counts": {
+            "videos": total,
+            "kept": total - len(removed),
+            "removed": len(removed),
+            "near_duplicates": sum(len(group.removed) for group in found.duplicates.groups),
+            "groups": len(found.duplicates.groups),
+            "compared_pairs": found.duplicates.candidates,
+            "not_compared": len(found.duplicates.unread),
+            "outliers": len(found.outliers),
+            "undecodable": len(found.videos.failures),
+        },
+        "kept_of_a_group": "the longest, then the largest frames, then the first path"
+        if searched == "frames"
+        else "the one most similar to the others, then the first path",
+        "lists": lists,
+        "notes": notes,
+        "groups": [
+            {
+                "kept": paths[group.kept],
+                "removed": [
+                    {"path": paths[v.row], "match": paths[v.match], "similarity": v.similarity}
+                    for v in group.removed
+                ],
+            }
+            for group in found.duplicates.groups
+        ],
+        "outlier_limit": found.limit,
+        "outliers": [
+            {"path": paths[row], "distance": float(found.distances[row])} for row in found.outliers
+        ],
+        "not_compared": [
+            {"path": paths[row], "reason": reason} for row, reason in found.duplicates.unread
+        ],
+        "clusters": [
+            {"videos": size, "examples": [paths[row] for row in rows]}
+            for size, rows in zip(
+                [size for size in sizes if size], cluster_examples(found), strict=True
+            )
+        ],
+    }
+
+
+_GROUPS, _OUTLIERS, _SUBSET, _CLUSTERS = 24, 16, 24, 40
+_OF_GROUP = 7  # removed videos shown of a group
+
+
+def write_page(path: str | os.PathLike, found: Curation, report: dict[str, Any]) -> None:
+    """Write the page: duplicates, outliers, clusters and subset with clips.
+
+    Args:
+        path: The HTML file.
+        found: Of :func:`~sce_video.curation.curate`.
+        report: Of :func:`~sce_video.curation.write.write_curation`.
+    """
+    counts = report["counts"]
+    facts = [
+        (f"{counts['videos']:,}", "videos"),
+        (f"{counts['kept']:,}", "kept"),
+        (f"{counts['near_duplicates']:,}", "near-duplicates removed"),
+        (f"{counts['outliers']:,}", "outliers"),
+        (f"{counts['undecodable']:,}", "not decodable"),
+    ]
+    notes = list(report["notes"])
+    if found.duplicates.unread:
+        notes.append(
+            f"{counts['not_compared']} videos could not be compared by frames, and are kept: see "
+            "report.json."
+        )
+    sections = [_duplicates(found), _outliers(found), _clusters(found)]
+    if found.subset:
+        sections.append(_subset(found))
+    lead = f"Features of {found.videos.source}. Point at a clip, or tap it, to play it."
+    name = os.path.basename(os.path.normpath(found.videos.root or found.videos.source))
+    write_clip_groups(path, f"Curation of {name}", lead, facts, sections, notes=notes)
+
+
+def _clip(found: Curation, row: int, fact: str = "", mark: str = "") -> Clip:
+    return Clip(found.videos.paths[row], found.videos.files[row], fact, mark)
+
+
+def _shown(items: Sequence[Any], most: int, what: str) -> str:
+    return f" The first {most} of {len(items):,} {what} are shown." if len(items) > most else ""
+
+
+def _duplicates(found: Curation) -> ClipSection:
+    groups = found.duplicates.groups
+    if found.options.duplicates == NONE:
+        note = "They were not searched."
+    else:
+        by_frames = found.options.duplicates == FRAMES
+        note = (
+            f"Videos whose {'frames correlate' if by_frames else 'features have a cosine'} by "
+            f"{found.options.threshold:g} or more with those of another one of the group. "
+            + (
+                "Kept: the longest, of equally long ones the one with the largest frames."
+                if by_frames
+                else "Kept: the one most similar to the others."
+            )
+            + (_shown(groups, _GROUPS, "groups") if groups else " There are none.")
+        )
+    rows = [_group(found, group) for group in groups[:_GROUPS]]
+    return ClipSection("duplicates", "Near-duplicates", note, rows)
+
+
+def _group(found: Curation, group: Group) -> ClipRow:
+    clips = [_clip(found, group.kept, mark="kept")]
+    clips += [
+        _clip(found, video.row, f"{video.similarity:.2f}", "removed")
+        for video in group.removed[:_OF_GROUP]
+    ]
+    more = len(group.removed) - _OF_GROUP
+    note = f"and {more} more, in report.json" if more > 0 else ""
+    return ClipRow(f"{len(group.removed) + 1} videos", clips, note)
+
+
+def _outliers(found: Curation) -> ClipSection:
+    rows = found.outliers
+    note = (
+        "Videos far from all others in features: the mean cosine distance to the 10 nearest is "
+        f"above {found.limit:.3f}. "
+        + ("They were removed." if found.options.drop_outliers else "They were kept.")
+        + (_shown(rows, _OUTLIERS, "outliers") if rows else " There are none.")
+    )
+    clips = [_clip(found, row, f"{float(found.distances[row]):.3f}") for row in rows[:_OUTLIERS]]
+    return ClipSection("outliers", "Outliers", note, [ClipRow("", clips)] if clips else [])
+
+
+def _clusters(found: Curation) -> ClipSection:
+    examples = cluster_examples(found)
+    sizes = [size for size in found.cluster.bincount().tolist() if size]
+    note = (
+        "Spherical k-means of the features; the first examples of a cluster are those nearest to "
+        "its centre, the last one is the farthest." + _shown(sizes, _CLUSTERS, "clusters")
+    )
+    rows = [
+        ClipRow(
+            f"Cluster {number}",
+            [_clip(found, row, f"cosine {float(found.centrality[row]):.2f}") for row in rows],
+            f"{size:,} video{'s' if size != 1 else ''}",
+        )
+        for number, (size, rows) in enumerate(zip(sizes, examples, strict=True))
+    ]
+    return ClipSection("clusters", "Clusters", note, rows[:_CLUSTERS])
+
+
+def _subset(found: Curation) -> ClipSection:
+    rows = found.subset
+    note = (
+        "The most diverse videos, each the farthest from those before it (k-centre greedy)."
+        + _shown(rows, _SUBSET, "videos")
+    )
+    clips = [_clip(found, row, f"{i}") for i, row in enumerate(rows[:_SUBSET], 1)]
+    return ClipSection("subset", "Diverse subset", note, [ClipRow("", clips)])

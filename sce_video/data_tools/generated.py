@@ -1,0 +1,445 @@
+"""Toy-action videos: generated, labelled h264 files, for the quickstart and for experiments.
+
+A class is **what** moves (the pattern of a disc: stripes, checks or rings) and **how** it moves
+(bouncing along straight lines, moving in a circle, shaking, or growing and shrinking in place).
+Either alone does not determine the class. Mirroring, reversing or recolouring a video keeps its
+class: position, size, direction, speed, phase, orientation, shades and background are random. Light
+and background drift, so two clips of a video share little except what moves and how. The colours
+are muted: with bright random colours a network matches two views by colour alone.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import av
+import cv2
+import numpy as np
+
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import write_bytes, write_text
+
+WHATS = ("stripes", "checks", "rings")
+HOWS = ("bounce", "circle", "shake", "pulse")
+CLASSES = tuple(f"{what}_{how}" for what in WHATS for how in HOWS)
+PARTS = ("train", "val", "test")
+MANIFEST = "manifest.json"
+# Increase whenever the frames change, so that a folder of older files is not mistaken for these.
+_VERSION = 2
+_MIDDLE = 128  # mean grey level of backgrounds and discs
+_NOISE = 2.0  # standard deviation, grey levels
+_TINT = 0.02  # largest relative deviation of a colour channel from grey
+
+
+class Motion(NamedTuple):
+    """Position of the disc in every frame, in units of the frame's side."""
+
+    x: np.ndarray
+    """Centre, (T,), from 0 at the left edge to 1 at the right."""
+    y: np.ndarray
+    """Centre, (T,), from 0 at the top edge to 1 at the bottom."""
+    radius: np.ndarray
+    """(T,)."""
+
+
+def generate_toy_actions(
+    root: str | Path,
+    num_videos: Mapping[str, int],
+    seed: int = 0,
+    *,
+    size: int = 64,
+    num_frames: int = 60,
+    fps: int = 15,
+    workers: int = 2,
+    overwrite: bool = False,
+) -> Path:
+    """Write ``root/PART/CLASS/NUMBER.mp4`` and a manifest; existing videos are kept.
+
+    The frames of a video depend on ``seed``, its part and its number alone: a part is the same
+    whatever the sizes of the others, and no two parts share a random draw. An interrupted run is
+    resumed by calling this again; parts that the folder lacks are added to it.
+
+    Args:
+        root: Folder to write to; made if needed.
+        num_videos: Number of videos by part, ``{"train": 480, "val": 120, "test": 240}``. Classes
+            alternate, so their counts differ by one at most.
+        seed: Random seed, 0 or more.
+        size: Height and width in pixels, even and at least 16.
+        num_frames: Frames per video.
+        fps: Frames per second.
+        workers: Threads that render and encode.
+        overwrite: Replace the videos of a folder that was made with other parameters.
+
+    Returns:
+        ``root`` as a path.
+
+    Raises:
+        ValueError: A parameter out of range, a folder made with other parameters, or a folder with
+            other files.
+    """
+    root = Path(root)
+    _check(num_videos, seed, size, num_frames, fps, workers)
+    parameters: dict[str, Any] = {
+        "version": _VERSION,
+        "num_videos": {part: num_videos[part] for part in PARTS if part in num_videos},
+        "seed": seed,
+        "size": size,
+        "num_frames": num_frames,
+        "fps": fps,
+        "classes": list(CLASSES),
+    }
+    _claim(root, parameters, overwrite)
+    todo = [
+        (part, number)
+        for part, count in parameters["num_videos"].items()
+        for number in range(count)
+        if not _video_path(root, part, number).exists()
+    ]
+
+    def write(task: tuple[str, int]) -> None:
+        part, number = task
+        rng = np.random.default_rng([seed, PARTS.index(part), number])
+        what, how = CLASSES[number % len(CLASSES)].split("_")
+        frames = render_toy_action(what, how, rng, size=size, num_frames=num_frames, fps=fps)
+        _write_video(_video_path(root, part, number), frames, fps)
+
+    with ThreadPoolExecutor(workers) as pool:  # numpy and the encoder release the GIL
+        for _ in pool.map(write, todo):
+            pass
+    return root
+
+
+def write_pattern_lists(root: str | Path) -> list[Path]:
+    """Write ``root/PART_patterns.txt``: the videos of each part, labelled by their pattern alone.
+
+    For image networks: a frame shows what moves, not how it moves. Labels are positions in
+    ``WHATS``.
+
+    Returns:
+        The lists; the paths in them are relative to ``root``.
+    """
+    root = Path(root)
+    lists = []
+    for part in PARTS:
+        videos = sorted(root.glob(f"{part}/*_*/[0-9]*.mp4"))
+        if not videos:
+            continue
+        lines = [
+            f"{path.relative_to(root)} {WHATS.index(path.parent.name.split('_')[0])}\n"
+            for path in videos
+        ]
+        lists.append(root / f"{part}_patterns.txt")
+        write_text(lists[-1], "".join(lines))
+    return lists
+
+
+def render_toy_action(
+    what: str,
+    how: str,
+    rng: np.random.Generator,
+    *,
+    size: int = 64,
+    num_frames: int = 60,
+    fps: int = 15,
+) -> np.ndarray:
+    """The frames of one video, uint8 (T, size, size, 3), RGB.
+
+    Raises:
+        ValueError: ``what`` or ``how`` is unknown.
+    """
+    if what not in WHATS or how not in HOWS:
+        raise ValueError(f"no toy action {what!r}, {how!r}: choose from {WHATS} and {HOWS}")
+    motion = _draw_motion(how, rng, np.arange(num_frames, dtype=np.float32) / fps)
+    centres = (np.arange(size, dtype=np.float32) + 0.5) / size
+    radius = motion.radius[:, None, None]
+    # Relative to the disc's centre, in disc radii.
+    dx = (centres[None, None, :] - motion.x[:, None, None]) / radius  # (T, 1, W)
+    dy = (centres[None, :, None] - motion.y[:, None, None]) / radius  # (T, H, 1)
+    distance = np.sqrt(dx**2 + dy**2)  # (T, H, W)
+    mask = np.clip((1 - distance) * (radius * size) + 0.5, 0, 1)  # an edge one pixel wide
+    low, high = _draw_shades(rng)
+    pattern = _draw_pattern(what, rng, dx, dy, distance)
+    disc = (low + high) / 2 + (high - low) / 2 * pattern
+    grey = _draw_background(rng, size, num_frames)
+    grey += mask * (disc - grey)
+    grey = _drift_light(rng, grey, fps)
+    grey += _NOISE * rng.standard_normal(grey.shape, dtype=np.float32)
+
+    tint = 1 + rng.uniform(-_TINT, _TINT, size=(2, 3))
+    frames = np.empty((*grey.shape, 3), dtype=np.uint8)
+    for channel, (behind, before) in enumerate(tint.T.tolist()):
+        frames[..., channel] = np.clip(grey * (behind + mask * (before - behind)), 0, 255)
+    return frames
+
+
+def _draw_motion(how: str, rng: np.random.Generator, seconds: np.ndarray) -> Motion:
+    """Motion of the disc, float32; all motions have the same distribution of sizes."""
+    still = np.ones_like(seconds)
+    radius = rng.uniform(0.27, 0.39)
+    x, y = rng.uniform(0.3, 0.7, size=2).tolist()
+    angle, phase = rng.uniform(0, 2 * math.pi, size=2).tolist()
+    right, down = math.cos(angle), math.sin(angle)
+    if how == "bounce":
+        way = rng.uniform(0.6, 1.1) * seconds
+        return Motion(
+            _fold(x + right * way, 0.15, 0.85), _fold(y + down * way, 0.15, 0.85), radius * still
+        )
+    if how == "circle":
+        turns = int(rng.choice([-1, 1])) * rng.uniform(0.6, 1.2) * seconds
+        reach = rng.uniform(0.18, 0.28)
+        x, y = rng.uniform(0.42, 0.58, size=2).tolist()
+        around = phase + 2 * math.pi * turns
+        return Motion(x + reach * np.cos(around), y + reach * np.sin(around), radius * still)
+    # In place, except for a slow drift, so that the position does not identify a video.
+    drift = rng.uniform(0, 2 * math.pi) + rng.uniform(0.6, 1.2) * seconds
+    centre_x, centre_y = x + 0.1 * np.cos(drift), y + 0.1 * np.sin(drift)
+    if how == "shake":
+        swing = np.sin(phase + 2 * math.pi * rng.uniform(1.5, 2.5) * seconds)
+        swing *= rng.uniform(0.07, 0.13)
+        return Motion(centre_x + right * swing, centre_y + down * swing, radius * still)
+    swell = np.sin(phase + 2 * math.pi * rng.uniform(0.8, 1.6) * seconds)
+    return Motion(centre_x, centre_y, radius * (1 + rng.uniform(0.3, 0.45) * swell))
+
+
+def _fold(position: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Reflect a straight path at two walls."""
+    span = high - low
+    return low + span - np.abs((position - low) % (2 * span) - span)
+
+
+def _draw_pattern(
+    what: str, rng: np.random.Generator, dx: np.ndarray, dy: np.ndarray, distance: np.ndarray
+) -> np.ndarray:
+    """Pattern from -1 to 1 on the disc, (T, H, W); orientation, phase and width are random."""
+    angle = rng.uniform(0, 2 * math.pi)
+    first, second = rng.uniform(0, 2 * math.pi, size=2).tolist()
+    waves = 2 * math.pi * rng.uniform(1.1, 1.7)  # radians in a disc radius
+    right, down = waves * math.cos(angle), waves * math.sin(angle)
+    if what == "rings":
+        wave = np.sin(waves * distance + first)
+    else:
+        wave = np.sin(right * dx + (down * dy + first))
+        if what == "checks":
+            wave *= 2 * np.sin(right * dy + (second - down * dx))
+    return np.clip(2.5 * wave, -1, 1)
+
+
+def _draw_background(rng: np.random.Generator, size: int, num_frames: int) -> np.ndarray:
+    """Drifting grey clouds, (T, H, W) float32, of which a clip sees a part only."""
+    clouds = _stretch(rng.normal(0, 1, size=(12, 12)), 4 * size) * rng.uniform(8, 14)
+    clouds = (_MIDDLE + clouds).astype(np.float32)
+    around = rng.uniform(0, 2 * math.pi) + rng.choice([-1, 1]) * np.linspace(0, 9, num_frames)
+    tops = ((1 + np.sin(around)) * 1.5 * size).astype(int)
+    lefts = ((1 + np.cos(around)) * 1.5 * size).astype(int)
+    return np.stack([clouds[i : i + size, j : j + size] for i, j in zip(tops, lefts, strict=True)])
+
+
+def _drift_light(rng: np.random.Generator, grey: np.ndarray, fps: int) -> np.ndarray:
+    """Oscillate contrast and brightness independently, so that light does not identify a video."""
+    seconds = np.arange(len(grey)) / fps
+    phases, speeds = rng.uniform(0, 2 * math.pi, size=2), rng.uniform(1.5, 3.0, size=2)
+    swings = 0.3 * np.sin(phases[:, None] + speeds[:, None] * seconds)
+    contrast, brightness = 1 + swings[0], 60 * swings[1]
+    lit = _MIDDLE + (grey - _MIDDLE) * contrast[:, None, None] + brightness[:, None, None]
+    return lit.astype(np.float32)
+
+
+def _stretch(coarse: np.ndarray, size: int) -> np.ndarray:
+    """Bilinear enlargement of a square array to (size, size)."""
+    at = np.linspace(0, len(coarse) - 1, size)
+    known = np.arange(len(coarse))
+    rows = np.stack([np.interp(at, known, row) for row in coarse])
+    return np.stack([np.interp(at, known, column) for column in rows.T], axis=1)
+
+
+def _draw_shades(rng: np.random.Generator) -> tuple[float, float]:
+    """Darkest and lightest grey of the disc."""
+    contrast = rng.uniform(55, 75)
+    return _MIDDLE - contrast, _MIDDLE + contrast
+
+
+def _video_path(root: Path, part: str, number: int) -> Path:
+    return root / part / CLASSES[number % len(CLASSES)] / f"{number:05d}.mp4"
+
+
+def _write_video(path: Path, frames: np.ndarray, fps: int) -> None:
+    """Write frames (T, H, W, 3) atomically."""
+    # All frames are key frames: reading four of sixty decodes four.
+    write_bytes(path, encode_h264(frames, fps, {"crf": "18", "tune": "fastdecode", "g": "1"}))
+
+
+def encode_h264(frames: np.ndarray, fps: int, options: Mapping[str, str]) -> bytes:
+    """An mp4 of frames (T, H, W, 3) uint8 RGB.
+
+    The same bytes every time: one thread, and the preset that looks at no later frames.
+
+    Args:
+        frames: Height and width are even.
+        fps: Frames per second.
+        options: Of x264: ``crf``, ``g`` (frames from one key frame to the next), ``tune``.
+    """
+    encoded = io.BytesIO()
+    options = {"preset": "ultrafast", "threads": "1", **options}
+    with av.open(encoded, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=fps, options=options)
+        stream.height, stream.width = frames.shape[1:3]
+        stream.pix_fmt = "yuv420p"
+        for frame in frames:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
+        container.mux(stream.encode())
+    return encoded.getvalue()
+
+
+def _claim(root: Path, parameters: dict[str, Any], overwrite: bool) -> None:
+    """Check or write the folder's manifest; with overwrite remove videos of other parameters."""
+    manifest = root / MANIFEST
+    if manifest.exists():
+        found = json.loads(manifest.read_text(encoding="utf-8"))
+        changed = _changes(found, parameters)
+        if not changed:  # other parts are kept
+            parameters = {
+                **parameters,
+                "num_videos": {**found["num_videos"], **parameters["num_videos"]},
+            }
+        elif overwrite:
+            for part in PARTS:
+                for video in sorted(root.glob(f"{part}/*_*/[0-9]*.mp4")):
+                    video.unlink()
+        else:
+            raise ValueError(
+                f"{root} holds toy actions made with another {', '.join(changed)}: "
+                "choose another folder, or overwrite=True to replace them"
+            )
+    elif root.exists() and any(root.iterdir()):
+        raise ValueError(
+            f"{root} is not empty and does not hold toy actions: choose another folder"
+        )
+    write_text(manifest, json.dumps(parameters, indent=1) + "\n")
+
+
+def _changes(found: dict[str, Any], parameters: dict[str, Any]) -> list[str]:
+    """Names of the parameters in which a manifest differs."""
+    counts = found.get("num_videos", {})
+    changed = [
+        f"number of {part} videos"
+        for part, count in parameters["num_videos"].items()
+        if counts.get(part, count) != count
+    ]
+    others = [name for name in parameters if name != "num_videos"]
+    return changed + [name for name in others if found.get(name) != parameters[name]]
+
+
+def _check(
+    num_videos: Mapping[str, int], seed: int, size: int, num_frames: int, fps: int, workers: int
+) -> None:
+    unknown = sorted(set(num_videos) - set(PARTS))
+    if unknown or not num_videos:
+        raise ValueError(f"num_videos must name parts of {PARTS}, got {dict(num_videos)}")
+    for part, count in num_videos.items():
+        if count < 1:
+            raise ValueError(f"num_videos[{part!r}] must be at least 1, got {count}")
+    if seed < 0:
+        raise ValueError(f"seed must be 0 or more, got {seed}")
+    if size < 16 or size % 2:
+        raise ValueError(f"size must be even and at least 16 (h264), got {size}")
+    for name, value in (("num_frames", num_frames), ("fps", fps), ("workers", workers)):
+        if value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+
+
+#: Published: the test part of UCI's "Optical Recognition of Handwritten Digits".
+NUM_IMAGES = 1797
+NUM_CLASSES = 10
+SIZE = 8
+#: Shade of a pixel: 0 to 16 of the 4x4 cells of the original scan were inked.
+MAX_SHADE = 16
+#: Fifths of every class, in the order of the set.
+DIGIT_PARTS = {"train": 3, "val": 1, "test": 1}
+
+
+def load_digits() -> tuple[np.ndarray, np.ndarray]:
+    """The images, (1797, 8, 8) uint8 in 0..255, and their labels, (1797,) int64.
+
+    Raises:
+        MissingPackageError: scikit-learn cannot be imported.
+        ValueError: The installed scikit-learn has other digits than the published ones.
+    """
+    try:
+        from sklearn import datasets
+    except ImportError as error:
+        raise MissingPackageError(
+            f"the digits are those of scikit-learn, which cannot be imported ({error}): "
+            "pip install -c requirements/constraints.txt -e '.[transfer]'"
+        ) from error
+    found: Any = datasets.load_digits()
+    shades, labels = np.asarray(found.images), np.asarray(found.target)
+    check_digits(shades, labels)
+    return np.round(shades * (255 / MAX_SHADE)).astype(np.uint8), labels.astype(np.int64)
+
+
+def check_digits(shades: np.ndarray, labels: np.ndarray) -> None:
+    """Raise ValueError unless there are 1,797 images of 8x8 with shades 0 to 16, of ten classes."""
+    shape = (NUM_IMAGES, SIZE, SIZE)
+    if shades.shape != shape or labels.shape != shape[:1]:
+        raise ValueError(
+            f"scikit-learn's digits are {shades.shape} with {labels.shape} labels, not {shape}: "
+            "install the version of requirements/constraints.txt"
+        )
+    if set(np.unique(labels)) != set(range(NUM_CLASSES)):
+        raise ValueError(f"scikit-learn's digits have the labels {np.unique(labels)}, not 0 to 9")
+    if shades.min() < 0 or shades.max() > MAX_SHADE:
+        raise ValueError(
+            f"scikit-learn's digits have shades from {shades.min()} to {shades.max()}, not within "
+            f"0 to {MAX_SHADE}"
+        )
+
+
+def split_digits(labels: np.ndarray) -> dict[str, np.ndarray]:
+    """Positions of the images of each part, ascending: fixed, and stratified by class.
+
+    The first three fifths of every class are ``train``, the next fifth ``val``, the last ``test``:
+    stretches, since neighbours in the set may be of the same writer.
+    """
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in DIGIT_PARTS}
+    total = sum(DIGIT_PARTS.values())
+    for label in np.unique(labels):
+        positions = np.flatnonzero(labels == label)
+        ends = np.cumsum(list(DIGIT_PARTS.values())) * len(positions) // total
+        for name, stretch in zip(DIGIT_PARTS, np.split(positions, ends[:-1]), strict=True):
+            parts[name].append(stretch)
+    return {name: np.sort(np.concatenate(stretches)) for name, stretches in parts.items()}
+
+
+def write_digits(root: str | Path) -> dict[str, int]:
+    """Write ``root/PART/LABEL/NUMBER.png``, grey, NUMBER being the position in the set.
+
+    Repeating it writes the same bytes again.
+
+    Returns:
+        Number of images of each part.
+
+    Raises:
+        MissingPackageError: scikit-learn cannot be imported.
+        ValueError: See :func:`load_digits`; or ``root`` holds other PNG files than these.
+    """
+    root = Path(root)
+    images, labels = load_digits()
+    parts = split_digits(labels)
+    files = {
+        root / part / str(labels[i]) / f"{i:04d}.png": images[i]
+        for part, positions in parts.items()
+        for i in positions.tolist()
+    }
+    others = sorted(set(root.glob("*/*/*.png")) - set(files))
+    if others:
+        raise ValueError(f"{others[0]} is not of the digits: choose another folder, or remove it")
+    for path, image in files.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_bytes(path, cv2.imencode(".png", image)[1].tobytes())
+    return {part: len(positions) for part, positions in parts.items()}

@@ -1,0 +1,424 @@
+"""Read and check AVA's official files and person detections, line by line."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+import reprlib
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.data_tools.prepare.official import is_count, nearest
+from sce_video.datasets.ava import NUM_ACTIONS, Action
+from sce_video.utils.plain_pickle import load_plain_pickle
+
+LAYOUT = """\
+  annotations/ava_{train,val}_v2.2.csv                (or directly in the folder)
+  annotations/ava_action_list_v2.2_for_activitynet_2019.pbtxt
+  annotations/ava_action_list_v2.2.pbtxt              (all 80 actions; optional)
+  annotations/ava_{train,val}_excluded_timestamps_v2.2.csv
+  annotations/ava_{train,val}_predicted_boxes.csv     (person detections of SlowFast), or
+  annotations/ava_dense_proposals_{train,val}.FAIR.recall_93.9.pkl             (of mmaction2)
+  videos/1j20qq1JyX4.mkv        (or videos_15min/: cut by ffmpeg -ss 900 -t 901; or full films)
+  frames/1j20qq1JyX4/1j20qq1JyX4_000001.jpg           (or rawframes/: 30 per second of the cuts)"""
+
+
+@dataclass(frozen=True)
+class AvaOptions:
+    """Options of a preparation.
+
+    Attributes:
+        root: Folder of the data set.
+        annotations: Folder of the official files; ``root/annotations`` or ``root`` unless given.
+        detections: Files of person detections; those of :data:`LAYOUT` unless given.
+        without_detections: Use no detections.
+        min_score: Detections with a lower score are left out.
+        videos: Folder of the videos, ``root/videos`` or ``root/videos_15min`` unless given.
+        frames: Folder of the frame folders, used instead of videos.
+        out: Folder of the lists, ``root`` if None.
+        workers: Processes that check whether videos can be read; None for all cores.
+        time_limit: Seconds a video may take.
+        ray: Address of a Ray cluster that checks them.
+        check: Open the videos and frame folders; otherwise only check that they exist.
+        keep_missing: Keep key frames without images in the lists.
+        skip_frameless: Leave out key frames outside of their video, instead of an error.
+        unannotated: Also list key frames of val with detections but without ground truth.
+        force: Replace lists that differ.
+    """
+
+    root: Path
+    annotations: Path | None = None
+    detections: tuple[Path, ...] = ()
+    without_detections: bool = False
+    min_score: float = 0.9
+    videos: Path | None = None
+    frames: Path | None = None
+    out: Path | None = None
+    workers: int | None = 1
+    time_limit: float = 60.0
+    ray: str | None = None
+    check: bool = True
+    keep_missing: bool = False
+    skip_frameless: bool = False
+    unannotated: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        if self.workers is not None and self.workers < 1:
+            raise ValueError(f"workers must be at least 1, got {self.workers}")
+        if not 0 <= self.min_score <= 1:
+            raise ValueError(f"min_score must be from 0 to 1, got {self.min_score}")
+        if self.videos is not None and self.frames is not None:
+            raise ValueError("give a folder of videos or a folder of frames, not both")
+        if self.detections and self.without_detections:
+            raise ValueError("give files of detections, or without_detections, not both")
+
+
+FIRST_SECOND, LAST_SECOND = 902, 1798  # ava_included_timestamps_v2.2.txt
+OVERSHOOT = 0.005  # of the frame; boxes outside of it by at most this are clipped
+
+Key = tuple[str, int]
+Corners = tuple[float, float, float, float]
+
+_BLOCK = re.compile(r"\b(?:item|label)\s*\{((?:[^{}\"]|\"(?:[^\"\\]|\\.)*\")*)\}")
+_FIELD = re.compile(r"\b(name|id|label_id|label_type)\s*:\s*(\"(?:[^\"\\]|\\.)*\"|[\w.+-]+)")
+
+
+@dataclass
+class KeyFrame:
+    """Ground truth of a key frame.
+
+    Attributes:
+        line: First line of the csv file about it.
+        boxes: Action ids in the order of the file, by corners and person.
+    """
+
+    line: int
+    boxes: dict[tuple[Corners, int], list[int]] = field(default_factory=dict)
+
+
+@dataclass
+class Annotations:
+    """Content of ``ava_{train,val}_v2.2.csv``.
+
+    Attributes:
+        path: The file.
+        frames: Key frames by video and second.
+        remarks: How often something unusual occurs, by its description.
+    """
+
+    path: Path
+    frames: dict[Key, KeyFrame] = field(default_factory=dict)
+    remarks: Counter[str] = field(default_factory=Counter)
+
+    def videos(self) -> dict[str, int]:
+        """Line of the first key frame by video, in the order of the file."""
+        lines: dict[str, int] = {}
+        for (video, _), frame in self.frames.items():
+            lines.setdefault(video, frame.line)
+        return lines
+
+
+def read_action_list(path: Path) -> dict[int, str]:
+    """Names by id of an action list.
+
+    ``ava_action_list_v2.2.pbtxt`` has blocks ``label { name: "..." label_id: 1 label_type: ... }``,
+    ``..._for_activitynet_2019.pbtxt`` has ``item { name: "..." id: 1 }``.
+
+    Raises:
+        ValueError: No such blocks, one without name or id, an id twice or outside 1 to 80; the
+            message names file and line.
+    """
+    text = path.read_text(encoding="utf-8-sig", errors="surrogateescape")
+    names: dict[int, str] = {}
+    for block in _BLOCK.finditer(text):
+        where = f"{path}, line {text.count(chr(10), 0, block.start()) + 1}"
+        fields: dict[str, str] = dict(_FIELD.findall(block[1]))
+        name, number = fields.get("name", ""), fields.get("id", fields.get("label_id", ""))
+        if not name.startswith('"') or not is_count(number):
+            raise ValueError(f'{where}: the block has no name: "..." with id: or label_id: NUMBER')
+        if not 1 <= int(number) <= NUM_ACTIONS:
+            raise ValueError(f"{where}: id {number} is not in 1 to {NUM_ACTIONS}")
+        if int(number) in names:
+            raise ValueError(f"{where}: id {number} is listed twice")
+        names[int(number)] = re.sub(r"\\(.)", r"\1", name[1:-1])
+    if not names:
+        raise ValueError(
+            f'{path} is not an action list: no block item {{ name: "..." id: 1 }} and no '
+            'label { name: "..." label_id: 1 }'
+        )
+    return names
+
+
+def merge_actions(scored: Mapping[int, str], every: Mapping[int, str] | None) -> list[Action]:
+    """All actions by id; without the full list, actions that are not scored are named by id.
+
+    Raises:
+        ValueError: A scored action is not in the full list.
+    """
+    if every is None:
+        every = {i: scored.get(i, f"action {i}") for i in range(1, NUM_ACTIONS + 1)}
+    missing = sorted(set(scored) - set(every))
+    if missing:
+        raise ValueError(
+            f"action {missing[0]} ({scored[missing[0]]}) is in the list of scored actions, but not "
+            "in the list of all: use both of the official download"
+        )
+    return [Action(number, every[number], number in scored) for number in sorted(every)]
+
+
+def read_annotations(path: Path, actions: Mapping[int, str]) -> Annotations:
+    """Read ``video_id,middle_frame_timestamp,x1,y1,x2,y2,action_id,person_id``, one action per row.
+
+    Rows of the same box and person are merged. A row that ends after the time stamp, or is empty
+    from there on, is a key frame without a person, as in the official evaluation. The person may
+    be omitted.
+
+    Args:
+        path: The csv file.
+        actions: Names by id.
+
+    Raises:
+        ValueError: Wrong number of cells, a cell that is not a number, a time stamp outside 902
+            to 1798, a box outside the frame or with inverted corners, an unknown action; the
+            message names file and line.
+    """
+    found = Annotations(path)
+    for line, cells in _rows(path):
+        where = f"{path}, line {line}"
+        if len(cells) < 2 or not cells[0]:
+            raise ValueError(f"{where}: {','.join(cells)!r} does not begin with VIDEO,TIMESTAMP")
+        frame = found.frames.setdefault(
+            (cells[0], _second(cells[1], where)),
+            KeyFrame(line),
+        )
+        if not any(cells[2:]):
+            continue
+        if len(cells) not in (7, 8):
+            raise ValueError(
+                f"{where}: {len(cells)} cells, not 8: video_id,middle_frame_timestamp,"
+                "x1,y1,x2,y2,action_id,person_id"
+            )
+        corners = check_box([_number(cell, where) for cell in cells[2:6]], where, found.remarks)
+        action = _whole(cells[6], where, "action_id")
+        if action not in actions:
+            raise ValueError(
+                f"{where}: action {action} is not in the action list, ids "
+                f"{min(actions)} to {max(actions)}"
+            )
+        person = _whole(cells[7], where, "person_id") if len(cells) == 8 and cells[7] else -1
+        if corners is None:
+            continue
+        own = frame.boxes.setdefault((corners, person), [])
+        if action in own:
+            found.remarks["rows that repeat an earlier row"] += 1
+        else:
+            own.append(action)
+    if not found.frames:
+        raise ValueError(f"{path} is empty: unpack it again from the official download")
+    return found
+
+
+def check_box(numbers: list[float], where: str, remarks: Counter[str]) -> Corners | None:
+    """Corners clipped to the frame; None for a box without width or height. Both are counted.
+
+    Raises:
+        ValueError: Corners outside the frame by more than :data:`OVERSHOOT`, or inverted.
+    """
+    x1, y1, x2, y2 = numbers
+    shown = f"box {x1:g},{y1:g},{x2:g},{y2:g}"
+    if not all(math.isfinite(number) for number in numbers):
+        raise ValueError(f"{where}: {shown} has a coordinate that is not a number")
+    if min(numbers) < -OVERSHOOT or max(numbers) > 1 + OVERSHOOT:
+        raise ValueError(
+            f"{where}: {shown} is outside the frame: coordinates must be relative to width and "
+            "height, 0 to 1 (divide pixels by them)"
+        )
+    if x1 > x2 or y1 > y2:
+        raise ValueError(
+            f"{where}: {shown} has inverted corners: x1 <= x2 and y1 <= y2 are required"
+        )
+    if min(numbers) < 0 or max(numbers) > 1:
+        remarks[f"boxes outside the frame by up to {OVERSHOOT:g}, clipped to it"] += 1
+        x1, y1, x2, y2 = (min(max(number, 0.0), 1.0) for number in numbers)
+    if x1 == x2 or y1 == y2:
+        remarks["boxes without width or height, left out"] += 1
+        return None
+    return x1, y1, x2, y2
+
+
+def read_excluded(path: Path) -> set[Key]:
+    """Read ``video_id,timestamp``: key frames that neither training nor testing uses.
+
+    Raises:
+        ValueError: A malformed row; the message names file and line.
+    """
+    excluded = set()
+    for line, cells in _rows(path):
+        if len(cells) != 2 or not cells[0] or not is_count(cells[1]):
+            raise ValueError(f"{path}, line {line}: {','.join(cells)!r} is not VIDEO,TIMESTAMP")
+        excluded.add((cells[0], int(cells[1])))
+    return excluded
+
+
+@dataclass
+class Detections:
+    """Person detections of several files.
+
+    Attributes:
+        boxes: Highest score by corners, by video and second.
+        remarks: As in :class:`Annotations`.
+        low: Number of detections with too low a score.
+        files: Number of rows by file.
+    """
+
+    boxes: dict[Key, dict[Corners, float]] = field(default_factory=dict)
+    remarks: Counter[str] = field(default_factory=Counter)
+    low: int = 0
+    files: Counter[Path] = field(default_factory=Counter)
+
+    def add_file(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """Read a file: SlowFast's csv, or mmaction2's pickle if the name ends in ``.pkl``.
+
+        Args:
+            path: The file.
+            videos: Known videos.
+            min_score: Detections with a lower score are left out.
+
+        Raises:
+            ValueError: An unknown video, an invalid box or score, another kind of file; the message
+                names file and line or key.
+        """
+        if path.suffix.lower() in (".pkl", ".pickle"):
+            self._add_pickle(path, videos, min_score)
+        else:
+            self._add_csv(path, videos, min_score)
+
+    def _add_csv(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """``video_id,timestamp,x1,y1,x2,y2,[action_id],score``; a box may have several rows."""
+        for line, cells in _rows(path):
+            where = f"{path}, line {line}"
+            if len(cells) != 8:
+                raise ValueError(
+                    f"{where}: {len(cells)} cells, not 8: video_id,timestamp,x1,y1,x2,y2,"
+                    "action_id (may be empty),score"
+                )
+            key = self._key(cells[0], cells[1], where, videos)
+            score = _number(cells[7], where)
+            if not 0 <= score <= 1:
+                raise ValueError(
+                    f"{where}: score {cells[7]} is not in 0 to 1: is this a file of detections? "
+                    "(the last column of annotations is person_id, that of detections a score)"
+                )
+            corners = check_box([_number(cell, where) for cell in cells[2:6]], where, self.remarks)
+            self._add(key, corners, score, min_score)
+            self.files[path] += 1
+
+    def _add_pickle(self, path: Path, videos: Mapping[str, object], min_score: float) -> None:
+        """``{"video_id,0902": array (n, 5) of x1, y1, x2, y2, score}``."""
+        content = load_plain_pickle(path)
+        if not isinstance(content, dict) or not content:
+            raise ValueError(
+                f"{path} holds a {type(content).__name__}, not a dict of proposals: "
+                '{"VIDEO,0902": array (n, 5) of x1, y1, x2, y2, score, ...}'
+            )
+        numbers_left = path.stat().st_size
+        for name, value in content.items():
+            where = f"{path}, key {reprlib.repr(name)}"
+            video, comma, second = name.rpartition(",") if isinstance(name, str) else ("", "", "")
+            if not comma:
+                raise ValueError(f"{where} is not VIDEO,TIMESTAMP")
+            key = self._key(video, second, where, videos)
+            table = _proposals(value, where)
+            numbers_left -= table.size  # each takes at least a byte
+            if numbers_left < 0:
+                raise ValueError(f"{where}: more boxes than the file has bytes for: it repeats one")
+            for row, numbers in enumerate(table.tolist()):
+                corners = check_box(numbers[:4], f"{where}, row {row}", self.remarks)
+                self._add(key, corners, numbers[4], min_score)
+                self.files[path] += 1
+
+    def _key(self, video: str, second: str, where: str, videos: Mapping[str, object]) -> Key:
+        if video not in videos:
+            raise ValueError(
+                f"{where}: video {video!r} is not in the annotation files; {nearest(video, videos)}"
+            )
+        return video, _second(second, where)
+
+    def _add(self, key: Key, corners: Corners | None, score: float, min_score: float) -> None:
+        if score < min_score:
+            self.low += 1
+        elif corners is not None:
+            own = self.boxes.setdefault(key, {})
+            own[corners] = max(score, own.get(corners, 0.0))
+
+
+def _proposals(value: Any, where: str) -> np.ndarray:
+    """(n, 5) float64 of one key frame."""
+    try:
+        # Nested lists that refer to each other would be expanded: rows of numbers only.
+        plain = isinstance(value, np.ndarray) or (isinstance(value, list) and _is_table(value))
+        table = np.asarray(value if plain else math.nan, dtype=np.float64)
+    except OverflowError:  # a whole number beyond all floats
+        table = np.array(math.nan)
+    if isinstance(value, np.ndarray | list) and table.size == 0:
+        return np.zeros((0, 5))
+    if table.ndim != 2 or table.shape[1] != 5:
+        shape = table.shape if isinstance(value, np.ndarray) else type(value).__name__
+        raise ValueError(f"{where}: {shape}, not an array (n, 5) of x1, y1, x2, y2, score")
+    wrong = ~((table[:, 4] >= 0) & (table[:, 4] <= 1))
+    if wrong.any():
+        row = int(wrong.argmax())
+        raise ValueError(f"{where}, row {row}: score {table[row, 4]:g} is not in 0 to 1")
+    return table
+
+
+def _is_table(rows: list[Any]) -> bool:
+    return all(
+        isinstance(row, list | tuple | np.ndarray)
+        and len(row) == 5
+        and all(isinstance(number, int | float | np.number) for number in row)
+        for row in rows
+    )
+
+
+def _rows(path: Path) -> Iterator[tuple[int, list[str]]]:
+    """Line numbers from 1 and stripped cells; empty lines are skipped."""
+    with open(path, encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            for cells in reader:
+                cells = [cell.strip() for cell in cells]
+                if any(cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: not a csv file: {error}") from error
+
+
+def _second(text: str, where: str) -> int:
+    second = _whole(text, where, "time stamp")
+    if not FIRST_SECOND <= second <= LAST_SECOND:
+        raise ValueError(
+            f"{where}: time stamp {second} is not in the annotated seconds "
+            f"{FIRST_SECOND} to {LAST_SECOND}"
+        )
+    return second
+
+
+def _whole(text: str, where: str, what: str) -> int:
+    if not is_count(text):
+        raise ValueError(f"{where}: {what} {text!r:.40} is not a whole number")
+    return int(text)
+
+
+def _number(text: str, where: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueError(f"{where}: {text!r} is not a number") from None

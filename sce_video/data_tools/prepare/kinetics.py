@@ -1,0 +1,333 @@
+"""Kinetics-400 as the CVD Foundation hosts it, and Mini-Kinetics-200 (K200) made from it."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+
+from sce_video.data_tools.prepare.official import (
+    ClassMap,
+    Entry,
+    Located,
+    OfficialLists,
+    Split,
+    check_disjoint,
+    first_existing,
+    is_count,
+    list_videos,
+    nearest,
+    read_lines,
+    relative_to_root,
+)
+
+LAYOUT = """\
+  annotations/{train,val}.csv                         (also directly in the folder)
+  train/0jtGi_wkZZk_000010_000020.mp4, val/...        (the tars; also in sub-folders of any name,
+                                                       such as train/CLASS NAME/ or train/part_0/)
+  replacement/replacement_for_corrupted_k400/...mp4   (optional)"""
+REPLACEMENT = "replacement/replacement_for_corrupted_k400"
+REPLACED = "taken from the folder of replacements for damaged videos"
+
+#: The 200 classes of Mini-Kinetics-200 (K200), by their Kinetics-400 names, sorted: the labels of
+#: the ids in train_ytid_list.txt and val_ytid_list.txt (Xie et al. 2018, S3D;
+#: github.com/s9xie/Mini-Kinetics-200) in the official Kinetics-400 train.csv and val.csv. All
+#: 80,000 + 5,000 ids are there, exactly 400 + 25 per class.
+K200_CLASSES: tuple[str, ...] = tuple(
+    (Path(__file__).parent / "classes" / "k200.txt").read_text(encoding="utf-8").splitlines()
+)
+PUBLISHED_CLASSES = 400
+# Rows of the csv files and videos in the tars, as counted in arrange_by_classes.py of
+# github.com/cvdfoundation/kinetics-dataset: some videos were removed from YouTube before that.
+PUBLISHED = {"train": 246534, "val": 19906, "test": 39805}
+PUBLISHED_FILES = {"train": 240258, "val": 19881, "test": 38685}
+# K200: Xie et al. 2018, 400 training and 25 validation videos per class.
+K200_PUBLISHED_CLASSES = 200
+K200_PER_CLASS = {"train": 400, "val": 25}
+
+# The second names are those of DeepMind's own archive of the csv files.
+_CSV_NAMES = {
+    "train": ("train.csv",),
+    "val": ("val.csv", "validate.csv"),
+    "test": ("test.csv",),
+}
+_SPLIT_MARKS = {"train": {"train"}, "val": {"val", "validate", "validation"}, "test": {"test"}}
+_COLUMNS = ("label", "youtube_id", "time_start", "time_end", "split")
+_YOUTUBE_ID = re.compile(r"[A-Za-z0-9_-]{11}")
+
+
+def read_kinetics400(
+    root: Path, annotations: Path | None = None, parts: Sequence[str] = ("train", "val")
+) -> OfficialLists:
+    """Read train.csv, val.csv and, if wanted, test.csv; labels number the sorted class names.
+
+    Args:
+        root: Folder of the data set.
+        annotations: Folder of the csv files; ``root/annotations`` or ``root`` unless given.
+        parts: Some of ``train``, ``val``, ``test``.
+
+    Raises:
+        FileNotFoundError: A file is missing.
+        ValueError: A malformed line, a class that is not in the training list, a video listed
+            twice; the message names file and line.
+    """
+    folders = [annotations] if annotations else [root / "annotations", root]
+    rows, paths = {}, {}
+    for part in parts:
+        candidates = [folder / name for folder in folders for name in _CSV_NAMES[part]]
+        paths[part] = first_existing(candidates, root, LAYOUT, f"{part} csv file")
+        rows[part] = read_csv(paths[part], part)
+    classes = tuple(sorted({row.class_name for row in rows[parts[0]].values()}))
+    label_of = {name: label for label, name in enumerate(classes)}
+    splits: list[Split] = []
+    for part in parts:
+        for row in rows[part].values():
+            if row.class_name not in label_of:
+                raise ValueError(
+                    f"{paths[part]}, line {row.line}: unknown class {row.class_name!r}; "
+                    f"{nearest(row.class_name, classes)} ({paths[parts[0]].name})"
+                )
+        entries = tuple(Entry(n, label_of[row.class_name]) for n, row in rows[part].items())
+        splits.append(Split(f"k400_{part}.txt", entries, PUBLISHED[part], PUBLISHED_FILES[part]))
+    _check_parts_disjoint(splits, str(paths[parts[0]].parent))
+    return OfficialLists(
+        name="k400",
+        splits=tuple(splits),
+        class_maps=(ClassMap("k400_classes.txt", classes, PUBLISHED_CLASSES),),
+        notes=(
+            "published: rows of the CVD Foundation's csv files and, in brackets, videos in its "
+            "tars: the others were removed from YouTube",
+        ),
+    )
+
+
+class CsvRow:
+    """A row of a Kinetics csv file: class name and line number in the file."""
+
+    __slots__ = ("class_name", "line")
+
+    def __init__(self, class_name: str, line: int) -> None:
+        self.class_name = class_name
+        self.line = line
+
+
+def read_csv(path: Path, part: str) -> dict[str, CsvRow]:
+    """Rows of ``label,youtube_id,time_start,time_end,split`` by name, ``PART/ID_START_END.mp4``.
+
+    There may be more columns (``is_cc``). Start and end are whole seconds, six digits in the name.
+
+    Raises:
+        ValueError: Wrong header, a malformed row, a clip listed twice; the message names file and
+            line.
+    """
+    rows: dict[str, CsvRow] = {}
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        reader = csv.reader(file)
+        try:
+            header = [column.strip() for column in next(reader, [])]
+            if not set(_COLUMNS) <= set(header):
+                raise ValueError(f"{path}, line 1: the header must be {','.join(_COLUMNS)}")
+            for cells in reader:
+                if not cells:
+                    continue
+                where = f"{path}, line {reader.line_num}"
+                if len(cells) != len(header):
+                    raise ValueError(
+                        f"{where}: {len(cells)} columns, but the header has {len(header)}"
+                    )
+                class_name, name = _parse_row(dict(zip(header, cells, strict=True)), part, where)
+                if name in rows:
+                    raise ValueError(f"{where}: {name!r} is listed twice")
+                rows[name] = CsvRow(class_name, reader.line_num)
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise ValueError(f"{path}, line {reader.line_num + 1}: {error}") from error
+    if not rows:
+        raise ValueError(f"{path} lists no video")
+    return rows
+
+
+def _parse_row(row: Mapping[str, str], part: str, where: str) -> tuple[str, str]:
+    """(class, name) of a row."""
+    class_name, video, start, end, split = (row[column].strip() for column in _COLUMNS)
+    if not class_name:
+        raise ValueError(f"{where}: no label")
+    if not _YOUTUBE_ID.fullmatch(video):
+        raise ValueError(f"{where}: youtube_id {video!r} does not have 11 letters, digits, - or _")
+    if not (is_count(start) and is_count(end) and int(start) < int(end)):
+        raise ValueError(
+            f"{where}: time_start {start!r} and time_end {end!r} must be whole seconds, the first "
+            "smaller than the second"
+        )
+    if split not in _SPLIT_MARKS[part]:
+        raise ValueError(f"{where}: split {split!r} in the file of split {part!r}")
+    return class_name, f"{part}/{video}_{int(start):06d}_{int(end):06d}.mp4"
+
+
+def _clip(name: str) -> str:
+    """``ID_START_END``, from a name."""
+    return name.rpartition("/")[2].removesuffix(".mp4")
+
+
+def _check_parts_disjoint(splits: Sequence[Split], what: str) -> None:
+    """Refuse clips in two parts; names begin with the part, so the rest is compared."""
+    bare = [
+        Split(s.list_name, tuple(Entry(_clip(e.name), e.label) for e in s.entries)) for s in splits
+    ]
+    for i, split in enumerate(bare):
+        for other in bare[i + 1 :]:
+            check_disjoint(what, split, other)
+
+
+def locate_kinetics(
+    root: Path, official: OfficialLists, videos: Path | None = None
+) -> dict[str, Located]:
+    """Locations of the clips, by name.
+
+    Clips are searched below ``videos/PART`` at any depth. A clip in the folder of replacements
+    takes precedence; it is found by its YouTube id alone, as in arrange_by_classes.py of the CVD
+    Foundation.
+
+    Args:
+        root: Folder of the data set.
+        official: From :func:`read_kinetics400`.
+        videos: Folder of train/ and val/; ``root`` or, if that has no train/, ``root/videos``.
+
+    Raises:
+        FileNotFoundError: The folder does not exist.
+    """
+    names = official.names()
+    parts = list(dict.fromkeys(name.partition("/")[0] for name in names))
+    bases = [videos] if videos else [root, root / "videos"]
+    replaced: dict[str, str] = {}
+    if (root / REPLACEMENT).is_dir():
+        for path in list_videos(root / REPLACEMENT):
+            replaced.setdefault(Path(path).name[:11], f"{REPLACEMENT}/{path}")
+    located: dict[str, Located] = {}
+    for part in parts:
+        folder = first_existing(
+            [base / part for base in bases], root, LAYOUT, f"folder of {part} videos"
+        )
+        prefix = relative_to_root(folder, root)
+        by_clip: dict[str, str] = {}
+        by_id: dict[str, str] = {}
+        for path in list_videos(folder):
+            stem = Path(path).stem
+            by_clip.setdefault(stem, path)
+            by_id.setdefault(stem[:11], path)
+        for name in (name for name in names if name.startswith(f"{part}/")):
+            clip = _clip(name)
+            if clip[:11] in replaced:
+                located[name] = Located(replaced[clip[:11]], remark=REPLACED)
+            elif clip in by_clip:
+                located[name] = Located(f"{prefix}/{by_clip[clip]}")
+            else:
+                other = by_id.get(clip[:11])
+                reason = f"only {prefix}/{other}, at other seconds" if other else "no such file"
+                located[name] = Located(f"{prefix}/{clip}.mp4", reason)
+    return located
+
+
+def read_class_list(path: Path, known: Iterable[str]) -> tuple[str, ...]:
+    """Class names, one per line; lines that begin with # are comments.
+
+    Raises:
+        FileNotFoundError: The file does not exist.
+        ValueError: A name is listed twice or unknown; the message names file, line and the most
+            similar name.
+    """
+    if not path.is_file():
+        raise FileNotFoundError(f"no class list {path}")
+    known = list(known)
+    names: list[str] = []
+    for number, line in read_lines(path):
+        if line.startswith("#"):
+            continue
+        if line not in known:
+            raise ValueError(
+                f"{path}, line {number}: {line!r} is not a class of Kinetics-400; "
+                f"{nearest(line, known)}"
+            )
+        if line in names:
+            raise ValueError(f"{path}, line {number}: {line!r} is listed twice")
+        names.append(line)
+    if not names:
+        raise ValueError(f"{path} lists no class")
+    return tuple(names)
+
+
+def add_k200(
+    official: OfficialLists,
+    class_names: Sequence[str],
+    ids: Mapping[str, Path] | None = None,
+) -> OfficialLists:
+    """The lists of Kinetics-400, followed by those of K200.
+
+    Labels number the sorted class names. Without ``ids`` K200 has **all** videos of its classes;
+    Mini-Kinetics-200 as published has 400 + 25 videos per class, which ``ids`` lists.
+
+    Args:
+        official: From :func:`read_kinetics400`.
+        class_names: The classes of K200, by their names in Kinetics-400.
+        ids: Files with one YouTube id per line, by part (``train``, ``val``).
+
+    Raises:
+        FileNotFoundError: A file of ids does not exist.
+        ValueError: A class that is not in Kinetics-400; an id that is malformed, unknown or of
+            another class.
+    """
+    k400 = official.class_maps[0].names
+    for name in class_names:
+        if name not in k400:
+            raise ValueError(
+                f"class {name!r} of K200 is not in the csv files; {nearest(name, k400)}. For a "
+                "part of Kinetics-400 give its own class list (--k200-classes FILE)"
+            )
+    classes = tuple(sorted(class_names))
+    new_label = {k400.index(name): label for label, name in enumerate(classes)}
+    splits = []
+    for part in ("train", "val"):
+        (whole,) = (s for s in official.splits if s.list_name == f"k400_{part}.txt")
+        entries = [Entry(e.name, new_label[e.label]) for e in whole.entries if e.label in new_label]
+        if ids is None:
+            splits.append(Split(f"k200_{part}.txt", tuple(entries)))
+        else:
+            per_class = K200_PER_CLASS[part]
+            entries = _select_ids(ids[part], entries, whole)
+            published = K200_PUBLISHED_CLASSES * per_class
+            splits.append(Split(f"k200_{part}.txt", tuple(entries), published, per_class=per_class))
+    note = (
+        "K200 by the given lists of ids"
+        if ids is not None
+        else "K200 has all videos of its classes: Mini-Kinetics-200 as published has 400 + 25 per "
+        "class, which --k200-ids selects"
+    )
+    return OfficialLists(
+        name=official.name,
+        splits=(*official.splits, *splits),
+        class_maps=(
+            *official.class_maps,
+            ClassMap("k200_classes.txt", classes, K200_PUBLISHED_CLASSES),
+        ),
+        notes=(*official.notes, note),
+    )
+
+
+def _select_ids(path: Path, entries: Sequence[Entry], whole: Split) -> list[Entry]:
+    """The entries whose ids are listed in a file, in the order of the csv file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no list of ids {path}")
+    known = {_clip(entry.name)[:11] for entry in entries}
+    everywhere = {_clip(entry.name)[:11] for entry in whole.entries}
+    wanted: set[str] = set()
+    for number, line in read_lines(path):
+        where = f"{path}, line {number}"
+        if not _YOUTUBE_ID.fullmatch(line):
+            raise ValueError(f"{where}: {line!r} does not have 11 letters, digits, - or _")
+        if line not in known:
+            why = "is of a class that is not in K200" if line in everywhere else "is unknown"
+            raise ValueError(f"{where}: id {line!r} {why} ({whole.title})")
+        if line in wanted:
+            raise ValueError(f"{where}: id {line!r} is listed twice")
+        wanted.add(line)
+    return [entry for entry in entries if _clip(entry.name)[:11] in wanted]

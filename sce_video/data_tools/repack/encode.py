@@ -1,0 +1,439 @@
+"""Repack one file: read, encode, verify."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import av
+import av.logging
+import cv2
+import numpy as np
+
+from sce_video.data_tools.repack.plan import CRF_RANGE, Settings
+from sce_video.data_tools.repack.source import Source, read_source
+from sce_video.datasets.readers.av_file import file_url, open_video
+from sce_video.datasets.readers.base import check_regular_file
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
+
+_HIGHEST_PSNR = 100.0  # reported for equal frames
+_PILOT_FRAMES = 16
+_SLOPE = 0.65  # dB that one step of crf costs on average
+_STEP = 0.25  # of crf
+
+
+class Psnr:
+    """Peak signal-to-noise ratio over many frames, from their overall mean squared error."""
+
+    def __init__(self) -> None:
+        self._errors = np.zeros(2)
+        self._samples = np.zeros(2)
+
+    def add(self, one: np.ndarray, other: np.ndarray) -> None:
+        """Compare two frames, (3 H / 2, W) uint8 each: Y, U, V."""
+        luma = one.shape[0] * 2 // 3
+        for index, rows in enumerate((slice(0, luma), slice(0, None))):
+            self._errors[index] += cv2.norm(one[rows], other[rows], cv2.NORM_L2SQR)
+            self._samples[index] += one[rows].size
+
+    @property
+    def luma(self) -> float:
+        """dB of the luma plane, at most 100."""
+        return self._decibel(0)
+
+    @property
+    def all_planes(self) -> float:
+        """dB over the samples of all three planes, at most 100."""
+        return self._decibel(1)
+
+    @property
+    def worse(self) -> float:
+        """The lower of the two."""
+        return min(self.luma, self.all_planes)
+
+    def _decibel(self, index: int) -> float:
+        error = self._errors[index] / max(self._samples[index], 1)
+        if error <= 255**2 / 10 ** (_HIGHEST_PSNR / 10):
+            return _HIGHEST_PSNR
+        return float(10 * np.log10(255**2 / error))
+
+
+def encoder_options(settings: Settings, crf: float) -> dict[str, str]:
+    """Options of libx264.
+
+    Key frames are at fixed distances (no scene cuts) and there are no B-frames, so frames are
+    stored in the order of presentation and the first is shown at time 0. Key frames get no better
+    quality than other frames (ipratio=1), since any frame may be read: this saves a twentieth of
+    the bytes.
+    """
+    keyint = settings.keyint
+    options = {
+        "crf": f"{crf:g}",
+        "preset": settings.preset,
+        "x264-params": f"keyint={keyint}:min-keyint={keyint}:scenecut=0:bframes=0:ipratio=1",
+    }
+    if settings.tune:
+        options["tune"] = settings.tune
+    return options
+
+
+def encode(
+    frames: Iterable[np.ndarray],
+    path: str,
+    *,
+    size: tuple[int, int],
+    rate: Fraction,
+    options: dict[str, str],
+    tags: dict[str, Any],
+    comment: str = "",
+    threads: int = 1,
+) -> None:
+    """Write an mp4 with one video stream and the index at the beginning.
+
+    Args:
+        frames: (3 H / 2, W) uint8 each: Y, U, V.
+        path: The file; overwritten.
+        size: (H, W).
+        rate: Frames per second.
+        options: Options of the encoder.
+        tags: Attributes of the encoder, from ``colour_tags``.
+        comment: Comment in the file's metadata.
+        threads: Threads of the encoder.
+
+    Raises:
+        OSError or av.FFmpegError: The file cannot be written; has an ``errno``.
+    """
+    with av.open(
+        file_url(path), "w", format="mp4", options={"movflags": "+faststart"}
+    ) as container:
+        container.metadata["comment"] = comment
+        stream: Any = container.add_stream("libx264", rate=rate, options=options)
+        _set_up(stream.codec_context, size, rate, tags, threads)
+        for packet in _packets(stream.codec_context, frames, rate):
+            packet.stream = stream
+            container.mux(packet)
+
+
+def _set_up(
+    codec: Any, size: tuple[int, int], rate: Fraction, tags: dict[str, Any], threads: int
+) -> None:
+    codec.height, codec.width = size
+    codec.pix_fmt = "yuv420p"
+    codec.framerate = rate
+    codec.time_base = 1 / rate
+    codec.thread_count = threads
+    for name, value in tags.items():
+        setattr(codec, name, value)
+
+
+def _packets(codec: Any, frames: Iterable[np.ndarray], rate: Fraction) -> Iterator[Any]:
+    for number, array in enumerate(frames):
+        frame = av.VideoFrame.from_ndarray(array, format="yuv420p")
+        frame.pts, frame.time_base = number, 1 / rate
+        yield from codec.encode(frame)
+    yield from codec.encode(None)
+
+
+def choose_crf(
+    held: dict[int, np.ndarray], size: tuple[int, int], rate: Fraction, settings: Settings
+) -> float:
+    """The highest crf, in quarters, at which sample frames of the video reach ``settings.psnr``.
+
+    Args:
+        held: Prepared frames by number; of each run between key frames all or none.
+        size: (H, W).
+        rate: Frames per second.
+        settings: The PSNR to reach, and the options of the encoder.
+    """
+    frames = _pilot(held, settings.keyint)
+    goal = settings.psnr + 0.1  # the other frames may be a little worse
+    found: dict[float, float] = {}
+    crf = 24.0
+    for _ in range(4):
+        if crf in found:
+            break
+        found[crf] = _try_quality(frames, size, rate, encoder_options(settings, crf))
+        crf = _next_guess(found, goal)
+    reached = [tried for tried, psnr in found.items() if psnr >= goal]
+    if len(reached) in (0, len(found)):
+        return max(reached, default=CRF_RANGE[0])
+    return crf  # the curve is nearly linear between the last two values tried
+
+
+def _next_guess(found: dict[float, float], goal: float) -> float:
+    """Where the line through the two values nearest to the goal meets it, rounded down."""
+    above = max(((c, p) for c, p in found.items() if p >= goal), default=None)
+    below = min(((c, p) for c, p in found.items() if p < goal), default=None)
+    if above and below and below[0] > above[0]:
+        share = (above[1] - goal) / max(above[1] - below[1], 1e-9)
+        crf = above[0] + share * (below[0] - above[0])
+    else:
+        near = above or below
+        assert near is not None
+        crf = near[0] + (near[1] - goal) / _SLOPE
+    low, high = CRF_RANGE
+    return float(min(high, max(low, _STEP * np.floor(crf / _STEP))))
+
+
+def lower_crf(crf: float, missing: float) -> float | None:
+    """A crf that should gain ``missing`` dB; None if the lowest has been reached."""
+    if crf <= CRF_RANGE[0]:
+        return None
+    steps = max(1.0, np.ceil(missing / _SLOPE / _STEP))
+    return float(max(CRF_RANGE[0], crf - steps * _STEP))
+
+
+def _pilot(held: dict[int, np.ndarray], run: int) -> list[np.ndarray]:
+    """Whole runs between key frames, evenly spread, about 16 frames in total."""
+    numbers = sorted(held)
+    runs: list[Sequence[int]] = [numbers[i : i + run] for i in range(0, len(numbers), run)]
+    wanted = max(1, round(_PILOT_FRAMES / run))
+    picked = np.unique(np.linspace(0, len(runs) - 1, wanted + 2)[1:-1].round().astype(int))
+    return [held[number] for index in picked for number in runs[index]]
+
+
+def _try_quality(
+    frames: list[np.ndarray], size: tuple[int, int], rate: Fraction, options: dict[str, str]
+) -> float:
+    """PSNR of frames after encoding and decoding in memory."""
+    encoder: Any = av.CodecContext.create("libx264", "w")
+    _set_up(encoder, size, rate, {}, 1)
+    encoder.options = options
+    decoder: Any = av.CodecContext.create("h264", "r")
+    decoder.thread_count = 1
+    psnr = Psnr()
+    wanted = iter(frames)
+    for packet in [*_packets(encoder, frames, rate), None]:
+        for frame in decoder.decode(packet):
+            psnr.add(next(wanted), frame.to_ndarray())
+    return psnr.worse
+
+
+#: Prefix of the comment in every output, by which outputs are told from other files.
+COMMENT = "sce_video repack"
+_STORAGE = {
+    errno.ENOSPC: "the disk is full",
+    errno.EDQUOT: "the disk quota is used up",
+    errno.EFBIG: "a file may not become that large here",
+    errno.EROFS: "the file system is read-only",
+    errno.EACCES: "no permission to write",
+    errno.EPERM: "no permission to write",
+    errno.EIO: "the disk reports an error",
+    errno.ENOENT: "the folder does not exist any more",
+    errno.ESTALE: "the network file system lost the file",
+}
+
+
+@dataclass(frozen=True)
+class Job:
+    """What one process is to do.
+
+    Attributes:
+        source: File to read.
+        temporary: File to write.
+        settings: Settings of the output.
+        min_psnr: dB that the output must have, of luma and of all planes.
+        threads: Threads of the encoder.
+        max_pixels: Height x width of the largest frames that are read.
+        span: (start, end) in seconds of the part to write; None for the whole file.
+    """
+
+    source: str
+    temporary: str
+    settings: Settings
+    min_psnr: float
+    threads: int = 1
+    max_pixels: int = MAX_PIXELS
+    span: tuple[float, float] | None = None
+
+
+class RefusedError(Exception):
+    """The output is wrong; ``kind`` is a key of :data:`report.KINDS`."""
+
+    def __init__(self, kind: str, reason: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
+
+
+class CannotWriteError(Exception):
+    """The output cannot be written, because of the disk and not because of the video."""
+
+
+def repack_file(job: Job) -> dict[str, Any]:
+    """Write one output to its temporary path and verify it.
+
+    Returns:
+        Facts that JSON can hold. ``status``: ``done``, ``failed`` (with ``kind`` and ``reason``;
+        the temporary file is removed) or ``storage`` (with ``reason``; the run should stop). With
+        ``done`` also:
+
+        - ``frames``, ``seconds``, ``rate``, ``height``, ``width``, ``scaled``, ``bytes``,
+          ``video_bytes``; ``constant``: rate and frames of the source are kept.
+        - ``crf``; ``psnr`` (all planes) and ``psnr_luma`` in dB over ``psnr_frames`` frames.
+        - ``source_frames``; ``frames_not_shown``: those of them that no output frame shows;
+          ``source_promised``: frames by the packets; ``source_seconds``, ``source_video_bytes``.
+        - ``cpu_seconds``.
+    """
+    av.logging.set_libav_level(av.logging.FATAL)
+    start = time.process_time()
+    try:
+        facts = _repack(job)
+        return {"status": "done", **facts, "cpu_seconds": round(time.process_time() - start, 3)}
+    except VideoDecodeError as error:
+        answer = {"status": "failed", "kind": _kind(job.source), "reason": error.reason}
+    except RefusedError as error:
+        answer = {"status": "failed", "kind": error.kind, "reason": str(error)}
+    except CannotWriteError as error:
+        answer = {"status": "storage", "reason": str(error)}
+    with contextlib.suppress(OSError):
+        os.unlink(job.temporary)
+    return answer
+
+
+def _kind(path: str) -> str:
+    if not os.path.exists(path):
+        return "missing"
+    return "bad" if os.access(path, os.R_OK) else "denied"
+
+
+def _repack(job: Job) -> dict[str, Any]:
+    check_regular_file(job.source)
+    settings = job.settings
+    source = read_source(job.source, settings, DecodeLimits(job.max_pixels), job.span)
+    crf = settings.crf
+    if crf is None:
+        crf = choose_crf(source.held, source.size, source.schedule.rate, settings)
+    while True:
+        _write(job, source, crf)
+        facts, psnr = verify_output(job.temporary, source, settings.keyint)
+        missing = settings.psnr - psnr.worse
+        lower = lower_crf(crf, missing) if settings.crf is None and missing > 0 else None
+        if lower is None:
+            break
+        crf = lower
+    if psnr.worse < job.min_psnr:
+        raise RefusedError(
+            "quality",
+            f"PSNR {psnr.worse:.2f} dB at crf {crf:g} is below {job.min_psnr:g} dB (--min-psnr)",
+        )
+    height, width = source.size
+    return {
+        **facts,
+        "crf": crf,
+        "psnr": round(psnr.all_planes, 3),
+        "psnr_luma": round(psnr.luma, 3),
+        "height": height,
+        "width": width,
+        "scaled": source.preparation.scaled,
+        "constant": source.schedule.constant,
+        "rate": f"{source.schedule.rate}",
+        "bytes": os.path.getsize(job.temporary),
+        "frames_not_shown": source.schedule.never_shown(source.frames),
+        "source_frames": source.frames,
+        "source_promised": source.promised,
+        "source_seconds": round(source.duration, 6),
+        "source_video_bytes": source.video_bytes,
+    }
+
+
+def _write(job: Job, source: Source, crf: float) -> None:
+    """Encode to the temporary file and flush it to the disk."""
+    with _storage_errors(job.temporary):
+        encode(
+            _output_frames(source),
+            job.temporary,
+            size=source.size,
+            rate=source.schedule.rate,
+            options=encoder_options(job.settings, crf),
+            tags=source.tags,
+            comment=COMMENT,
+            threads=job.threads,
+        )
+        descriptor = os.open(job.temporary, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _output_frames(source: Source) -> Iterator[np.ndarray]:
+    try:
+        yield from source.prepared_frames()
+    except av.FFmpegError as error:  # of reading the source, not of writing the output
+        raise VideoDecodeError(source.path, f"cannot be decoded: {error}") from error
+
+
+@contextlib.contextmanager
+def _storage_errors(path: str) -> Iterator[None]:
+    try:
+        yield
+    except (OSError, av.FFmpegError) as error:
+        number = getattr(error, "errno", None)
+        if number in _STORAGE:
+            raise CannotWriteError(f"cannot write {path}: {_STORAGE[number]}") from error
+        raise RefusedError("encode", f"cannot be encoded: {error}") from error
+
+
+def verify_output(path: str, source: Source, keyint: int) -> tuple[dict[str, Any], Psnr]:
+    """Decode an output completely and compare it with its source.
+
+    Args:
+        path: The output.
+        source: Its source.
+        keyint: Every ``keyint``-th frame must be a key frame.
+
+    Returns:
+        ``frames``, ``seconds``, ``video_bytes``, ``psnr_frames``; and the PSNR over the source's
+        frames that are kept in memory: all of them, unless the video is long.
+
+    Raises:
+        RefusedError: Number, size, time stamps, duration or key frames are wrong.
+    """
+    psnr = Psnr()
+    shown, rate = source.schedule.shown, source.schedule.rate
+    compared = number = video_bytes = packets = 0
+    try:
+        with open_video(path) as container:
+            stream = container.streams.video[0]
+            stream.codec_context.thread_count = 1
+            for packet in container.demux(stream):
+                video_bytes += packet.size
+                if packet.size:
+                    _require(packet.is_keyframe == (packets % keyint == 0), "key frames")
+                    packets += 1
+                for frame in packet.decode():
+                    _require((frame.height, frame.width) == source.size, "the size")
+                    _require(frame.pts * frame.time_base == number / rate, "a time stamp")
+                    reference = source.held.get(int(shown[number])) if number < len(shown) else None
+                    if reference is not None:
+                        psnr.add(reference, frame.to_ndarray())
+                        compared += 1
+                    number += 1
+            seconds = float((stream.duration or 0) * stream.time_base)
+            streams = len(container.streams)
+    except (av.FFmpegError, VideoDecodeError, OSError, IndexError) as error:
+        raise RefusedError("check", f"the output cannot be decoded: {error}") from error
+    _require(streams == 1, "the number of streams")
+    _require(number == packets == len(shown), f"the frame count ({number} of {len(shown)})")
+    # The schedule has the source's duration within a frame; the file must have the schedule's.
+    _require(abs(seconds - len(shown) / rate) <= 0.01 / rate, f"the duration ({seconds:.3f} s)")
+    _require(compared > 0, "the number of frames to compare")
+    facts = {
+        "frames": number,
+        "seconds": round(seconds, 6),
+        "video_bytes": video_bytes,
+        "psnr_frames": compared,
+    }
+    return facts, psnr
+
+
+def _require(holds: bool, what: str) -> None:
+    if not holds:
+        raise RefusedError("check", f"{what} of the output is wrong")

@@ -1,0 +1,329 @@
+"""Which problems the facts about a file, and its entry in the list, amount to."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import av.logging
+import numpy as np
+
+from sce_video.datasets.readers import AvReader, VideoReader
+from sce_video.datasets.readers.av_file import decoder_options, open_video
+from sce_video.datasets.readers.base import check_deadline, check_regular_file
+from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError, VideoTimeoutError
+from sce_video.datasets.readers.limits import MAX_PIXELS, DecodeLimits
+from sce_video.datasets.video_list import VideoList
+
+#: Kinds of problems, with their descriptions in the summary.
+KINDS = {
+    "missing": "no such file",
+    "bad": "cannot be opened, are truncated or damaged, or take too long",
+    "short": "too short",
+    "container": "container does not match the file extension",
+    "header": "header disagrees with the decoded frames",
+    "duplicate": "listed more than once",
+    "label": "label missing or out of range",
+}
+
+#: File extensions, and FFmpeg's names of the containers they may hold.
+CONTAINERS: dict[str, frozenset[str]] = {
+    extension: frozenset(names.split())
+    for extensions, names in (
+        (".mp4 .m4v .mov .3gp .3g2 .m4a", "mov mp4"),
+        (".mkv .webm", "matroska webm"),
+        (".avi", "avi"),
+        (".wmv .asf", "asf"),
+        (".flv", "flv live_flv"),
+        (".gif", "gif"),
+        (".mpg .mpeg", "mpeg mpegvideo mpegts"),
+        (".ts .mts .m2ts", "mpegts"),
+        (".ogv .ogg", "ogg"),
+    )
+    for extension in extensions.split()
+}
+#: Codecs of .webm files; with any other codec the file is a Matroska file.
+_WEBM_CODECS = frozenset({"vp8", "vp9", "av1", "libdav1d", "libvpx", "libvpx-vp9", "libaom-av1"})
+
+# Deviations of the header that are not reported: rounded durations, and a frame or two that the
+# writer counted but did not write.
+_SHARE, _FRAMES, _SECONDS = 0.1, 2, 0.5
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Minimum length of a video.
+
+    Attributes:
+        min_frames: Frames; 8 are what the recipes with the shortest clips take per view.
+        min_duration: Seconds; 0.25 accepts 8 frames at 30 frames per second (0.27 s).
+    """
+
+    min_frames: int = 8
+    min_duration: float = 0.25
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One problem of one entry of a list.
+
+    Attributes:
+        kind: A key of :data:`KINDS`.
+        path: As written in the list.
+        line: Line of the list, counted from 1; None for a folder.
+        detail: Description.
+        facts: Result of :func:`examine_file`; empty if the file was not opened for this entry.
+    """
+
+    kind: str
+    path: str
+    line: int | None
+    detail: str
+    facts: dict[str, Any]
+
+
+def find_problems(
+    videos: VideoList,
+    facts: Mapping[str, dict[str, Any]],
+    *,
+    limits: Limits | None = None,
+    lines: Sequence[int] | None = None,
+    num_classes: int | None = None,
+) -> list[Problem]:
+    """All problems, in the order of the list.
+
+    Args:
+        videos: The list, N entries.
+        facts: Facts by path, from :func:`verify_videos`.
+        limits: Minimum length; None for the defaults.
+        lines: (N,) line number of every entry in its file.
+        num_classes: Labels must lie in ``[0, num_classes)``; None does not check labels.
+    """
+    limits = limits or Limits()
+    problems: list[Problem] = []
+    first: dict[str, int] = {}
+    for index in range(len(videos)):
+        path, line = videos.path(index), None if lines is None else lines[index]
+        found = []
+        earlier = first.setdefault(os.path.normpath(path), index)
+        if earlier != index:
+            known: dict[str, Any] = {}
+            found.append(("duplicate", _describe_duplicate(videos, earlier, index, lines)))
+        else:
+            known = facts[path]
+            found.extend(file_problems(path, known, limits))
+        label = int(videos.labels[index])
+        if num_classes is not None and not 0 <= label < num_classes:
+            what = "has no label" if label < 0 else f"label {label} is out of range"
+            found.append(("label", f"{what}: labels are 0 to {num_classes - 1}"))
+        problems.extend(Problem(kind, path, line, detail, known) for kind, detail in found)
+    return problems
+
+
+def _describe_duplicate(
+    videos: VideoList, earlier: int, index: int, lines: Sequence[int] | None
+) -> str:
+    where = f"line {lines[earlier]}" if lines is not None else f"entry {earlier + 1}"
+    labels = int(videos.labels[earlier]), int(videos.labels[index])
+    if labels[0] != labels[1]:
+        return f"same file as {where}, which has label {labels[0]}; here it is {labels[1]}"
+    return f"same file as {where}"
+
+
+def file_problems(path: str, facts: dict[str, Any], limits: Limits) -> list[tuple[str, str]]:
+    """(kind, detail) of all problems of a file.
+
+    Args:
+        path: Its name, for the extension.
+        facts: From :func:`examine_file`, or with ``outcome`` ``missing`` or ``crash``.
+        limits: Minimum length.
+    """
+    if facts["outcome"] == "missing":
+        return [("missing", "there is no such file")]
+    if facts["outcome"] != "decoded":
+        return [("bad", facts["error"])]
+    found = []
+    incomplete = _describe_incomplete(facts)
+    if incomplete:
+        found.append(("bad", incomplete))
+    if facts["frames"] < limits.min_frames:
+        frames = f"{facts['frames']} frame{'s' if facts['frames'] != 1 else ''}"
+        found.append(("short", f"{frames}, fewer than {limits.min_frames}"))
+    elif facts["seconds"] < limits.min_duration:
+        found.append(("short", f"{facts['seconds']:.3f} s, less than {limits.min_duration:g} s"))
+    container = _describe_wrong_container(path, facts)
+    if container:
+        found.append(("container", container))
+    header = _describe_wrong_header(facts) if not incomplete else None
+    if header:
+        found.append(("header", header))
+    return found
+
+
+def _describe_incomplete(facts: dict[str, Any]) -> str | None:
+    """How a file fails to decode completely; None if it does not fail."""
+    frames, seconds = facts["frames"], facts["seconds"]
+    expected = max(facts["packets"], facts["header_frames"] or 0)
+    if facts["refused"]:
+        packets = f"{facts['refused']} packet{'s' if facts['refused'] != 1 else ''}"
+        return f"{packets} cannot be decoded: {frames} of {expected} frames are usable"
+    if _less(frames, expected, _FRAMES):
+        return f"is truncated: {frames} of {expected} frames decode"
+    if facts["damaged"]:
+        return f"{facts['damaged']} of {frames} frames are damaged"
+    stated = facts["header_seconds"]
+    if not facts["header_frames"] and stated is not None and not facts["header_of_file"]:
+        if _less(seconds, stated, _SECONDS):
+            return f"is truncated: {seconds:.2f} of {stated:.2f} s decode"
+    return None
+
+
+def _describe_wrong_header(facts: dict[str, Any]) -> str | None:
+    """How the header disagrees with the decoded frames, beyond the tolerances; else None."""
+    frames, stated = facts["frames"], facts["header_frames"]
+    if stated and _less(stated, frames, _FRAMES):
+        return f"the header states {stated} frames, {frames} decode"
+    seconds, stated = facts["seconds"], facts["header_seconds"]
+    if stated and (_less(stated, seconds, _SECONDS) or _less(seconds, stated, _SECONDS)):
+        whose = "the file" if facts["header_of_file"] else "the video"
+        return f"the header states {stated:.2f} s for {whose}, its frames last {seconds:.2f} s"
+    return None
+
+
+def _less(value: float, other: float, tolerance: float) -> bool:
+    """Whether a value is smaller than the other by more than the tolerance and a tenth of it."""
+    return other - value > max(tolerance, _SHARE * other)
+
+
+def _describe_wrong_container(path: str, facts: dict[str, Any]) -> str | None:
+    extension = os.path.splitext(path)[1].lower()
+    expected = CONTAINERS.get(extension)
+    if expected is None:
+        return None
+    names = facts["container"].split(",")
+    if not expected & set(names):
+        return f"extension {extension}, but the file is {names[0]} ({facts['codec']})"
+    if extension == ".webm" and facts["codec"] not in _WEBM_CODECS:
+        return f"extension {extension}, but the codec {facts['codec']} makes it a Matroska file"
+    return None
+
+
+def examine_file(request: tuple[str, float], max_pixels: int = MAX_PIXELS) -> dict[str, Any]:
+    """Decode a file from its first to its last frame, without keeping the frames.
+
+    Args:
+        request: Path, and the seconds it may take.
+        max_pixels: Height x width of the largest frames that are decoded.
+
+    Returns:
+        Facts that JSON can hold. ``outcome``: ``decoded`` (at least some frames), ``unreadable``
+        or ``timeout``; ``error``: the reason, or None. With ``decoded`` also:
+
+        - ``frames``: usable frames, excluding those between a damaged packet and the next key
+          frame (as :class:`AvReader` does); ``seconds``: their duration.
+        - ``packets``: frames the file should have; ``refused``: packets the decoder rejects;
+          ``damaged``: frames in which the decoder concealed errors.
+        - ``header_frames``, ``header_seconds``: what the container states, or None;
+          ``header_of_file``: whether these seconds are the duration of the container, which
+          includes audio, and not that of the video stream.
+        - ``container``, ``codec``, ``height``, ``width``.
+    """
+    path, seconds = request
+    av.logging.set_libav_level(av.logging.FATAL)
+    deadline = time.monotonic() + seconds
+    try:
+        check_regular_file(path)
+        limits = DecodeLimits(max_pixels)
+        with AvReader(path, deadline=deadline, limits=limits) as reader:
+            facts = _decode_all(path, deadline, limits)
+            facts["packets"] = len(reader.timestamps)
+            facts["seconds"] = reader.duration
+            if facts["frames"] != facts["packets"] or facts["refused"]:
+                facts.update(_usable(reader))
+    except VideoTimeoutError:
+        return {"outcome": "timeout", "error": f"not done after {seconds:g} s"}
+    except VideoDecodeError as error:
+        return {"outcome": "unreadable", "error": error.reason}
+    return {"outcome": "decoded", "error": None, **facts}
+
+
+def _decode_all(path: str, deadline: float, limits: DecodeLimits) -> dict[str, Any]:
+    frames = refused = damaged = 0
+    with open_video(path, decoder_options=decoder_options(limits)) as container:
+        stream = container.streams.best("video")
+        facts = _header(container, stream)
+        stream.codec_context.options = decoder_options(limits)
+        stream.codec_context.thread_count = 1  # there is one process per core
+        for packet in _packets(container, stream):
+            check_deadline(path, deadline)
+            try:
+                decoded = packet.decode()
+            except (av.FFmpegError, OSError):
+                refused += 1
+                continue
+            for frame in decoded:
+                limits.check_frame(path, frame.height, frame.width)
+            frames += len(decoded)
+            damaged += sum(frame.is_corrupt for frame in decoded)
+    if frames == 0:
+        raise VideoDecodeError(path, "no frame can be decoded")
+    return {**facts, "frames": frames, "refused": refused, "damaged": damaged}
+
+
+def _packets(container: Any, stream: Any) -> Iterator[Any]:
+    packets = container.demux(stream)
+    try:
+        yield from packets
+    except (av.FFmpegError, OSError, IndexError):
+        return  # truncated: the frame counts show it
+    finally:
+        packets.close()  # see AvFile.packets
+
+
+def _header(container: Any, stream: Any) -> dict[str, Any]:
+    """What the container states about its video stream."""
+    seconds: float | None = None
+    of_file = False
+    if stream.duration and stream.time_base:
+        seconds = float(stream.duration * stream.time_base)
+    elif (tagged := _parse_clock(stream.metadata.get("DURATION", ""))) is not None:
+        seconds = tagged
+    elif container.duration:
+        seconds, of_file = container.duration / 1e6, len(container.streams) > 1
+    return {
+        "container": container.format.name,
+        "codec": stream.codec_context.name,
+        "height": stream.codec_context.height,
+        "width": stream.codec_context.width,
+        "header_frames": stream.frames or None,
+        "header_seconds": seconds,
+        "header_of_file": of_file,
+    }
+
+
+def _parse_clock(text: str) -> float | None:
+    """Seconds of ``00:00:10.333``, the form of Matroska's DURATION tags; None for other text."""
+    parts = text.split(":")
+    try:
+        hours, minutes, seconds = (float(part) for part in parts)
+    except ValueError:
+        return None
+    return 3600 * hours + 60 * minutes + seconds
+
+
+def _usable(reader: VideoReader) -> dict[str, Any]:
+    """Frames and seconds that :class:`AvReader` returns of a file that is not intact."""
+    last = len(reader.timestamps) - 1
+    try:
+        reader.read(np.array([last]))
+    except FrameCountError as error:
+        left = reader.duration - float(reader.timestamps[-1])
+        return {
+            "frames": len(error.timestamps),
+            "seconds": float(error.timestamps[-1]) + left,
+        }
+    return {}

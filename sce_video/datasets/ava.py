@@ -1,0 +1,274 @@
+"""AVA: key frames of long videos with person boxes and their actions."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.pipeline import Transform
+from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList
+from sce_video.registry import DATASETS
+from sce_video.utils.json_files import parse_json, read_json
+
+NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id - 1``
+
+
+@dataclass(frozen=True)
+class Action:
+    """An action class.
+
+    Attributes:
+        id: The official id, 1 to 80.
+        name: The official name, for example ``bend/bow (at the waist)``.
+        scored: Whether the official evaluation uses it (60 of the 80).
+    """
+
+    id: int
+    name: str
+    scored: bool = True
+
+
+def format_actions(actions: Sequence[Action]) -> str:
+    """The text of ``ava_actions.json``."""
+    return json.dumps([asdict(action) for action in actions], indent=2, ensure_ascii=False) + "\n"
+
+
+def read_actions(path: str | Path) -> tuple[Action, ...]:
+    """Read a file written by :func:`format_actions`, in the order of the file.
+
+    Raises:
+        FileNotFoundError: There is no such file.
+        ValueError: No list of actions, or an id that is repeated or not in 1 to 80; the message
+            names file and entry.
+    """
+    try:
+        entries = read_json(path)
+    except FileNotFoundError:
+        raise FileNotFoundError(f"no list of actions {path}: run sce-video prepare ava") from None
+    if not isinstance(entries, list) or not entries:
+        raise ValueError(f'{path} should hold [{{"id": 1, "name": ..., "scored": true}}, ...]')
+    actions: dict[int, Action] = {}
+    for number, entry in enumerate(entries, 1):
+        where = f"{path}, entry {number}"
+        if not isinstance(entry, dict) or entry.keys() != {"id", "name", "scored"}:
+            raise ValueError(f"{where}: {str(entry)[:80]} has not just id, name and scored")
+        if type(entry["id"]) is not int or not 1 <= entry["id"] <= NUM_ACTIONS:
+            raise ValueError(f"{where}: id {entry['id']!r} is not one of 1 to {NUM_ACTIONS}")
+        if not isinstance(entry["name"], str) or not isinstance(entry["scored"], bool):
+            raise ValueError(f"{where}: name must be text and scored true or false")
+        if entry["id"] in actions:
+            raise ValueError(f"{where}: id {entry['id']} is there twice")
+        actions[entry["id"]] = Action(entry["id"], entry["name"], entry["scored"])
+    return tuple(actions.values())
+
+
+@dataclass(frozen=True)
+class KeyFrame:
+    """Annotation of one key frame.
+
+    Attributes:
+        video: Id of the video.
+        timestamp: Second of the film.
+        boxes: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
+        actions: n lists of action ids, 1 to 80.
+        detections: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
+    """
+
+    video: str
+    timestamp: int
+    boxes: np.ndarray
+    actions: list[list[int]]
+    detections: np.ndarray
+
+
+def read_key_frames(ann_file: str) -> Iterator[KeyFrame]:
+    """Read the key frames of a list written by ``sce-video prepare ava``.
+
+    Raises:
+        ValueError: No such file, or a line that is no key frame; the message names file and line.
+    """
+    if not os.path.isfile(ann_file):
+        raise ValueError(
+            f"there is no list of key frames at {ann_file!r}: run sce-video prepare ava"
+        )
+    with open(ann_file, encoding="utf-8", errors="replace") as file:
+        for number, line in enumerate(file, 1):
+            if line.strip():
+                yield _parse(line, f"{ann_file}, line {number}")
+
+
+def _parse(line: str, where: str) -> KeyFrame:
+    try:
+        entry = parse_json(line, "it")
+        frame = KeyFrame(
+            video=str(entry["video"]),
+            timestamp=int(entry["timestamp"]),
+            boxes=np.array(entry["boxes"], dtype=np.float32).reshape(-1, 4),
+            actions=[[int(action) for action in actions] for actions in entry["labels"]],
+            detections=np.array(entry.get("detections", []), dtype=np.float32).reshape(-1, 5),
+        )
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        raise ValueError(f"{where} is not a key frame: {type(error).__name__} {error}") from error
+    if len(frame.actions) != len(frame.boxes):
+        raise ValueError(
+            f"{where}: {len(frame.boxes)} boxes and {len(frame.actions)} lists of labels"
+        )
+    for box in [*frame.boxes, *frame.detections[:, :4]]:
+        if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            raise ValueError(f"{where}: box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
+    wrong = [a for actions in frame.actions for a in actions if not 1 <= a <= NUM_ACTIONS]
+    if wrong:
+        raise ValueError(f"{where}: action {wrong[0]} is not one of 1 to {NUM_ACTIONS}")
+    return frame
+
+
+@DATASETS.register_module()
+class AVADataset(VideoDataset):
+    """A clip around each key frame of AVA, with its person boxes.
+
+    For testing, the boxes are the person detections with a score of at least ``min_score``. For
+    training, they are the ground truth and the detections that match a person (IoU of at least
+    ``match_iou`` with a ground truth box, whose actions they get), as SlowFast with its ``iou90``
+    training boxes (configs/AVA). Other detections are dropped, or with ``include_unmatched``
+    are persons without any action, as in SlowFast's lists ``include_negative``.
+
+    Args:
+        data_root: Folder of ``videos/`` or ``frames/``.
+        ann_file: List written by ``sce-video prepare ava``; as given, or below ``data_root``.
+        pipeline: Transforms; they get ``timestamp``, ``boxes`` (n, 4) float32 in [0, 1] and
+            ``actions`` (n, 80) float32 beside the inputs of :class:`VideoDataset`.
+        folder: Folder of the videos (a file per id) or of the frames (a folder per id).
+        training: Use the training boxes instead of the test boxes.
+        min_score: Smallest score of a person detection.
+        match_iou: Smallest IoU of a training detection with a ground truth box.
+        include_unmatched: Also train on detections that match no ground truth box; their targets
+            are 0.
+        on_error: See :class:`VideoDataset`.
+        timeout: See :class:`VideoDataset`.
+
+    Raises:
+        ValueError: No list, an invalid line, or none of its videos in the folder.
+    """
+
+    def __init__(
+        self,
+        data_root: str,
+        ann_file: str,
+        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        folder: str = "videos",
+        training: bool = False,
+        min_score: float = 0.9,
+        match_iou: float = 0.9,
+        include_unmatched: bool = False,
+        on_error: str = "replace",
+        timeout: float | None = 60.0,
+    ) -> None:
+        self.folder = folder
+        self.training = training
+        self.min_score = min_score
+        self.match_iou = match_iou
+        self.include_unmatched = include_unmatched
+        super().__init__(data_root, ann_file, pipeline, on_error, timeout)
+
+    def _list_videos(self, extensions: Sequence[str] = VIDEO_EXTENSIONS) -> VideoList:
+        """Store all key frames in flat arrays, whose memory pages loader workers share."""
+        frames = list(read_key_frames(str(self.ann_file)))
+        if not frames:
+            raise ValueError(f"the list {self.ann_file!r} holds no key frame")
+        found = _find_videos(Path(self.data_root) / self.folder)
+        if not any(frame.video in found for frame in frames):
+            raise ValueError(
+                f"none of the videos of {self.ann_file!r} is in {self.data_root}/{self.folder}, "
+                f"for example {frames[0].video!r}"
+            )
+        self.timestamps = np.array([frame.timestamp for frame in frames], dtype=np.int64)
+        self._ids = VideoList.from_paths([frame.video for frame in frames], [0] * len(frames))
+        chosen = [self._choose_boxes(frame) for frame in frames]
+        self._ends = np.cumsum([len(boxes) for boxes, _ in chosen], dtype=np.int64)
+        self._boxes = np.concatenate([boxes for boxes, _ in chosen])
+        self._actions = np.packbits(np.concatenate([actions for _, actions in chosen]), axis=1)
+        paths = [os.path.join(self.folder, found.get(frame.video, frame.video)) for frame in frames]
+        return VideoList.from_paths(paths, [-1] * len(frames))
+
+    def _choose_boxes(self, frame: KeyFrame) -> tuple[np.ndarray, np.ndarray]:
+        """Boxes (n, 4), and their actions (n, 80) as 0 and 1."""
+        truth = np.zeros((len(frame.boxes), NUM_ACTIONS), dtype=np.uint8)
+        for row, actions in zip(truth, frame.actions, strict=True):
+            row[np.array(actions, dtype=int) - 1] = 1
+        found = frame.detections[frame.detections[:, 4] >= self.min_score, :4]
+        if not self.training:
+            return found, np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
+        overlap = box_iou(found, frame.boxes)
+        matches = overlap.max(axis=1, initial=0) >= self.match_iou
+        targets = np.zeros((len(found), NUM_ACTIONS), dtype=np.uint8)
+        if len(truth) > 0:
+            targets[matches] = truth[overlap.argmax(axis=1)[matches]]
+        kept = matches | self.include_unmatched
+        return np.concatenate([frame.boxes, found[kept]]), np.concatenate([truth, targets[kept]])
+
+    @property
+    def num_films(self) -> int:
+        """Number of different videos that the key frames are of."""
+        return len({self._ids.path(index) for index in range(len(self._ids))})
+
+    def key(self, index: int) -> tuple[str, int]:
+        """Video id and second of a key frame."""
+        return self._ids.path(index), int(self.timestamps[index])
+
+    def boxes(self, index: int) -> np.ndarray:
+        """(n, 4) float32 in [0, 1]: the boxes of a key frame."""
+        begin = int(self._ends[index - 1]) if index > 0 else 0
+        return self._boxes[begin : int(self._ends[index])]
+
+    def actions(self, index: int) -> np.ndarray:
+        """(n, 80) float32, 0 or 1: the actions of those boxes; all 0 for test boxes."""
+        begin = int(self._ends[index - 1]) if index > 0 else 0
+        rows = np.unpackbits(self._actions[begin : int(self._ends[index])], axis=1)
+        return rows[:, :NUM_ACTIONS].astype(np.float32)
+
+    def row_columns(self, indices: list[int]) -> dict[str, list]:
+        """Columns of a metric's rows, for these samples.
+
+        Returns:
+            ``key``: (video id, second) of each sample; ``boxes``: its boxes, (n, 4) float32.
+        """
+        return {
+            "key": [self.key(index) for index in indices],
+            "boxes": [self.boxes(index) for index in indices],
+        }
+
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {
+            **super()._inputs(index, seed),
+            "timestamp": int(self.timestamps[index]),
+            "boxes": self.boxes(index).copy(),
+            "actions": self.actions(index),
+        }
+
+
+def _find_videos(folder: Path) -> dict[str, str]:
+    """Name of the file or folder of each video id."""
+    if not folder.is_dir():
+        raise ValueError(f"there is no folder {str(folder)!r} of videos or frames")
+    found = {}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() or entry.suffix.lower() in VIDEO_EXTENSIONS:
+            found[entry.name if entry.is_dir() else entry.stem] = entry.name
+    return found
+
+
+def box_iou(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Intersection over union of every pair: (n, 4) and (m, 4) to (n, m)."""
+    low = np.maximum(first[:, None, :2], second[None, :, :2])
+    high = np.minimum(first[:, None, 2:4], second[None, :, 2:4])
+    inter = np.prod(np.clip(high - low, 0, None), axis=2)
+    areas = [np.prod(boxes[:, 2:4] - boxes[:, :2], axis=1) for boxes in (first, second)]
+    union = areas[0][:, None] + areas[1][None] - inter
+    return inter / np.maximum(union, 1e-12)

@@ -1,0 +1,413 @@
+"""The data set of images: a list or a folder of image files."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.pipeline import Transform
+from sce_video.datasets.video_dataset import VideoDataset
+from sce_video.datasets.video_list import IMAGE_EXTENSIONS, VideoList
+from sce_video.registry import DATASETS
+from sce_video.utils.plain_pickle import load_plain_pickle
+
+
+@DATASETS.register_module()
+class ImageDataset(VideoDataset):
+    """Images from an annotation list or from a folder; a :class:`VideoDataset` of other files.
+
+    Seeds, bad files, time limit, labels and classes are those of :class:`VideoDataset`. The
+    pipeline begins with :class:`~sce_video.datasets.transforms.LoadImage`; an image is a clip of
+    one frame, so crops, packing and collating are those of videos.
+
+    Args:
+        data_root: Folder the paths of the list are relative to; or the folder to search.
+        ann_file: Annotation list with ``path label`` or ``path`` on every line; None searches
+            ``data_root``, whose first-level sub-folders are the classes.
+        pipeline: Transforms, built or as configs.
+        on_error: ``replace``, ``raise`` or ``skip``.
+        timeout: Seconds a sample may take; None for no limit.
+        max_tries: Replacements tried before an error is raised.
+        extensions: Extensions of the files, when a folder is searched.
+        class_file: Names of the labels of a list, one per line from label 0.
+
+    Raises:
+        ValueError: Nothing to read, or a wrong option.
+    """
+
+    kind = "image"
+
+    def __init__(
+        self,
+        data_root: str = "",
+        ann_file: str | None = None,
+        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        on_error: str = "replace",
+        timeout: float | None = 60.0,
+        max_tries: int = 10,
+        extensions: Sequence[str] = IMAGE_EXTENSIONS,
+        class_file: str | None = None,
+    ) -> None:
+        super().__init__(
+            data_root, ann_file, pipeline, on_error, timeout, max_tries, extensions, class_file
+        )
+
+
+@dataclass(frozen=True)
+class ImageArrays:
+    """Images that loader workers share: they only read, so forked processes copy no page.
+
+    Attributes:
+        parts: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
+        labels: (N,) int64, the parts one after the other; -1 for an image without a label.
+        classes: Name of each label.
+        files: Name of each part's file.
+    """
+
+    parts: tuple[np.ndarray, ...]
+    labels: np.ndarray
+    classes: tuple[str, ...]
+    files: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def image(self, index: int) -> np.ndarray:
+        """uint8 (H, W, 3), contiguous."""
+        for part in self.parts:
+            if index < len(part):
+                return np.ascontiguousarray(part[index])
+            index -= len(part)
+        raise IndexError(f"there is no image {index}")
+
+    def names(self) -> list[str]:
+        """FILE#NUMBER of every image, the number from 0 within its file."""
+        return [
+            f"{file}#{number}"
+            for file, part in zip(self.files, self.parts, strict=True)
+            for number in range(len(part))
+        ]
+
+
+def check_split(split: str, splits: Sequence[str], name: str) -> None:
+    """Raise ValueError unless the set has this split."""
+    if split not in splits:
+        raise ValueError(f"split of {name} must be one of {', '.join(splits)}, got {split!r}")
+
+
+def find_set_folder(root: str, folder: str, archive: str) -> str:
+    """``root/folder``, or ``root`` itself if that is the folder.
+
+    Raises:
+        ValueError: There is neither; the message names the archive that holds it.
+    """
+    root = os.path.expanduser(root)
+    if os.path.basename(os.path.normpath(root)) == folder and os.path.isdir(root):
+        return root
+    path = os.path.join(root, folder)
+    if not os.path.isdir(path):
+        raise ValueError(f"there is no folder {path!r}: unpack {archive} in {root!r}")
+    return path
+
+
+def check_labels_of(labels: np.ndarray, num_images: int, num_classes: int, path: str) -> None:
+    """Raise ValueError unless each image has a label from 0 to ``num_classes - 1``."""
+    if len(labels) != num_images:
+        raise ValueError(f"{path} has {len(labels)} labels for {num_images} images")
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if len(wrong):
+        raise ValueError(
+            f"{path}: label {wrong[0]} is no class, there are {num_classes} (counted from 0)"
+        )
+
+
+def check_published(labels: np.ndarray, published: int, num_classes: int, what: str) -> None:
+    """Raise ValueError unless there are as many images as published, and of each class as many.
+
+    Args:
+        labels: (N,), -1 for images without a label, whose classes are not counted.
+        published: N.
+        num_classes: Of the labels; the published sets have equally many images of each.
+        what: Name of set and split, for messages.
+    """
+    advice = "unpack the official archive again (check_counts=False accepts other counts)"
+    if len(labels) != published:
+        raise ValueError(
+            f"{what} has {len(labels):,} images, published are {published:,}: {advice}"
+        )
+    labelled = labels[labels >= 0]
+    counts = np.bincount(labelled, minlength=num_classes)
+    wrong = np.flatnonzero(counts != len(labelled) // num_classes)
+    if len(wrong):
+        raise ValueError(
+            f"{what} has {counts[wrong[0]]:,} images of class {wrong[0]}, published are "
+            f"{len(labelled) // num_classes:,}: {advice}"
+        )
+
+
+CIFAR_SIZE = 32
+CIFAR_PUBLISHED = {"train": 50_000, "test": 10_000}
+
+
+@dataclass(frozen=True)
+class CifarFiles:
+    """Names of files and keys of one of the two sets.
+
+    Attributes:
+        name: Of the set, in messages.
+        folder: That the archive unpacks to.
+        archive: Name of the official archive.
+        batches: Files of each split.
+        label_key: Key of the labels in a batch.
+        meta: File of the class names.
+        names_key: Key of the class names in it.
+        num_classes: Their number.
+    """
+
+    name: str
+    folder: str
+    archive: str
+    batches: dict[str, tuple[str, ...]]
+    label_key: str
+    meta: str
+    names_key: str
+    num_classes: int
+
+
+CIFAR10 = CifarFiles(
+    name="CIFAR10",
+    folder="cifar-10-batches-py",
+    archive="cifar-10-python.tar.gz",
+    batches={
+        "train": tuple(f"data_batch_{number}" for number in range(1, 6)),
+        "test": ("test_batch",),
+    },
+    label_key="labels",
+    meta="batches.meta",
+    names_key="label_names",
+    num_classes=10,
+)
+CIFAR100 = CifarFiles(
+    name="CIFAR100",
+    folder="cifar-100-python",
+    archive="cifar-100-python.tar.gz",
+    batches={"train": ("train",), "test": ("test",)},
+    label_key="fine_labels",
+    meta="meta",
+    names_key="fine_label_names",
+    num_classes=100,
+)
+
+
+def read_cifar10(root: str, split: str = "train", check_counts: bool = True) -> ImageArrays:
+    """CIFAR10: 50,000 (``train``) or 10,000 (``test``) images of 32 x 32, 10 classes.
+
+    Args:
+        root: Folder of ``cifar-10-batches-py``.
+        split: ``train`` or ``test``.
+        check_counts: Refuse other numbers of images than the published ones.
+
+    Raises:
+        ValueError: A file is missing, damaged, no pickle of plain data, or has other counts.
+    """
+    return _read(CIFAR10, root, split, check_counts)
+
+
+def read_cifar100(root: str, split: str = "train", check_counts: bool = True) -> ImageArrays:
+    """CIFAR100 with its 100 fine labels, as :func:`read_cifar10`; folder ``cifar-100-python``."""
+    return _read(CIFAR100, root, split, check_counts)
+
+
+def _read(files: CifarFiles, root: str, split: str, check_counts: bool) -> ImageArrays:
+    check_split(split, tuple(files.batches), files.name)
+    folder = find_set_folder(root, files.folder, files.archive)
+    meta = _load(os.path.join(folder, files.meta), files)
+    classes = meta.get(files.names_key)
+    if not isinstance(classes, list) or len(classes) != files.num_classes:
+        raise ValueError(
+            f"{os.path.join(folder, files.meta)} must hold {files.num_classes} class names in "
+            f"{files.names_key!r}"
+        )
+    batches = [_read_batch(os.path.join(folder, name), files) for name in files.batches[split]]
+    labels = np.concatenate([labels for _, labels in batches])
+    if check_counts:
+        what = f"the {split} split of {files.name} in {folder}"
+        check_published(labels, CIFAR_PUBLISHED[split], files.num_classes, what)
+    return ImageArrays(
+        parts=tuple(images for images, _ in batches),
+        labels=labels,
+        classes=tuple(str(name) for name in classes),
+        files=tuple(f"{files.folder}/{name}" for name in files.batches[split]),
+    )
+
+
+def _read_batch(path: str, files: CifarFiles) -> tuple[np.ndarray, np.ndarray]:
+    """Images (n, 32, 32, 3) uint8 and labels (n,) int64 of one batch file.
+
+    A row of ``data`` is one image: its red, its green, its blue plane, each row by row.
+    """
+    batch = _load(path, files)
+    data = batch.get("data")
+    labels = batch.get(files.label_key)
+    if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.ndim != 2:
+        raise ValueError(
+            f"{path} must hold an array 'data' (n, {3 * CIFAR_SIZE * CIFAR_SIZE}) of uint8"
+        )
+    if data.shape[1] != 3 * CIFAR_SIZE * CIFAR_SIZE:
+        raise ValueError(
+            f"{path}: 'data' has shape {data.shape}, not (n, {3 * CIFAR_SIZE * CIFAR_SIZE})"
+        )
+    if not isinstance(labels, list) or not all(type(label) is int for label in labels):
+        raise ValueError(f"{path} must hold a list of whole numbers {files.label_key!r}")
+    found = np.array(labels, dtype=np.int64)
+    check_labels_of(found, len(data), files.num_classes, path)
+    images = data.reshape(-1, 3, CIFAR_SIZE, CIFAR_SIZE).transpose(0, 2, 3, 1)
+    return np.ascontiguousarray(images), found
+
+
+def _load(path: str, files: CifarFiles) -> dict[str, Any]:
+    """The dict of a pickle; nothing that the file names is called."""
+    if not os.path.isfile(path):
+        raise ValueError(f"there is no file {path!r}: unpack {files.archive} again")
+    loaded = load_plain_pickle(Path(path))
+    if not isinstance(loaded, dict):
+        raise ValueError(f"{path} must hold a dict, not a {type(loaded).__name__}")
+    return loaded
+
+
+STL10_SIZE = 96
+NUM_CLASSES = 10
+FOLDER = "stl10_binary"
+ARCHIVE = "stl10_binary.tar.gz"
+STL10_PUBLISHED = {"train": 5_000, "test": 8_000, "unlabeled": 100_000}
+#: Parts of each split; STL10 is pretrained on ``unlabeled``, by some codes on both.
+SPLITS = {**{part: (part,) for part in STL10_PUBLISHED}, "train+unlabeled": ("train", "unlabeled")}
+
+
+def read_stl10(root: str, split: str = "unlabeled", check_counts: bool = True) -> ImageArrays:
+    """STL10, images of 96 x 96, mapped into memory: all processes share the system's file cache.
+
+    Args:
+        root: Folder of ``stl10_binary``.
+        split: ``unlabeled`` (100,000), ``train`` (5,000), ``test`` (8,000) or ``train+unlabeled``.
+        check_counts: Refuse other numbers of images than the published ones.
+
+    Raises:
+        ValueError: A file is missing, of a wrong size, or has other counts.
+    """
+    check_split(split, tuple(SPLITS), "STL10")
+    folder = find_set_folder(root, FOLDER, ARCHIVE)
+    parts, labels = [], []
+    for part in SPLITS[split]:
+        images = _map_images(os.path.join(folder, f"{part}_X.bin"))
+        found = _read_labels(folder, part, len(images))
+        if check_counts:
+            check_published(found, STL10_PUBLISHED[part], NUM_CLASSES, f"{part}_X.bin in {folder}")
+        parts.append(images)
+        labels.append(found)
+    return ImageArrays(
+        parts=tuple(parts),
+        labels=np.concatenate(labels),
+        classes=_read_classes(os.path.join(folder, "class_names.txt")),
+        files=tuple(f"{FOLDER}/{part}_X.bin" for part in SPLITS[split]),
+    )
+
+
+def _map_images(path: str) -> np.ndarray:
+    """(n, 96, 96, 3) uint8, a view of the file: a plane per colour, each column by column."""
+    size, each = _file_size(path), 3 * STL10_SIZE * STL10_SIZE
+    if size == 0 or size % each:
+        raise ValueError(
+            f"{path} has {size:,} bytes, no multiple of the {each:,} of an image: unpack "
+            f"{ARCHIVE} again"
+        )
+    stored = np.memmap(
+        path, dtype=np.uint8, mode="r", shape=(size // each, 3, STL10_SIZE, STL10_SIZE)
+    )
+    return stored.transpose(0, 3, 2, 1)
+
+
+def _read_labels(folder: str, part: str, num_images: int) -> np.ndarray:
+    """(n,) int64: the bytes of PART_y.bin, 1 to 10, minus one; -1 for the unlabelled part."""
+    if part == "unlabeled":
+        return np.full(num_images, -1, dtype=np.int64)
+    path = os.path.join(folder, f"{part}_y.bin")
+    _file_size(path)
+    labels = np.fromfile(path, dtype=np.uint8).astype(np.int64) - 1
+    check_labels_of(labels, num_images, NUM_CLASSES, path)
+    return labels
+
+
+def _read_classes(path: str) -> tuple[str, ...]:
+    _file_size(path)
+    with open(path, encoding="utf-8", errors="replace") as file:
+        names = tuple(line.strip() for line in file if line.strip())
+    if len(names) != NUM_CLASSES or len(set(names)) != NUM_CLASSES:
+        raise ValueError(f"{path} must name {NUM_CLASSES} classes, one per line")
+    return names
+
+
+def _file_size(path: str) -> int:
+    if not os.path.isfile(path):
+        raise ValueError(f"there is no file {path!r}: unpack {ARCHIVE} again")
+    return os.path.getsize(path)
+
+
+#: Reader of each set by name: (root, split, whether to check counts) -> images.
+ARRAY_SETS: dict[str, Callable[[str, str, bool], ImageArrays]] = {
+    "cifar10": read_cifar10,
+    "cifar100": read_cifar100,
+    "stl10": read_stl10,
+}
+
+__all__ = ["ARRAY_SETS", "ImageArrays", "read_cifar10", "read_cifar100", "read_stl10"]
+
+
+@DATASETS.register_module()
+class ImageArrayDataset(VideoDataset):
+    """CIFAR10, CIFAR100 or STL10 from the folder that the official archive unpacks to.
+
+    The images are held in memory once: forked loader workers share the memory of their parent, and
+    STL10 is mapped from its file. The pipeline is that of :class:`ImageDataset`, beginning with
+    :class:`~sce_video.datasets.transforms.LoadImage`. The path of an image is FILE#NUMBER.
+
+    Args:
+        name: ``cifar10``, ``cifar100`` or ``stl10``.
+        data_root: Folder in which the archive was unpacked.
+        split: ``train`` or ``test``; of STL10 also ``unlabeled`` and ``train+unlabeled``.
+        pipeline: Transforms, built or as configs; they also get ``image``, (H, W, 3) uint8.
+        check_counts: Refuse other numbers of images than the published ones.
+
+    Raises:
+        ValueError: An unknown name or split, a missing or damaged file, or other counts.
+    """
+
+    kind = "image"
+
+    def __init__(
+        self,
+        name: str,
+        data_root: str,
+        split: str = "train",
+        pipeline: Sequence[Transform | dict[str, Any]] = (),
+        check_counts: bool = True,
+    ) -> None:
+        if name not in ARRAY_SETS:
+            raise ValueError(f"name must be one of {', '.join(ARRAY_SETS)}, got {name!r}")
+        self.name = name
+        self.split = split
+        self.check_counts = check_counts
+        super().__init__(data_root, None, pipeline, on_error="raise", timeout=None)
+
+    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+        arrays = ARRAY_SETS[self.name](self.data_root, self.split, self.check_counts)
+        self._arrays = arrays
+        return VideoList.from_paths(arrays.names(), arrays.labels.tolist(), arrays.classes)
+
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        return {**super()._inputs(index, seed), "image": self._arrays.image(index)}

@@ -1,0 +1,358 @@
+"""Name the file that a crashed data loader worker was reading, and go on without it."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, get_worker_info
+
+from sce_video.datasets.loading.shared_memory import shared_tensor
+from sce_video.datasets.readers.errors import TooManyBadFilesError
+from sce_video.utils.errors import UserError
+from sce_video.utils.files import write_text
+
+_ROWS, _WIDTH = 256, 4096  # workers of a loader, bytes of a path (PATH_MAX)
+_PID = 8  # bytes of a process id
+_PATIENCE = 2.0  # seconds to wait until a process is seen to have ended
+#: torch's two messages for a crashed worker.
+_CRASH = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (.+)", re.S)
+
+
+class WorkerCrashError(UserError, RuntimeError):
+    """A loader worker ended without a Python error: killed, or crashed inside a decoder.
+
+    Args:
+        message: Names the files.
+        files: What the workers were reading.
+        cause: How they ended.
+    """
+
+    def __init__(self, message: str, files: tuple[str, ...] = (), cause: str = "") -> None:
+        super().__init__(message)
+        self.files = files
+        self.cause = cause
+
+
+class CurrentFiles:
+    """A table in shared memory with each worker's process id and the file it is reading.
+
+    A crash inside a decoder ends the worker process without an exception. The main process then
+    reads the file from this table.
+    """
+
+    def __init__(self) -> None:
+        self._table = shared_tensor(
+            (_ROWS, _PID + _WIDTH), torch.uint8, "the names of open files"
+        ).zero_()
+
+    @contextmanager
+    def reading(self, path: str) -> Iterator[None]:
+        """Enter this worker's file for the duration of the block; no effect outside of workers."""
+        worker = get_worker_info()
+        if worker is None or worker.id >= _ROWS:
+            yield
+            return
+        row = self._table[worker.id].numpy()
+        name = os.fsencode(path)[-_WIDTH:]  # the end of a path is the informative part
+        row[_PID:] = 0
+        row[_PID : _PID + len(name)] = np.frombuffer(name, dtype=np.uint8)
+        row[:_PID] = list(os.getpid().to_bytes(_PID, "little"))
+        try:
+            yield
+        finally:  # a thread that exceeded its time limit leaves the file that is read now
+            if row[_PID:].tobytes().rstrip(b"\0") == name:
+                row[:_PID] = 0
+
+    def of_ended_processes(self) -> dict[int, str]:
+        """Process id and file of each worker that ended while it was reading a file."""
+        found = {}
+        for row in self._table.numpy():
+            pid = int.from_bytes(row[:_PID].tobytes(), "little")
+            if pid and not _is_running(pid):
+                found[pid] = os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
+        return found
+
+    def clear(self) -> None:
+        """Forget all files: the workers that were reading them have ended, or will be ended."""
+        self._table.zero_()
+
+    def of(self, pid: int) -> str | None:
+        """The file that a process is reading; None if it is reading none."""
+        for row in self._table.numpy():
+            if int.from_bytes(row[:_PID].tobytes(), "little") == pid:
+                return os.fsdecode(row[_PID:].tobytes().rstrip(b"\0"))
+        return None
+
+
+@contextmanager
+def report_worker_crashes(dataloader: DataLoader) -> Iterator[None]:
+    """In this block, the crash of a loader worker is reported with the file it was reading.
+
+    Raises:
+        WorkerCrashError: Instead of torch's RuntimeError, which names the process only, or of the
+            connection error if the worker crashes while it sends a batch.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        found = _CRASH.search(str(error))
+        if found is None:
+            raise
+        pids = [int(word) for word in re.findall(r"\d+", found.group(1))]
+        tables = [part.current_files for part in _parts(dataloader.dataset)]
+        files = [path for table in tables for path in map(table.of, pids) if path]
+        # torch says how a worker ended in the first error, which a second one may have replaced.
+        first = _CRASH.search(str(error.__cause__)) or found
+        raise _crash_error(pids, files, first.group(2).strip()) from error
+    except (ConnectionError, EOFError, FileNotFoundError) as error:  # of a batch being fetched
+        ended = _wait_for_ended_workers(dataloader)
+        if not ended:
+            raise
+        cause = f"{type(error).__name__}."
+        raise _crash_error(list(ended), list(ended.values()), cause) from error
+
+
+def _crash_error(pids: list[int], files: list[str], cause: str) -> WorkerCrashError:
+    work = f"while reading {', '.join(files)}" if files else "while it was reading no file"
+    advice = (
+        "If this happens again with the same file, remove it from the list (sce-video verify "
+        "finds such files)"
+        if files
+        else "It may have been killed for lack of memory: lower num_workers or batch_size"
+    )
+    return WorkerCrashError(
+        f"a loader worker (process {', '.join(map(str, pids))}) crashed {work}: {cause} {advice}",
+        tuple(files),
+        cause,
+    )
+
+
+def batches_without_crashes(dataloader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader; new workers replace crashed ones where the data set skips bad files.
+
+    Under ``on_error="skip"`` the file that a crashed worker was reading becomes a bad file, and new
+    workers make the batches that were not yet delivered. The sampler must give the same order each
+    time it is iterated over, as those of evaluation do.
+
+    Raises:
+        WorkerCrashError: A worker crashed while it was reading no file, or bad files are errors.
+    """
+    parts = _parts(dataloader.dataset)
+    skip = bool(parts) and all(part.on_error == "skip" for part in parts)
+    found: set[str] = set()
+    delivered = 0
+    loader = dataloader
+    while True:
+        try:
+            for batch in _batches(loader):
+                delivered += 1
+                yield batch
+            return
+        except WorkerCrashError as error:
+            if not skip or found.issuperset(error.files):
+                raise  # without a file, too
+            found.update(error.files)
+            reason = f"crashed the process that was reading it ({error.cause.split('.')[0]})"
+            for part in parts:
+                part.current_files.clear()
+                for path in error.files:
+                    part.mark_bad(path, reason)
+        _end_workers(loader)
+        loader = _rest_of(dataloader, delivered)
+
+
+def _batches(loader: DataLoader) -> Iterator[Any]:
+    """The batches of a loader; a crash is reported when the next batch is asked for, not before.
+
+    torch's signal handler would raise in whatever the main process is computing meanwhile.
+    """
+    with report_worker_crashes(loader):
+        iterator = iter(loader)
+        while True:
+            try:
+                batch = next(iterator)
+            except StopIteration:
+                return
+            with _child_signals_deferred():
+                yield batch
+
+
+@contextmanager
+def _child_signals_deferred(deliver: bool = True) -> Iterator[None]:
+    """Call the handler of SIGCHLD after the block; with ``deliver=False`` never."""
+    handler = signal.getsignal(signal.SIGCHLD)
+    if threading.current_thread() is not threading.main_thread() or not callable(handler):
+        yield  # Python calls handlers in the main thread only
+        return
+    received: list[int] = []
+    signal.signal(signal.SIGCHLD, lambda number, _: received.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGCHLD, handler)
+    if received and deliver:
+        handler(signal.SIGCHLD, None)
+
+
+def _end_workers(loader: DataLoader) -> None:
+    """End the other workers of a loader, one of which has crashed."""
+    with _child_signals_deferred(deliver=False):
+        if loader.persistent_workers:
+            loader._iterator = None
+        gc.collect()  # the iterator may be part of a cycle with the traceback of the crash
+
+
+def _rest_of(loader: DataLoader, delivered: int) -> DataLoader:
+    """A loader of the batches after the first ``delivered`` ones."""
+    order: dict[str, Any]
+    if loader.batch_sampler is None:
+        order = {"batch_size": None, "sampler": list(loader.sampler)[delivered:]}
+    else:
+        order = {"batch_sampler": list(loader.batch_sampler)[delivered:]}
+    return DataLoader(
+        loader.dataset,
+        **order,
+        num_workers=loader.num_workers,
+        collate_fn=loader.collate_fn,
+        pin_memory=loader.pin_memory,
+        timeout=loader.timeout,
+        worker_init_fn=loader.worker_init_fn,
+        multiprocessing_context=loader.multiprocessing_context,
+        prefetch_factor=loader.prefetch_factor,
+    )
+
+
+def _wait_for_ended_workers(dataloader: DataLoader) -> dict[int, str]:
+    """Process ids and files of workers that ended while reading; waits up to ``_PATIENCE``."""
+    end = time.monotonic() + _PATIENCE
+    while True:
+        ended: dict[int, str] = {}
+        for part in _parts(dataloader.dataset):
+            ended |= part.current_files.of_ended_processes()
+        if ended or time.monotonic() > end:
+            return ended
+        time.sleep(0.05)
+
+
+def _parts(dataset: Any) -> list[Any]:
+    """The data set, or those inside a Subset or a ConcatDataset, that have ``current_files``."""
+    own = [dataset] if isinstance(getattr(dataset, "current_files", None), CurrentFiles) else []
+    inner = [getattr(dataset, "dataset", None), *getattr(dataset, "datasets", ())]
+    return own + [found for part in inner if part is not None for found in _parts(part)]
+
+
+def _is_running(pid: int) -> bool:
+    """Whether a process is running; False for a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except FileNotFoundError:
+        return False
+    except OSError:
+        return True
+
+
+class BadFileReport:
+    """Counts bad files, writes them to a report, and raises when there are too many.
+
+    The report has one JSON object per line, ``{"path": ..., "count": ..., "error": ...}``, sorted
+    by path: how often reading the file failed, and its first error. It is an atomic file. An
+    existing report is continued.
+
+    Args:
+        path: The report file; None counts without a report (all ranks but 0).
+        num_files: Number of files in the data set.
+        max_bad_share: Largest allowed share of bad files, from 0 to 1.
+
+    Raises:
+        ValueError: A share outside [0, 1], or an existing report that cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        num_files: int,
+        max_bad_share: float = 0.05,
+    ) -> None:
+        if not 0 <= max_bad_share <= 1:
+            raise ValueError(f"max_bad_share must lie in [0, 1], got {max_bad_share}")
+        if num_files < 1:
+            raise ValueError(f"num_files must be at least 1, got {num_files}")
+        self.path = None if path is None else os.fspath(path)
+        self.num_files = num_files
+        self.max_bad_share = max_bad_share
+        self.counts: dict[str, int] = {}
+        self.errors: dict[str, str] = {}
+        if self.path is not None and os.path.exists(self.path):
+            self._load()
+
+    def __len__(self) -> int:
+        """Number of distinct bad files."""
+        return len(self.counts)
+
+    def add(self, failures: Iterable[tuple[str, str]]) -> None:
+        """Count (path, error) pairs and update the report.
+
+        Raises:
+            TooManyBadFilesError: More than ``max_bad_share`` of the files are bad; lists them.
+            WriteError: The report cannot be written; the failures are counted.
+        """
+        failures = list(failures)
+        if not failures:
+            return
+        for path, error in failures:
+            self.counts[path] = self.counts.get(path, 0) + 1
+            self.errors.setdefault(path, error)
+        self._write()
+        self.check()
+
+    def check(self) -> None:
+        """Raise :class:`TooManyBadFilesError` if the limit is exceeded."""
+        if len(self) > self.max_bad_share * self.num_files:
+            listed = "\n".join(f"  {path}: {self.errors[path]}" for path in sorted(self.counts))
+            raise TooManyBadFilesError(
+                f"{len(self)} of {self.num_files} files cannot be decoded, more than the "
+                f"allowed share of {self.max_bad_share:g} (max_bad_share); report: {self.path}\n"
+                f"{listed}"
+            )
+
+    def _write(self) -> None:
+        if self.path is None:
+            return
+        entries = (
+            {"path": path, "count": self.counts[path], "error": self.errors[path]}
+            for path in sorted(self.counts)
+        )
+        write_text(self.path, "".join(json.dumps(entry) + "\n" for entry in entries))
+
+    def _load(self) -> None:
+        assert self.path is not None
+        with open(self.path, encoding="utf-8", errors="replace") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    entry = json.loads(line)
+                    self.counts[entry["path"]] = int(entry["count"])
+                    self.errors[entry["path"]] = entry["error"]
+                except (
+                    ValueError,
+                    LookupError,
+                    TypeError,
+                    ArithmeticError,
+                    RecursionError,
+                ) as error:
+                    raise ValueError(
+                        f"{self.path}, line {number} is no entry of a bad-file report: "
+                        "move the file away or choose another path"
+                    ) from error

@@ -1,0 +1,244 @@
+"""Base class of readers that decode with another library and fall back to PyAV."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets.readers.av_file import file_url
+from sce_video.datasets.readers.av_reader import AvReader
+from sce_video.datasets.readers.base import DecodedFrames, VideoReader, check_deadline
+from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.registry import READERS
+
+_MP4, _MATROSKA = "mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm"
+_H264_8_BIT = (66, 77, 88, 100)  # baseline, main, extended, high: profile_idc
+
+
+class FallbackReader(VideoReader):
+    """A reader with the frames of another library and the time stamps of PyAV.
+
+    The table of time stamps comes from :class:`AvReader`: for an mp4 file it is read from the
+    index, and the tables of other libraries have errors (decord's time stamps of AVI files with B
+    frames are unusable). Files that the library is known to read wrongly, or cannot open, are read
+    with PyAV altogether: backends differ in speed only, their frames are the same.
+
+    Args: see :class:`AvReader`.
+
+    Raises:
+        ImportError: The library cannot be imported.
+        VideoDecodeError: PyAV cannot open the file.
+    """
+
+    #: Codecs that the library reads correctly from mp4, mov, Matroska and WebM files.
+    codecs: frozenset[str] = frozenset()
+    #: What the library raises for a missing frame.
+    errors: tuple[type[Exception], ...] = (RuntimeError, IndexError)
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        num_threads: int = 1,
+        correction: np.ndarray | None = None,
+        deadline: float | None = None,
+        limits: DecodeLimits | None = None,
+    ) -> None:
+        self._import()
+        self.path = path
+        self._deadline = deadline
+        self._limits = limits or DecodeLimits()
+        fallback = AvReader(
+            path,
+            num_threads=num_threads,
+            correction=correction,
+            deadline=deadline,
+            limits=self._limits,
+        )
+        self._pixels = fallback.facts[2]
+        self.timestamps, self.duration = fallback.timestamps, fallback.duration
+        self._fallback: AvReader | None = fallback
+        # With a correction frames are missing, and PyAV knows which ones.
+        trusted = correction is None and self.can_read(fallback)
+        try:
+            if trusted and self._open(path, num_threads) == len(fallback.timestamps):
+                fallback.close()
+                self._fallback = None
+        except self.errors:
+            pass  # PyAV has opened it, so PyAV reads it
+        except BaseException:
+            fallback.close()
+            raise
+
+    @property
+    def uses_library(self) -> bool:
+        """Whether frames come from the library, not from PyAV."""
+        return self._fallback is None
+
+    @classmethod
+    def can_read(cls, av_reader: AvReader) -> bool:
+        """Whether the library's frames of this file are known to equal those of PyAV."""
+        container, codec = av_reader.facts[:2]
+        if container not in (_MP4, _MATROSKA) or codec not in cls.codecs or av_reader.by_count:
+            return False
+        if av_reader.has_false_keys:  # the libraries decode from there
+            return False
+        extradata = av_reader.extradata
+        if codec == "h264":  # the libraries round 10-bit values differently
+            return len(extradata) > 1 and extradata[0] == 1 and extradata[1] in _H264_8_BIT
+        if codec == "hevc":
+            return len(extradata) > 1 and extradata[0] == 1 and extradata[1] & 31 == 1
+        return True
+
+    @abstractmethod
+    def _import(self) -> None:
+        """Import the library; raise ImportError if it is missing."""
+
+    @abstractmethod
+    def _open(self, path: str, num_threads: int) -> int:
+        """Open the file with the library; returns the number of frames it reports."""
+
+    @abstractmethod
+    def _read(self, indices: list[int]) -> np.ndarray:
+        """(n, H, W, 3) uint8, of frames counted from the start of the file."""
+
+    @abstractmethod
+    def _release(self) -> None:
+        """Close the file in the library."""
+
+    def read(self, indices: np.ndarray) -> np.ndarray:
+        if self._fallback is not None:
+            return self._count(self._fallback, self._fallback.read(indices))
+        indices = self._check_indices(indices)
+        check_deadline(self.path, self._deadline)
+        self._limits.check_held(self.path, len(indices), len(indices) * self._pixels * 3)
+        try:
+            frames = self._read(indices.tolist())
+        except self.errors:
+            return self._read_after_failure(indices)
+        self.frames_converted += len(frames)
+        self._size = (int(frames.shape[1]), int(frames.shape[2]))
+        return frames
+
+    def _read_after_failure(self, indices: np.ndarray) -> np.ndarray:
+        """Read with PyAV, which raises FrameCountError if frames are missing."""
+        self._release()
+        self._fallback = AvReader(self.path, deadline=self._deadline, limits=self._limits)
+        if len(self._fallback.timestamps) != len(self.timestamps):
+            raise VideoDecodeError(self.path, "changed while it was being read")
+        return self._count(self._fallback, self._fallback.read(indices))
+
+    def decode(self, indices: np.ndarray) -> DecodedFrames:
+        return super().decode(indices) if self._fallback is None else self._fallback.decode(indices)
+
+    def _count(self, fallback: AvReader, frames: np.ndarray) -> np.ndarray:
+        self.frames_decoded = fallback.frames_decoded
+        self.frames_converted = fallback.frames_converted
+        self._size = (int(frames.shape[1]), int(frames.shape[2]))
+        return frames
+
+    def close(self) -> None:
+        self._release()
+        if self._fallback is not None:
+            self._fallback.close()
+
+
+@READERS.register_module("decord")
+class DecordReader(FallbackReader):
+    """Reads a video with decord 0.6.0 where decord reads it correctly, elsewhere with PyAV.
+
+    Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
+    of the other backends bit for bit. Other files are read with PyAV because of known errors of
+    decord 0.6.0:
+
+    - it cannot open AV1 or GIF files, and crashes on some truncated AVI files when it is given
+      their bytes;
+    - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
+      encoded by FFmpeg), with intra refresh, and for some with very short distances between key
+      frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
+    - its colours of interlaced video differ from FFmpeg's;
+    - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
+      are unusable;
+    - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
+
+    For a file whose header lists more frames than exist it may repeat frames or hang; the data
+    set's time limit ends the latter. Prefer ``av``, which is faster on every file measured.
+
+    Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
+    """
+
+    library = "decord"
+    codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
+    _video: Any = None
+
+    @classmethod
+    def can_read(cls, av_reader: AvReader) -> bool:
+        if not super().can_read(av_reader):
+            return False
+        try:
+            return av_reader.random_access_at_keys and not av_reader.interlaced
+        except (VideoDecodeError, FrameCountError, StopIteration):
+            return False  # damaged: PyAV reports it
+
+    def _import(self) -> None:
+        import decord
+
+        decord.logging.set_level(decord.logging.QUIET)  # errors are raised anyway
+        self.errors = (decord.DECORDError, RuntimeError, IndexError)
+
+    def _open(self, path: str, num_threads: int) -> int:
+        import decord
+
+        self._video = decord.VideoReader(file_url(path), ctx=decord.cpu(0), num_threads=num_threads)
+        return len(self._video)
+
+    def _read(self, indices: list[int]) -> np.ndarray:
+        return self._video.get_batch(indices).asnumpy()
+
+    def _release(self) -> None:
+        self._video = None
+
+
+@READERS.register_module("torchcodec")
+class TorchcodecReader(FallbackReader):
+    """Reads a video with torchcodec where torchcodec reads it correctly, elsewhere with PyAV.
+
+    Its frames of 8-bit h264, HEVC, VP8, VP9 and AV1 in mp4, mov, Matroska and WebM files equal
+    those of the other backends bit for bit. Read with PyAV: AVI files with B frames (UCF101 as
+    published), of which it swaps neighbouring frames; MPEG program streams, of which it loses
+    frames; and 10-bit video, whose colours differ by 3 levels in the mean.
+
+    Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
+
+    Raises:
+        ImportError: torchcodec cannot be imported.
+    """
+
+    library = "torchcodec.decoders"
+    import_hint = "torchcodec needs FFmpeg's shared libraries and a build for the installed torch"
+    codecs = frozenset({"h264", "hevc", "vp8", "vp9", "av1", "libdav1d"})
+    errors = (RuntimeError, IndexError, ValueError)
+    _video: Any = None
+
+    def _import(self) -> None:
+        import torchcodec.decoders  # noqa: F401
+
+    def _open(self, path: str, num_threads: int) -> int:
+        from torchcodec.decoders import VideoDecoder
+
+        self._video = VideoDecoder(
+            file_url(path),
+            dimension_order="NHWC",
+            num_ffmpeg_threads=num_threads,
+            seek_mode="exact",
+        )
+        return len(self._video)
+
+    def _read(self, indices: list[int]) -> np.ndarray:
+        return self._video.get_frames_at(indices).data.numpy()
+
+    def _release(self) -> None:
+        self._video = None

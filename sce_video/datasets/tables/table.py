@@ -1,0 +1,306 @@
+"""Open a table in this process where that is safe, else in a process of its own.
+
+Lance starts threads, and a process that is forked from one with such threads crashes or hangs when
+it uses Lance. Loader workers are forked. So Lance is imported by loader workers, and by programs
+that imported it themselves; any other process, which may fork workers later, lets a process of its
+own read, and so does a process that was forked too late.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import multiprocessing
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+from torch.utils.data import get_worker_info
+
+from sce_video.datasets.readers.errors import message_from_worker
+from sce_video.datasets.tables import reader_process
+from sce_video.utils.errors import MissingPackageError, UserError
+
+#: Options of the object store where the caller does not set them: a request that the store is too
+#: busy for, or that has no answer, is repeated for 15 seconds with growing random waits. Lance
+#: repeats this 4 to 17 times, for one to four minutes.
+CLIENT_LIMITS = {
+    "connect_timeout": "5 seconds",
+    "request_timeout": "30 seconds",
+    "client_max_retries": "100",
+    "client_retry_timeout": "15",
+}
+#: In their place for a first attempt to open a table: nobody may be there.
+_FIRST_LIMITS = {"client_max_retries": "3"}
+#: Bytes: two ranges are one request where less than this lies between them. Lance's own 64 KiB for
+#: object storage read four times the bytes of the frames of a clip.
+BLOCK_SIZE = 1024
+#: Requests to object storage at a time; a batch of clips has a dozen for each sample.
+_IO_THREADS = "128"
+_REMOTE = re.compile(r"[a-z][a-z0-9+.-]+://", re.I)
+_LONGEST_REASON = 300  # characters of Lance's message, which may hold a whole page of a server
+
+
+class TableError(UserError, RuntimeError):
+    """A table cannot be opened, read or written."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message_from_worker(message, type(self)))
+
+
+def is_remote(table: str) -> bool:
+    """Whether a table lies in object storage: ``s3://bucket/table.lance``, not a path."""
+    return _REMOTE.match(table) is not None
+
+
+_importer = 0  # process that imported Lance by import_lance
+
+
+def imported_here() -> bool:
+    """Whether this very process has imported Lance by :func:`import_lance`."""
+    return _importer == os.getpid()
+
+
+def import_lance() -> Any:
+    """The module ``lance``; imported only where a table is opened.
+
+    Raises:
+        MissingPackageError: It is not installed.
+    """
+    global _importer
+    if "lance" not in sys.modules:
+        _importer = os.getpid()
+    try:
+        import lance
+    except ImportError as error:
+        raise MissingPackageError(
+            "a table of videos needs Lance: pip install 'sce-video[lance]'"
+        ) from error
+    return lance
+
+
+def client_options(
+    table: str, storage_options: Mapping[str, str] | None = None
+) -> dict[str, str] | None:
+    """Options of the object store for a table; None for a local one.
+
+    Credentials, region and endpoint come from ``storage_options`` or the environment
+    (``AWS_ACCESS_KEY_ID``, ``AWS_SECRET_ACCESS_KEY``, ``AWS_REGION``, ``AWS_ENDPOINT_URL``, ...).
+    An endpoint that begins with ``http://`` allows plain http.
+    """
+    if not is_remote(table):
+        return None
+    given = {key.lower(): str(value) for key, value in (storage_options or {}).items()}
+    options = {**CLIENT_LIMITS, **given}
+    if table.lower().startswith("s3"):
+        # Lance knows AWS_ENDPOINT; boto3 and the AWS tools read AWS_ENDPOINT_URL.
+        names = ("aws_endpoint", "endpoint", "aws_endpoint_url", "endpoint_url")
+        endpoint = next((given[name] for name in names if name in given), "")
+        variables = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
+        endpoint = endpoint or next((os.environ[v] for v in variables if os.environ.get(v)), "")
+        if endpoint:
+            options["aws_endpoint"] = endpoint
+            if endpoint.startswith("http://"):
+                options.setdefault("allow_http", "true")
+        # Lance knows AWS_REGION, and asks Amazon for the region of a bucket of any endpoint.
+        region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+        region = region or ("us-east-1" if endpoint else None)
+        if region and not {"aws_region", "region"} & given.keys():
+            options["aws_region"] = region
+    return options
+
+
+def dataset_arguments(
+    table: str,
+    storage_options: Mapping[str, str] | None = None,
+    version: int | None = None,
+    block_size: int = BLOCK_SIZE,
+) -> dict[str, Any]:
+    """Arguments of ``lance.dataset``, see ``open_tables.read_table``."""
+    arguments = {
+        "uri": table,
+        "version": version,
+        "block_size": block_size,
+        "storage_options": client_options(table, storage_options),
+    }
+    if is_remote(table):
+        os.environ.setdefault("LANCE_IO_THREADS", _IO_THREADS)
+        first = {**_FIRST_LIMITS, **(storage_options or {})}
+        arguments["first_options"] = client_options(table, first)
+    return arguments
+
+
+def cannot(what: str, table: str, error: BaseException) -> str:
+    """One line for an error of Lance: ``cannot open the table 's3://...': reason``."""
+    reason = " ".join(str(error).split())
+    advice = _advice(reason.lower(), is_remote(table))
+    reason = reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + "..."
+    return f"cannot {what} the table {table!r}{advice} ({reason})"
+
+
+_REASONS = (
+    (r"nosuchbucket", "the bucket does not exist"),
+    (r"failed to (get|load).*(credential|token)|credentials? (were )?not",
+     "there are no credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"),
+    (r"accessdenied|status code: 40[13]|signaturedoesnotmatch|invalidaccesskeyid|forbidden",
+     "the storage refuses the credentials: check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"),
+    (r"error sending request|connection refused|timed out|dns error|request timeout",
+     "the storage does not answer: check the network and AWS_ENDPOINT_URL"),
+    (r"slowdown|status code: 50[0-4]", "the storage is too busy: try again later"),
+    (r"no space left|disk quota", "the disk is full"),
+    (r"not found: \S*/data/|object at location \S*/data/",
+     "a file is missing: the table is damaged"),
+    (r"not found|status code: 404", "there is no table at this address"),
+)  # fmt: skip
+
+
+def _advice(reason: str, remote: bool) -> str:
+    for pattern, advice in _REASONS if remote else _REASONS[-3:]:
+        if re.search(pattern, reason):
+            return f": {advice}"
+    return ""
+
+
+class OpenTable:
+    """An open table, read in this process.
+
+    Attributes:
+        version: Of the table.
+        metadata: Of its schema.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+        self.version = int(dataset.version)
+        self.metadata: Mapping[bytes, bytes] = dict(dataset.schema.metadata or {})
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """The result of a function of ``reader_process.METHODS``."""
+        return reader_process.METHODS[method](self.dataset, *arguments)
+
+
+class RemoteTable:
+    """As :class:`OpenTable`, read by a process of its own, which ends with this object.
+
+    A call whose thread was abandoned (time limit) keeps its process; the next call starts another.
+
+    Raises:
+        OSError: What Lance has raised, or the process ended.
+    """
+
+    def __init__(self, arguments: Mapping[str, Any]) -> None:
+        self._arguments = dict(arguments)
+        self._idle: list[subprocess.Popen] = []
+        process = self._start()
+        self.version, self.metadata = self._ask(process, self._arguments)
+        if "schema" not in self._arguments:
+            self._arguments["version"] = self.version  # of all processes that are started later
+
+    def _start(self) -> subprocess.Popen:
+        return subprocess.Popen(
+            [sys.executable, "-W", "ignore", reader_process.__file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={"LANCE_LOG": "error", **os.environ},
+        )
+
+    def _ask(self, process: subprocess.Popen, request: Any) -> Any:
+        """The answer of an idle process, which is idle again afterwards."""
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            reader_process.send(process.stdin, request)
+            kind, value = reader_process.receive(process.stdout)
+        except (EOFError, BrokenPipeError):
+            status = process.wait()
+            raise OSError(f"the process that reads the table ended with status {status}") from None
+        if kind == "error" and request is self._arguments:
+            _end(process)
+        else:
+            self._idle.append(process)
+        if kind == "error":
+            raise OSError(value)
+        return value
+
+    def call(self, method: str, *arguments: Any) -> Any:
+        """See :meth:`OpenTable.call`."""
+        try:
+            process = self._idle.pop()
+        except IndexError:
+            process = self._start()
+            self._ask(process, self._arguments)
+            process = self._idle.pop()
+        return self._ask(process, (method, arguments))
+
+    def __del__(self) -> None:
+        for process in getattr(self, "_idle", ()):
+            _end(process)
+
+
+def _end(process: subprocess.Popen) -> None:
+    for stream in (process.stdin, process.stdout):
+        with suppress(OSError):
+            if stream is not None:
+                stream.close()
+    with suppress(Exception):
+        process.wait(timeout=5)
+
+
+def read_table(
+    table: str,
+    storage_options: Mapping[str, str] | None = None,
+    version: int | None = None,
+    block_size: int = BLOCK_SIZE,
+) -> OpenTable | RemoteTable:
+    """Open a table to read it.
+
+    Args:
+        table: Path, or URI as ``s3://bucket/table.lance``.
+        storage_options: See :func:`~sce_video.datasets.tables.table.client_options`.
+        version: Of the table; None for the latest.
+        block_size: Ranges of a file that are less than this many bytes apart are one request.
+
+    Raises:
+        TableError: There is no such table, or it cannot be reached.
+        MissingPackageError: Lance is not installed.
+    """
+    if not is_remote(table) and not os.path.isdir(table):
+        raise TableError(f"there is no table {table!r}")
+    return _open(dataset_arguments(table, storage_options, version, block_size))
+
+
+def make_table(table: str, schema: Any) -> OpenTable | RemoteTable:
+    """Make an empty local table of a ``pyarrow.Schema``, to write to it.
+
+    Raises:
+        TableError: It cannot be made, or there is one.
+        MissingPackageError: Lance is not installed.
+    """
+    return _open({"uri": table, "schema": schema})
+
+
+def _open(arguments: Mapping[str, Any]) -> OpenTable | RemoteTable:
+    table = arguments["uri"]
+    try:
+        if _may_import():
+            return OpenTable(reader_process.open_dataset(import_lance(), dict(arguments)))
+        if importlib.util.find_spec("lance") is None:
+            import_lance()  # raises
+        return RemoteTable(arguments)
+    except MissingPackageError:
+        raise
+    except (OSError, ValueError, RuntimeError) as error:
+        what = "make" if "schema" in arguments else "open"
+        raise TableError(cannot(what, table, error)) from error
+
+
+def _may_import() -> bool:
+    """Whether this process may use Lance itself."""
+    if "lance" in sys.modules:  # in a child it may be its parent's
+        return multiprocessing.parent_process() is None or imported_here()
+    return get_worker_info() is not None
+
+
+__all__: Sequence[str] = ("OpenTable", "RemoteTable", "make_table", "read_table")

@@ -1,0 +1,328 @@
+"""What an alarm is, and detectors that raise one when a condition begins."""
+
+from __future__ import annotations
+
+import math
+import time
+from abc import abstractmethod
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from mmengine.dist import is_main_process
+
+from sce_video.utils.files import WriteError
+from sce_video.utils.printable import printable_utf8
+from sce_video.utils.run_files import ALARMS, append_row
+
+Row = Mapping[str, Any]
+# Logged rows without the condition after which an alarm has ended, so that a value that hovers
+# about its threshold is not reported at every row.
+_ROWS_TO_CLEAR = 10
+
+
+@dataclass(frozen=True)
+class Alarm:
+    """Something that a user should know of a training.
+
+    Attributes:
+        name: One word, the same for all alarms of a kind (docs/logging.md).
+        message: A sentence with the numbers and what to do.
+        value: The number that raised it, None if there is none.
+        threshold: What it was compared with.
+        level: ``error`` where going on is a waste, else ``warning``.
+    """
+
+    name: str
+    message: str
+    value: float | None = None
+    threshold: float | None = None
+    level: Literal["warning", "error"] = "warning"
+
+
+class Detector:
+    """Raises an alarm when a condition begins, and again only after it has ended.
+
+    A detector is a function of the rows that it was given: a resumed training gives it those of
+    ``metrics.jsonl`` again and has the state of the interrupted one.
+    """
+
+    name: str
+
+    def __init__(self) -> None:
+        self.active = False
+        self._rows_without = 0
+
+    @abstractmethod
+    def condition(self, row: Row) -> Alarm | None:
+        """The alarm while its condition holds, else None; called once for every row of training."""
+
+    def update(self, row: Row) -> Alarm | None:
+        """The alarm if its condition begins with this row.
+
+        Afterwards ``active`` tells whether it goes on; ten rows without the condition end it.
+        """
+        alarm = self.condition(row)
+        if alarm is not None:
+            begins = not self.active
+            self.active, self._rows_without = True, 0
+            return alarm if begins else None
+        self._rows_without += 1
+        self.active = self.active and self._rows_without < _ROWS_TO_CLEAR
+        return None
+
+
+class Collapse(Detector):
+    """The representations or embeddings of a batch have become alike.
+
+    Args:
+        minima: Smallest healthy value by name of the metric.
+        share: Share of the metric's largest value so far below which it must also be: the features
+            of some networks, such as transformers, are alike before they are trained.
+        steps: Iterations that a metric must stay there.
+        first: Iterations at the start that do not count.
+    """
+
+    name = "collapse"
+
+    def __init__(self, minima: Mapping[str, float], share: float, steps: int, first: int) -> None:
+        super().__init__()
+        self.minima, self.share = dict(minima), share
+        self.steps, self.first = steps, first
+        self._largest: dict[str, float] = {}
+        self._since: dict[str, int] = {}
+
+    def condition(self, row: Row) -> Alarm | None:
+        below = [name for name, least in self.minima.items() if self._is_below(row, name, least)]
+        if row["iter"] <= self.first:
+            return None
+        since = self._since
+        self._since = {n: since[n] if n in since else row["iter"] for n in below}
+        lasting = [name for name in below if row["iter"] - self._since[name] >= self.steps]
+        if not lasting:
+            return None
+        values = " and ".join(f"{n} {row[n]:.3f} (below {self.minima[n]:g})" for n in lasting)
+        return Alarm(
+            self.name,
+            f"the network has collapsed: {values} for {row['iter'] - self._since[lasting[0]]} "
+            "iterations: different samples are mapped to nearly the same point, and further "
+            "training will not help. The documentation says what prevents it: logs and alarms, "
+            "collapse",
+            value=row[lasting[0]],
+            threshold=self.minima[lasting[0]],
+            level="error",
+        )
+
+    def _is_below(self, row: Row, name: str, least: float) -> bool:
+        value = row.get(name, math.nan)
+        self._largest[name] = max(self._largest.get(name, value), value)
+        return value < least and value < self.share * self._largest[name]
+
+
+class ChanceLevel(Detector):
+    """The loss stays at that of a network that tells no samples apart, such as log(K+1).
+
+    Many trainings start above it, where wrong samples are near, and pass it on their way down.
+
+    Args:
+        chance: Gives the method's chance level, None while it does not know it.
+        steps: Iterations that the loss may stay there.
+        margin: It is there within this share of the chance level.
+        window: Iterations over which the loss is averaged.
+    """
+
+    name = "chance_level"
+
+    def __init__(
+        self, chance: Callable[[], float | None], steps: int, margin: float, window: int
+    ) -> None:
+        super().__init__()
+        self.chance, self.steps, self.margin = chance, steps, margin
+        self._losses = _Recent("loss", window)
+        self._last_apart = 0
+
+    def condition(self, row: Row) -> Alarm | None:
+        chance, loss = self.chance(), self._losses.mean(row)
+        if chance is None or not abs(loss - chance) <= self.margin * chance:
+            self._last_apart = row["iter"]
+            return None
+        spent = row["iter"] - self._last_apart
+        if spent < self.steps:
+            return None
+        return Alarm(
+            self.name,
+            f"the loss is {loss:.3f} and has been at chance level {chance:.3f} for {spent} "
+            "iterations: the network does not tell samples apart. If it stays there: more "
+            "iterations (train_cfg.max_epochs, a smaller batch) or another learning rate",
+            value=loss,
+            threshold=chance,
+        )
+
+
+class DataWait(Detector):
+    """The training waits for data.
+
+    Args:
+        threshold: Largest share of the time.
+        steps: Iterations of the mean, and those at the start that do not count.
+        on_gpu: Whether a GPU is what waits, for the advice.
+    """
+
+    name = "data_wait"
+
+    def __init__(self, threshold: float, steps: int, on_gpu: bool) -> None:
+        super().__init__()
+        self.threshold, self.steps, self.on_gpu = threshold, steps, on_gpu
+        self._shares = _Recent("data_wait", steps)
+
+    def condition(self, row: Row) -> Alarm | None:
+        if row["iter"] <= self.steps:
+            return None  # workers start, files are read for the first time
+        share = self._shares.mean(row)
+        full = self._shares.span >= 3 * self.steps // 4
+        if math.isnan(share) or share <= self.threshold or not full:
+            return None
+        advice = (
+            "the GPU waits: raise train_dataloader.num_workers up to the number of cores, or "
+            if self.on_gpu
+            else "decoding takes longer than the network: raise train_dataloader.num_workers if "
+            "cores are idle (OMP_NUM_THREADS bounds what the network takes), or "
+        )
+        return Alarm(
+            self.name,
+            f"{100 * share:.0f} % of the time of the last {self.steps} iterations was spent on "
+            f"waiting for data (more than {100 * self.threshold:.0f} %); {advice}re-encode the "
+            "videos smaller with `sce-video repack`",
+            value=share,
+            threshold=self.threshold,
+        )
+
+
+class QueueFill(Detector):
+    """The queue still holds its random start values when the training ends.
+
+    Args:
+        steps: Gives the iterations that fill the queue, None while that is not known.
+        total: Gives the iterations of the training.
+    """
+
+    name = "queue_fill"
+
+    def __init__(self, steps: Callable[[], int | None], total: Callable[[], int]) -> None:
+        super().__init__()
+        self.steps, self.total = steps, total
+
+    def condition(self, row: Row) -> Alarm | None:
+        steps, total = self.steps(), self.total()
+        if steps is None or steps <= total:
+            return None
+        return Alarm(
+            self.name,
+            f"the queue is full of keys after {steps} iterations and the training has {total}:"
+            " the loss never compares with keys alone. Give it a shorter queue or train longer",
+            value=steps,
+            threshold=total,
+        )
+
+
+class RepeatedFrames(Detector):
+    """Frames repeat in many clips of RGB differences, so that less of them is as in the paper.
+
+    Args:
+        threshold: Largest share of these clips.
+        steps: Iterations of the mean; half of them at the start do not count.
+    """
+
+    name = "repeated_frames"
+
+    def __init__(self, threshold: float, steps: int) -> None:
+        super().__init__()
+        self.threshold, self.steps = threshold, steps
+        self._repeats, self._as_rgb = _Recent("diff_repeats", steps), _Recent("diff_as_rgb", steps)
+
+    def condition(self, row: Row) -> Alarm | None:
+        share, as_rgb = self._repeats.mean(row), self._as_rgb.mean(row)
+        if 2 * row["iter"] < self.steps or not share > self.threshold:
+            return None
+        return Alarm(
+            self.name,
+            f"frames repeat in {100 * share:.0f} % of the clips of RGB differences (more than "
+            f"{100 * self.threshold:.0f} %): the next frame that differs takes their place, and "
+            f"{100 * as_rgb:.0f} %, in which nothing changes for 0.5 s, stay RGB. Where the frame "
+            "rate was raised, videos of the original rate are better; of a scene that stands "
+            "still, RandomClips.diff_prob=0 leaves the differences out",
+            value=share,
+            threshold=self.threshold,
+        )
+
+
+class _Recent:
+    """The mean of a value over the rows of the last iterations; NaN without any."""
+
+    def __init__(self, name: str, window: int) -> None:
+        self._name, self._window = name, window
+        self._rows: deque[tuple[int, float]] = deque()
+
+    def mean(self, row: Row) -> float:
+        value = row.get(self._name)
+        if value is not None:
+            self._rows.append((row["iter"], value))
+        while self._rows and self._rows[0][0] <= row["iter"] - self._window:
+            self._rows.popleft()
+        if not self._rows:
+            return math.nan
+        return sum(value for _, value in self._rows) / len(self._rows)
+
+    @property
+    def span(self) -> int:
+        """Iterations between the first and the last row of the window."""
+        return self._rows[-1][0] - self._rows[0][0] if self._rows else 0
+
+
+def report_alarm(runner: Any, alarm: Alarm, iteration: int, to_log: bool = True) -> None:
+    """Write an alarm; rank 0 does, and the call does nothing on others.
+
+    Args:
+        runner: The runner.
+        alarm: The alarm.
+        iteration: Number of iterations done.
+        to_log: False if the log has the message already.
+    """
+    if to_log:
+        # A warning in both cases: to errors mmengine's format adds a line of the source.
+        runner.logger.warning(printable_utf8(f"alarm {alarm.name}: {alarm.message}"))
+    _append(
+        runner,
+        {
+            "alarm": alarm.name,
+            "level": alarm.level,
+            "iter": iteration,
+            "epoch": _epoch(runner, iteration),
+            "time": time.time(),
+            "value": alarm.value,
+            "threshold": alarm.threshold,
+            "message": printable_utf8(alarm.message),
+        },
+    )
+
+
+def report_cleared(runner: Any, name: str, iteration: int) -> None:
+    """Note that the condition of an alarm has ended: ``{"cleared": name, ...}``."""
+    runner.logger.info(f"the alarm {name} has ended at iteration {iteration}")
+    row = {"cleared": name, "iter": iteration, "epoch": _epoch(runner, iteration)}
+    _append(runner, {**row, "time": time.time()})
+
+
+def _epoch(runner: Any, iteration: int) -> int:
+    return runner.epoch + 1 if iteration else 0
+
+
+def _append(runner: Any, row: dict[str, Any]) -> None:
+    if not is_main_process():
+        return
+    try:
+        append_row(Path(runner.work_dir, ALARMS), row)
+    except WriteError as error:
+        runner.logger.warning(f"{error}; the training goes on")

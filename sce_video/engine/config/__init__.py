@@ -1,0 +1,1 @@
+"""Configs: load, change by name, check."""

@@ -1,0 +1,322 @@
+"""Settings of a command line: ``KEY=VALUE``, and names that stand at several places of a config.
+
+A recipe declares them::
+
+    settings = dict(frames=["train_dataloader.dataset.pipeline.RandomClips.num_frames",
+                            "test_dataloader.dataset.pipeline.UniformClips.num_frames"])
+
+so that ``frames=16`` changes training and evaluation alike. A recipe that inherits the declaration
+and lacks a place, as a method without queue does, leaves that place out.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from ast import literal_eval
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config, ConfigDict, DictAction
+
+_NEAR = 0.6
+_PATCH_LOCK = threading.RLock()
+
+
+def child(node: Any, part: str) -> Any:
+    """What a dict or a list has under a key or a number; None where there is nothing."""
+    if isinstance(node, dict | Config):
+        return node.get(part)
+    if isinstance(node, list | tuple) and part.isdecimal() and int(part) < len(node):
+        return node[int(part)]
+    return None
+
+
+def numbered_path(root: Any, parts: Sequence[str]) -> tuple[str, ...]:
+    """Replace the names of steps in a path by their numbers, as far as the config reaches.
+
+    The parts of a name with scope, ``("sce_video", "RandomClips")``, become one. A name that is
+    unknown or ambiguous is left for :func:`step_index` to refuse.
+    """
+    numbered: list[str] = []
+    node, rest = root, list(parts)
+    while rest:
+        part = rest.pop(0)
+        if isinstance(node, list | tuple) and not part.isdecimal():
+            if rest and not _find(node, part) and _find(node, f"{part}.{rest[0]}"):
+                part = f"{part}.{rest.pop(0)}"
+            found = _find(node, part)
+            part = str(found[0]) if len(found) == 1 else part
+        numbered.append(part)
+        node = child(node, part)
+    return tuple(numbered)
+
+
+def named_path(root: Any, path: Sequence[str]) -> str:
+    """A path of keys and numbers as text, with the names of steps where a name is unique."""
+    names = []
+    node = root
+    for part in path:
+        step = child(node, part)
+        unique = isinstance(node, list | tuple) and len(_find(node, _name(step))) == 1
+        names.append(_name(step) if unique else part)
+        node = step
+    return ".".join(names)
+
+
+def step_index(steps: Sequence, part: str, path: str) -> int:
+    """The index of an entry of the list at ``path``, given by number or by the name of its type.
+
+    Raises:
+        ValueError: no such number or name (the message lists the entries and the near names), or a
+            name that several entries have (the message gives their numbers).
+    """
+    if part.isdecimal() and int(part) < len(steps):
+        return int(part)
+    found = _find(steps, part)
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise ValueError(
+            f"{path}: {part!r} is ambiguous, the entries {' and '.join(map(str, found))} have this "
+            f"type: use a number, {path}.{found[0]}"
+        )
+    names = {i: _name(step) for i, step in enumerate(steps) if _name(step)}
+    entries = f" ({', '.join(f'{i}: {name}' for i, name in names.items())})" if names else ""
+    near = difflib.get_close_matches(part, sorted(set(names.values())), 3, _NEAR)
+    raise ValueError(
+        f"{path} is a list of {len(steps)} entries{entries}; {part!r} is not the index of one"
+        + (", nor the name of its type" if names else "")
+        + (f"; did you mean {' or '.join(near)}?" if near else "")
+    )
+
+
+def read_config(path: str | Path) -> Config:
+    """``Config.fromfile``, with child configs that change steps of inherited lists by name.
+
+    Where a base has a list of typed dicts and a child config a dict, the keys of the dict are names
+    (or numbers) of steps and its values are merged into them, at any level of ``_base_``.
+    ``_delete_=True`` in a step replaces it at its position. Steps cannot be added this way.
+
+    Raises:
+        StepError: an unknown or ambiguous name, or a step that is no dict; names the file.
+    """
+    with _steps_in_child_configs():
+        return Config.fromfile(str(path))
+
+
+def config_files(path: str | Path) -> list[str]:
+    """A config file and all files that it is based on, each once."""
+    files = [str(path)]
+    for base in Config._get_base_files(str(path)):
+        base_path, _ = Config._get_cfg_path(base, str(path))
+        files += [file for file in config_files(base_path) if file not in files]
+    return files
+
+
+class StepError(ValueError):
+    """A wrong step in a child config; the message begins with the file."""
+
+
+class _StepError(ValueError):
+    """The same, before the name of the file is known."""
+
+
+@contextmanager
+def _steps_in_child_configs() -> Iterator[None]:
+    """Let mmengine merge dicts into inherited lists while config files are read.
+
+    mmengine 0.10 refuses it ("cannot inherit from base") and has no hook to say otherwise: its
+    ``_merge_a_into_b`` is replaced, and ``_file2dict``, which calls it once per file, to add the
+    file's name to errors. Both are put back on leaving, whatever happens.
+    """
+    merge, read = vars(Config)["_merge_a_into_b"], vars(Config)["_file2dict"]
+
+    def merge_with_steps(changes: dict, base: dict, allow_list_keys: bool = False) -> dict:
+        if not allow_list_keys:
+            changes = _resolve_steps(changes, base, ())
+        return merge.__func__(changes, base, allow_list_keys)
+
+    def read_with_name(
+        filename: str,
+        use_predefined_variables: bool = True,
+        use_environment_variables: bool = True,
+        lazy_import: bool | None = None,
+    ) -> tuple:
+        try:
+            return read.__func__(
+                filename, use_predefined_variables, use_environment_variables, lazy_import
+            )
+        except _StepError as error:
+            raise StepError(f"{filename}: {error}") from None
+
+    with _PATCH_LOCK:
+        try:
+            Config._merge_a_into_b = staticmethod(merge_with_steps)
+            Config._file2dict = staticmethod(read_with_name)
+            yield
+        finally:
+            Config._merge_a_into_b = merge
+            Config._file2dict = read
+
+
+def _resolve_steps(changes: dict, base: dict, path: tuple[str, ...]) -> dict:
+    """The changes of a child config, every dict over a list of steps replaced by the new list."""
+    resolved = dict(changes)
+    for key, value in changes.items():
+        below = base.get(key)
+        if not isinstance(value, dict) or value.get("_delete_"):
+            continue
+        if isinstance(below, dict):
+            resolved[key] = _resolve_steps(value, below, (*path, str(key)))
+        elif isinstance(below, list | tuple) and any(map(_name, below)):
+            resolved[key] = _merge_into_steps(value, below, (*path, str(key)))
+    return resolved
+
+
+def _merge_into_steps(changes: dict, steps: Sequence, path: tuple[str, ...]) -> Sequence:
+    """A copy of ``steps`` with the changes of a child config, by name or number of the step."""
+    where = ".".join(path)
+    merged = list(steps)
+    for key, change in changes.items():
+        try:
+            index = step_index(steps, str(key), where)
+        except ValueError as error:
+            raise _StepError(f"{error}. To add or remove steps, give {where} as a list") from None
+        if not isinstance(change, dict):
+            raise _StepError(f"{where}.{key} is a dict: give a dict of its changes, got {change!r}")
+        if change.get("_delete_"):
+            merged[index] = ConfigDict({k: v for k, v in change.items() if k != "_delete_"})
+        else:
+            change = _resolve_steps(change, merged[index], (*path, str(key)))
+            merged[index] = Config._merge_a_into_b(change, merged[index])
+    return tuple(merged) if isinstance(steps, tuple) else merged
+
+
+def _find(steps: Sequence, name: str) -> list[int]:
+    """Indices of the entries whose type has this name; a scope counts where both have one."""
+    if not name:
+        return []
+    scope, _, last = name.rpartition(".")
+    found = []
+    for i, step in enumerate(steps):
+        own_scope = _full_name(step).rpartition(".")[0]
+        if _name(step) == last and (not scope or not own_scope or scope == own_scope):
+            found.append(i)
+    return found
+
+
+def _full_name(step: Any) -> str:
+    """The type of an entry as text, with its scope; "" for an entry without a type."""
+    kind = step.get("type") if isinstance(step, dict) else None
+    return kind if isinstance(kind, str) else getattr(kind, "__name__", "")
+
+
+def _name(step: Any) -> str:
+    """The type of an entry as text, without scope; "" for an entry without a type."""
+    return _full_name(step).rpartition(".")[2]
+
+
+def available_settings(cfg: Config, defaults: bool = True) -> dict[str, tuple[str, ...]]:
+    """The places of every setting that the recipe declares and has, by name.
+
+    Args:
+        cfg: The recipe.
+        defaults: Whether it has what its classes take by default, too, which imports them.
+    """
+    found = {
+        name: tuple(place for place in places if _has(cfg, place, defaults))
+        for name, places in (cfg.get("settings") or {}).items()
+    }
+    return {name: places for name, places in found.items() if places}
+
+
+def _has(cfg: Config, place: str, defaults: bool) -> bool:
+    """Whether a place is in the config, or is an argument of the class that is named there."""
+    node: Any = cfg
+    *parents, last = numbered_path(cfg, place.split("."))
+    for part in parents:
+        node = child(node, part)
+    if not isinstance(node, dict) or last in node or not defaults:
+        return isinstance(node, dict) and last in node
+    from sce_video.engine.config.check import known_keys  # imported here: it needs torch
+
+    known = known_keys(node, tuple(parents))
+    return known is not None and last in known.keys
+
+
+def options_of_settings(
+    cfg: Config, values: Mapping[str, Any], other_options: Iterable[str] = ()
+) -> dict[str, Any]:
+    """The changes of a config that set these settings everywhere, for ``load_config``.
+
+    Args:
+        cfg: The recipe.
+        values: Settings by name.
+        other_options: Dotted keys that are changed as well.
+
+    Raises:
+        ValueError: a setting that the recipe does not have, or a key that a setting sets too.
+    """
+    known = available_settings(cfg)
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            meant = f", meant {near[0]}?" if near else ""
+            raise ValueError(f"no setting {name!r} here{meant}; there are: {', '.join(known)}")
+    options = {place: value for name, value in values.items() for place in known[name]}
+    set_by = {numbered_path(cfg, place.split(".")): place for place in options}
+    for key in other_options:
+        place = set_by.get(numbered_path(cfg, key.split(".")))
+        if place is not None:
+            (name,) = (name for name in values if place in known[name])
+            raise ValueError(f"{name} and the option {key} set the same: give one of them")
+    return options
+
+
+def parse_options(options: Sequence[str] | Mapping[str, Any]) -> dict[str, Any]:
+    """``["a.b=1", "c=[x,y]"]`` to ``{"a.b": 1, "c": ["x", "y"]}``; of equal keys the last counts.
+
+    Values that are given by key stay what they are.
+
+    Raises:
+        ValueError: an option without "=" or with brackets that do not match.
+    """
+    if isinstance(options, Mapping):
+        return dict(options)
+    parsed = {}
+    for option in options:
+        key, equals, text = option.partition("=")
+        if not equals or not key:
+            raise ValueError(
+                f"a config option is KEY=VALUE, like train_cfg.max_epochs=100; got {option!r}"
+            )
+        try:
+            parsed[key] = parse_value(text)
+        except ValueError as error:
+            raise ValueError(f"{error} in the config option {option!r}") from None
+    return parsed
+
+
+def parse_value(text: str) -> Any:
+    """The value of a typed text, as of mmengine's ``DictAction``.
+
+    ``1e-3``, ``true`` and ``None`` are a number, a switch and None, ``a,b`` and ``[(1,2),c]`` are
+    sequences, and any other text is itself, as is whatever stands in quotes: ``'2023'``.
+
+    Raises:
+        ValueError: brackets do not match.
+    """
+    if text[:1] in ("'", '"'):
+        with suppress(ValueError, SyntaxError):
+            quoted = literal_eval(text)
+            if isinstance(quoted, str):
+                return quoted
+    try:
+        value = DictAction._parse_iterable(text)
+    except AssertionError as error:
+        raise ValueError("brackets do not match") from error
+    # mmengine removes spaces from plain text too: a path with spaces would not be found.
+    return text.strip("'\"") if isinstance(value, str) else value

@@ -1,0 +1,369 @@
+"""LARS, the optimiser of the paper's pretraining."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from mmengine.optim import OptimWrapper
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from sce_video.registry import OPTIM_WRAPPER_CONSTRUCTORS, OPTIM_WRAPPERS, OPTIMIZERS
+from sce_video.utils.distributed import unwrap_model
+
+_LOW_PRECISION = (torch.float16, torch.bfloat16)
+_EPSILON = 1e-8  # SlowFast's
+_GROUP_KEYS = {"params", "param_names", "name", "initial_lr"}
+
+
+@OPTIMIZERS.register_module()
+class LARS(Optimizer):
+    """SGD with momentum whose step of each tensor is scaled by its norm (You et al., 2017).
+
+    For a tensor ``p`` of two or more dimensions, with ``||.||`` its Frobenius norm::
+
+        g = grad + weight_decay * p
+        g = g * trust_coefficient * ||p|| / ||g||    (left as it is if ||p|| or ||g|| is 0)
+        buffer = momentum * buffer + g               (starts at 0)
+        p = p - lr * buffer                          (lr is not part of the buffer)
+
+    Two options make it the LARS of facebookresearch/SlowFast (``slowfast/models/optimizer.py``).
+    With ``separate_norms`` the second line has the norms of gradient and decay apart, and with
+    ``nesterov`` the last line is that of torch's SGD, for all tensors::
+
+        g = g * trust_coefficient * ||p|| / (||grad|| + weight_decay * ||p|| + 1e-8)
+                                                     (g = grad if ||p|| or ||grad|| is 0)
+        p = p - lr * (g + momentum * buffer)
+
+    Tensors of one dimension or none (biases, the scale and shift of a BN) take ``g = grad``: no
+    weight decay and no rate scaling. Source: paper, appendix D.3; order of operations and
+    exclusions as in the authors' code (eztorch, ``eztorch/optimizers``). The arithmetic runs over
+    all tensors of a device and dtype at once, and the ratios never leave the device, so that a step
+    does not synchronise with the host. For fp16 and bf16 parameters norms,
+    ratios and scaled updates are fp32; the buffer has the parameter's dtype.
+
+    Args:
+        params: Tensors, named tensors, or groups of them as in torch; a group may set its own
+            ``lr``, ``momentum``, ``weight_decay`` and ``trust_coefficient``.
+        lr: Learning rate.
+        momentum: Factor of the momentum buffer, in [0, 1).
+        weight_decay: Factor of the parameter that is added to its gradient.
+        trust_coefficient: Norm of a tensor's step relative to its own norm, at ``lr=1`` and without
+            momentum.
+        nesterov: Nesterov momentum; a group may set its own.
+        separate_norms: Whether gradient and decay enter the ratio by their own norms; a group may
+            set its own.
+
+    Raises:
+        ValueError: a value out of its range, an unknown key in a group, a sparse gradient.
+    """
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float,
+        momentum: float = 0.9,
+        weight_decay: float = 0.0,
+        trust_coefficient: float = 0.001,
+        nesterov: bool = False,
+        separate_norms: bool = False,
+    ) -> None:
+        defaults = {
+            "lr": lr,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "trust_coefficient": trust_coefficient,
+            "nesterov": nesterov,
+            "separate_norms": separate_norms,
+        }
+        _check(defaults)
+        super().__init__(params, defaults)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Checkpoints written before an option existed have it off."""
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("nesterov", False)
+            group.setdefault("separate_norms", False)
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Add a group of tensors, with its own settings or the defaults."""
+        unknown = sorted(set(param_group) - _GROUP_KEYS - set(self.defaults))
+        if unknown:
+            raise ValueError(
+                f"unknown key {unknown[0]!r} in a parameter group; known: {sorted(self.defaults)}"
+            )
+        _check({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """Update every parameter that has a gradient; the gradients stay unchanged.
+
+        Args:
+            closure: Computes the loss and its gradients again, or None.
+
+        Returns:
+            What ``closure`` returned, else None.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        for group in self.param_groups:
+            for params in _split(group["params"]):
+                self._step_tensors(params, group)
+        return loss
+
+    def _step_tensors(self, params: list[Tensor], group: dict[str, Any]) -> None:
+        """One step of tensors of one device and dtype that are all scaled, or all not."""
+        updates = [_dense_grad(p) for p in params]
+        if params[0].ndim > 1:
+            updates = _scaled(params, updates, group)
+        buffers = [self._buffer(p) for p in params]
+        torch._foreach_mul_(buffers, group["momentum"])
+        torch._foreach_add_(buffers, updates)
+        if group["nesterov"]:
+            buffers = list(torch._foreach_add(updates, buffers, alpha=group["momentum"]))
+        torch._foreach_add_(params, buffers, alpha=-group["lr"])
+
+    def _buffer(self, param: Tensor) -> Tensor:
+        state = self.state[param]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(param, memory_format=torch.preserve_format)
+        return state["momentum_buffer"]
+
+
+def _check(settings: dict[str, Any]) -> None:
+    """Raise ValueError if a setting of a group is out of range."""
+    for name in ("lr", "weight_decay", "trust_coefficient"):
+        value = settings[name]
+        if not (math.isfinite(value) and value >= 0):
+            raise ValueError(f"{name} must be a finite number of 0 or more, got {value}")
+    if settings["trust_coefficient"] == 0:
+        raise ValueError("trust_coefficient must be above 0, got 0: no weight would ever change")
+    if not 0 <= settings["momentum"] < 1:
+        raise ValueError(f"momentum must be in [0, 1), got {settings['momentum']}")
+
+
+def _dense_grad(param: Tensor) -> Tensor:
+    grad = param.grad
+    assert grad is not None
+    if grad.is_sparse:
+        raise ValueError(
+            f"LARS needs dense gradients, got a sparse one of shape {tuple(grad.shape)}: "
+            "build the embedding with sparse=False"
+        )
+    return grad
+
+
+def _split(params: list[Tensor]) -> list[list[Tensor]]:
+    """Tensors with a gradient, grouped by device, dtype and whether they are scaled (ndim > 1)."""
+    lists: dict[tuple[torch.device, torch.dtype, bool], list[Tensor]] = {}
+    for p in params:
+        if p.grad is not None:
+            lists.setdefault((p.device, p.dtype, p.ndim > 1), []).append(p)
+    return list(lists.values())
+
+
+def _scaled(params: list[Tensor], grads: list[Tensor], group: dict[str, Any]) -> list[Tensor]:
+    """Gradients with weight decay, scaled to ``trust_coefficient`` times the parameter's norm."""
+    decay, trust = group["weight_decay"], group["trust_coefficient"]
+    values: list[Tensor] | tuple[Tensor, ...] = params
+    if params[0].dtype in _LOW_PRECISION:  # ratios overflow or underflow in fp16
+        values = [p.float() for p in params]
+        grads = [g.float() for g in grads]
+    updates = torch._foreach_add(grads, values, alpha=decay)
+    param_norms = torch.stack(torch._foreach_norm(values))
+    if group["separate_norms"]:
+        grad_norms = torch.stack(torch._foreach_norm(grads))
+        ratios = trust * param_norms / (grad_norms + decay * param_norms + _EPSILON)
+        ratios = ratios * (grad_norms > 0)  # without a gradient there is no decay
+        ratios = torch.where(param_norms > 0, ratios, torch.ones_like(ratios))
+    else:
+        update_norms = torch.stack(torch._foreach_norm(updates))
+        ratios = torch.where(
+            (param_norms > 0) & (update_norms > 0),
+            trust * param_norms / update_norms,
+            torch.ones_like(param_norms),
+        )
+    torch._foreach_mul_(updates, ratios.unbind())
+    return list(updates)
+
+
+# _NormBase is the parent of all batch and instance norms, SyncBN included.
+_NORMS = (nn.modules.batchnorm._NormBase, nn.GroupNorm, nn.LayerNorm)
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class NoNormDecayConstructor:
+    """Builds the optimiser with two parameter groups: BN (and other norms) has no weight decay.
+
+    Everything else is decayed, biases included: as SlowFast with ``BN.WEIGHT_DECAY`` 0
+    (models/optimizer.py). ``paramwise_cfg=dict(no_decay=["bias", "position_time"])`` also leaves
+    out parameters of these names: vision transformers decay neither biases nor position embeddings.
+    mmengine's ``norm_decay_mult`` makes a group, and a line in the log, of every tensor.
+
+    Args:
+        optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
+        paramwise_cfg: None, or ``no_decay`` with the last parts of parameter names; other settings
+            by parameter need mmengine's constructor.
+
+    Raises:
+        ValueError: ``paramwise_cfg`` has another key, or ``no_decay`` is no list of names.
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
+        names = (paramwise_cfg or {}).get("no_decay", ())
+        listed = isinstance(names, list | tuple) and all(isinstance(n, str) for n in names)
+        if set(paramwise_cfg or {}) - {"no_decay"} or not listed:
+            raise ValueError(
+                'NoNormDecayConstructor takes paramwise_cfg=dict(no_decay=["bias", ...]) only, got '
+                f"{paramwise_cfg}: optim_wrapper.constructor=DefaultOptimWrapperConstructor takes "
+                "other settings"
+            )
+        self.optim_wrapper_cfg = optim_wrapper_cfg
+        self.no_decay = frozenset(names)
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        """The wrapper with the optimiser of all parameters of ``model`` that have a gradient."""
+        spared: list[nn.Parameter] = []
+        others: list[nn.Parameter] = []
+        for module in unwrap_model(model).modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if parameter.requires_grad:
+                    without = isinstance(module, _NORMS) or name in self.no_decay
+                    (spared if without else others).append(parameter)
+        groups: list[dict[str, Any]] = [{"params": others}]
+        if spared:
+            groups.append({"params": spared, "weight_decay": 0.0})
+        settings = dict(self.optim_wrapper_cfg)
+        optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
+        return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
+
+
+@OPTIM_WRAPPER_CONSTRUCTORS.register_module()
+class ProbeGridConstructor:
+    """Builds the optimiser with the parameter groups of the classifier, and nothing else.
+
+    ``model.cls_head.parameter_groups()`` gives them: of
+    :class:`~sce_video.models.heads.AttentiveProbeHead` one for each probe, with its learning rate
+    and weight decay. Norms and biases are decayed too, as in facebookresearch/vjepa2,
+    evals/video_classification_frozen/eval.py.
+
+    Args:
+        optim_wrapper_cfg: Config of the wrapper and, under ``optimizer``, of the optimiser.
+        paramwise_cfg: None.
+
+    Raises:
+        ValueError: ``paramwise_cfg`` is given.
+    """
+
+    def __init__(self, optim_wrapper_cfg: dict, paramwise_cfg: dict | None = None) -> None:
+        if paramwise_cfg:
+            raise ValueError(
+                "the classifier names its parameter groups, so ProbeGridConstructor takes no "
+                f"paramwise_cfg, got {paramwise_cfg}"
+            )
+        self.optim_wrapper_cfg = optim_wrapper_cfg
+
+    def __call__(self, model: nn.Module) -> OptimWrapper:
+        """The wrapper with the optimiser.
+
+        Raises:
+            ValueError: the model has no classifier with parameter groups.
+        """
+        head: Any = getattr(unwrap_model(model), "cls_head", None)
+        if not hasattr(head, "parameter_groups"):
+            raise ValueError(
+                "ProbeGridConstructor needs a classifier with parameter_groups(), got "
+                f"{type(head).__name__}: set model.cls_head.type=AttentiveProbeHead, or another "
+                "optim_wrapper.constructor"
+            )
+        settings = dict(self.optim_wrapper_cfg)
+        groups = head.parameter_groups()
+        optimizer = OPTIMIZERS.build({**settings.pop("optimizer"), "params": groups})
+        return OPTIM_WRAPPERS.build(settings, default_args={"optimizer": optimizer})
+
+
+_DTYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16, "float32": torch.float32}
+
+
+@OPTIM_WRAPPERS.register_module()
+class MixedPrecisionOptimWrapper(OptimWrapper):
+    """Autocast in bf16 or fp16 on whatever device the parameters are on.
+
+    Unlike mmengine's ``AmpOptimWrapper`` it runs on a CPU too and scales the loss in fp16 only:
+    bf16 has the exponents of fp32 and needs no scaling.
+
+    Args:
+        optimizer: The torch optimiser.
+        dtype: "bfloat16", "float16", or "float32" for no mixed precision, as on a CPU.
+        accumulative_counts: Micro-batches per optimiser step.
+        clip_grad: Arguments of gradient clipping, or None. With ``per_group=True`` the norm is that
+            of each parameter group, not of all gradients: for groups that are trained independently
+            of each other.
+        init_scale: Initial loss scale, fp16 only.
+
+    Raises:
+        ValueError: an unknown dtype.
+    """
+
+    def __init__(
+        self,
+        optimizer: torch.optim.Optimizer,
+        dtype: str = "bfloat16",
+        accumulative_counts: int = 1,
+        clip_grad: dict | None = None,
+        init_scale: float = 2.0**16,
+    ) -> None:
+        clip_grad = None if clip_grad is None else dict(clip_grad)
+        self.clip_per_group = bool(clip_grad and clip_grad.pop("per_group", False))
+        super().__init__(optimizer, accumulative_counts=accumulative_counts, clip_grad=clip_grad)
+        if dtype not in _DTYPES:
+            raise ValueError(f"dtype must be one of {sorted(_DTYPES)}, got {dtype!r}")
+        self.dtype = _DTYPES[dtype]
+        self.device_type = optimizer.param_groups[0]["params"][0].device.type
+        self.loss_scaler = torch.amp.GradScaler(
+            self.device_type, init_scale=init_scale, enabled=dtype == "float16"
+        )
+
+    @contextmanager
+    def optim_context(self, model):
+        mixed = self.dtype != torch.float32
+        autocast = torch.autocast(self.device_type, dtype=self.dtype, enabled=mixed)
+        with super().optim_context(model), autocast:
+            yield
+
+    def backward(self, loss: torch.Tensor) -> None:
+        self.loss_scaler.scale(loss).backward()
+        self._inner_count += 1
+
+    def step(self) -> None:
+        """Unscale, clip and step; an fp16 step with infinite gradients is skipped."""
+        if self.clip_grad_kwargs:
+            self.loss_scaler.unscale_(self.optimizer)
+            self._clip_grad()
+        self.loss_scaler.step(self.optimizer)
+        self.loss_scaler.update()
+
+    def _clip_grad(self) -> None:
+        if not self.clip_per_group:
+            return super()._clip_grad()
+        for group in self.optimizer.param_groups:
+            params = [p for p in group["params"] if p.grad is not None]
+            self.clip_func(params, **self.clip_grad_kwargs)
+
+    def state_dict(self) -> dict:
+        return {**super().state_dict(), "loss_scaler": self.loss_scaler.state_dict()}
+
+    def load_state_dict(self, state_dict: dict) -> None:
+        state_dict = dict(state_dict)
+        scaler = state_dict.pop("loss_scaler", None)
+        if scaler:  # absent after fp32 training without this wrapper, empty after bf16
+            self.loss_scaler.load_state_dict(scaler)
+        super().load_state_dict(state_dict)

@@ -1,0 +1,404 @@
+"""Many-shot linear transfer: logistic regression whose C is chosen on a validation split.
+
+The protocol of SimCLR (arXiv 2002.05709, appendix B.8.1) as in linusericsson/ssl-transfer,
+``linear.py``, by which tab:many-shot of the paper was made.
+"""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from sce_video.utils.errors import MissingPackageError
+
+
+def precision_recall(scores: np.ndarray, positives: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Recall and precision of the images that score at least t, for every score t, descending.
+
+    Images of equal score enter together, so the result does not depend on their order.
+
+    Args:
+        scores: (N,) numbers.
+        positives: (N,) bool, whether the image shows the class.
+
+    Returns:
+        Recall, ascending, and precision, one entry for each different score.
+
+    Raises:
+        ValueError: other shapes, no positive image, or a score that is not finite.
+    """
+    scores, positives = np.asarray(scores, dtype=np.float64), np.asarray(positives, dtype=bool)
+    if scores.ndim != 1 or scores.shape != positives.shape:
+        raise ValueError(
+            f"scores and positives must be two vectors of one length, got {scores.shape} and "
+            f"{positives.shape}"
+        )
+    if not np.isfinite(scores).all():
+        raise ValueError(f"{(~np.isfinite(scores)).sum()} of {len(scores)} scores are not finite")
+    if not positives.any():
+        raise ValueError(f"none of the {len(scores)} images shows the class: it has no precision")
+    order = np.argsort(-scores, kind="stable")
+    found = np.cumsum(positives[order])
+    last = np.flatnonzero(np.append(np.diff(scores[order]) != 0, True))  # of images of one score
+    return found[last] / found[-1], found[last] / (last + 1)
+
+
+def eleven_point_ap(scores: np.ndarray, positives: np.ndarray, certain_start: bool = True) -> float:
+    """Mean over recalls r = 0, 0.1, ..., 1 of the highest precision at a recall of r or more.
+
+    The definition of VOC2007 (Everingham et al. 2010, section 4.2).
+
+    Args:
+        scores: (N,) numbers.
+        positives: (N,) bool.
+        certain_start: The curve begins at recall 0 with precision 1, as scikit-learn's
+            ``precision_recall_curve`` and with it linusericsson/ssl-transfer, ``linear.py``: the
+            term at r = 0 is then always 1. False is VOC's own curve.
+
+    Raises:
+        ValueError: see :func:`precision_recall`.
+    """
+    recall, precision = precision_recall(scores, positives)
+    best = np.maximum.accumulate(precision[::-1])[::-1]  # at this recall or a higher one
+    terms = best[np.searchsorted(recall, np.linspace(0, 1, 11), side="left")]
+    if certain_start:
+        terms[0] = 1.0
+    return float(terms.mean())
+
+
+def all_points_ap(scores: np.ndarray, positives: np.ndarray) -> float:
+    """Area under the curve of the highest precision at a recall of r or more, over all r.
+
+    The definition of VOC since 2010; salesforce/PCL, ``eval_svm_voc.py``.
+
+    Raises:
+        ValueError: see :func:`precision_recall`.
+    """
+    recall, precision = precision_recall(scores, positives)
+    best = np.maximum.accumulate(precision[::-1])[::-1]
+    return float(np.sum(np.diff(recall, prepend=0.0) * best))
+
+
+def average_precisions(
+    scores: np.ndarray,
+    positives: np.ndarray,
+    definition: Callable[[np.ndarray, np.ndarray], float] = eleven_point_ap,
+) -> np.ndarray:
+    """(C,) average precision of every class; their mean is mAP.
+
+    Args:
+        scores: (N, C).
+        positives: (N, C) bool.
+        definition: Average precision of one class.
+
+    Raises:
+        ValueError: see :func:`precision_recall`; the message names the column.
+    """
+    if scores.shape != positives.shape or scores.ndim != 2:
+        raise ValueError(f"scores {scores.shape} and positives {positives.shape} must be (N, C)")
+    values = []
+    for column in range(scores.shape[1]):
+        try:
+            values.append(definition(scores[:, column], positives[:, column]))
+        except ValueError as error:
+            raise ValueError(f"class {column}: {error}") from error
+    return np.array(values)
+
+
+def logistic_regression(max_iter: int) -> Any:
+    """An unfitted ``LogisticRegression(solver="lbfgs", warm_start=True)``.
+
+    Raises:
+        MissingPackageError: scikit-learn cannot be imported.
+    """
+    try:
+        from sklearn.linear_model import LogisticRegression
+    except ImportError as error:
+        raise _missing(error) from error
+    return LogisticRegression(solver="lbfgs", warm_start=True, max_iter=max_iter)
+
+
+def linear_svm(cost: float) -> Any:
+    """An unfitted ``LinearSVC`` with the arguments of salesforce/PCL, ``eval_svm_voc.py``.
+
+    Positives (1) weigh twice as much as negatives (-1).
+
+    Raises:
+        MissingPackageError: scikit-learn cannot be imported.
+    """
+    try:
+        from sklearn.svm import LinearSVC
+    except ImportError as error:
+        raise _missing(error) from error
+    return LinearSVC(
+        C=cost,
+        class_weight={1: 2, -1: 1},
+        intercept_scaling=1.0,
+        penalty="l2",
+        loss="squared_hinge",
+        tol=1e-4,
+        dual=True,
+        max_iter=2000,
+        random_state=0,
+    )
+
+
+def _missing(error: ImportError) -> MissingPackageError:
+    return MissingPackageError(
+        f"the transfer protocols are those of scikit-learn, which cannot be imported ({error}): "
+        "pip install -c requirements/constraints.txt -e '.[transfer]'"
+    )
+
+
+@contextmanager
+def convergence_is_not_expected() -> Iterator[None]:
+    """Silence scikit-learn's warning that the given number of iterations was not enough."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*(converge|TOTAL NO. OF|ITERATIONS REACHED).*")
+        yield
+
+
+def check_matrix(features: np.ndarray, labels: np.ndarray, name: str) -> None:
+    """Raise ValueError unless features are a finite matrix (N, D) with N >= 1 rows of labels."""
+    if features.ndim != 2 or len(features) != len(labels) or len(features) == 0:
+        raise ValueError(
+            f"{name}: features {features.shape} and labels {labels.shape} must be (N, D) and "
+            "(N, ...) with one row or more"
+        )
+    if not np.isfinite(features).all():
+        raise ValueError(f"{name}: some features are not finite")
+
+
+#: Values of C tried, strongest fit first: 1/w for 45 weights w from 1e-6 to 1e5.
+C_GRID = tuple((1.0 / np.logspace(-6, 5, 45)).tolist())
+#: top-1 accuracy; mean over classes of the accuracy; mean over classes of 11-point AP.
+METRICS = ("top1", "mean_class", "map11")
+
+
+class Labelled(NamedTuple):
+    """Features and labels of a part of a data set.
+
+    Attributes:
+        features: (N, D), neither l2-normalised nor standardised.
+        labels: (N,) class numbers; for "map11" (N, C) bool, the classes that an image shows.
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+
+
+class ManyShotResult(NamedTuple):
+    """Outcome of :func:`many_shot`.
+
+    Attributes:
+        score: The metric on the test part (0 to 1), fitted on training and validation part.
+        c: The chosen C.
+        validation: Metric on the validation part for every C tried.
+    """
+
+    score: float
+    c: float
+    validation: dict[float, float]
+
+
+def random_holdout(count: int, fraction: float = 0.2, seed: int = 0) -> np.ndarray:
+    """(count,) bool: the rows held out for validation, where a set has no official split.
+
+    The first ``floor(fraction * count)`` of the row numbers after ``numpy.random.seed(seed)`` and
+    ``numpy.random.shuffle``, as in ssl-transfer.
+
+    Raises:
+        ValueError: none would be held out, or all.
+    """
+    indices = list(range(count))
+    np.random.RandomState(seed).shuffle(indices)  # the global generator is not touched
+    held = indices[: int(np.floor(fraction * count))]
+    if not 0 < len(held) < count:
+        raise ValueError(f"{fraction} of {count} training images is no validation split")
+    mask = np.zeros(count, dtype=bool)
+    mask[held] = True
+    return mask
+
+
+def many_shot(
+    train: Labelled,
+    val: Labelled,
+    test: Labelled,
+    metric: str = "top1",
+    grid: Sequence[float] = C_GRID,
+    max_iter: int = 100,
+) -> ManyShotResult:
+    """Fit on train for every C, choose on val, fit on both, score on test.
+
+    Every fit starts from the solution of the one before and takes at most ``max_iter`` iterations
+    of L-BFGS; on large sets that is not to convergence. Of equal validation scores the first C of
+    the grid counts. The bias is not penalised. Test data are used for the last score only.
+
+    Args:
+        train: Training part.
+        val: Validation part.
+        test: Test part.
+        metric: One of :data:`METRICS`.
+        grid: Values of C in the order in which they are tried; with one there is no choice.
+        max_iter: Maximum number of iterations per fit.
+
+    Raises:
+        ValueError: an unknown metric, an empty grid, parts that do not fit together.
+        MissingPackageError: scikit-learn cannot be imported.
+    """
+    if metric not in METRICS:
+        raise ValueError(f"metric must be one of {', '.join(METRICS)}, got {metric!r}")
+    if not grid or min(grid) <= 0:
+        raise ValueError(f"the grid of C must hold positive numbers, got {tuple(grid)}")
+    parts = {"train": train, "validation": val, "test": test}
+    train, val, test = (_checked(part, name, metric) for name, part in parts.items())
+    classifier = logistic_regression(max_iter)
+    validation: dict[float, float] = {}
+    with convergence_is_not_expected():
+        for c in grid if len(grid) > 1 else ():
+            validation[c] = _fit_and_score(classifier, c, train, val, metric)
+        best = max(validation, key=lambda c: validation[c]) if validation else grid[0]
+        both = Labelled(*(np.concatenate(pair) for pair in zip(train, val, strict=True)))
+        if not np.array_equal(np.unique(train.labels), np.unique(both.labels)):
+            classifier = logistic_regression(max_iter)  # a start of another shape is refused
+        score = _fit_and_score(classifier, best, both, test, metric)
+    return ManyShotResult(score, best, validation)
+
+
+def _checked(part: Labelled, name: str, metric: str) -> Labelled:
+    """The part with features in float64, checked."""
+    wanted = 2 if metric == "map11" else 1
+    if part.labels.ndim != wanted:
+        shape = "(N, C)" if wanted == 2 else "(N,)"
+        raise ValueError(f"{name}: {metric} needs labels {shape}, got {part.labels.shape}")
+    check_matrix(part.features, part.labels, name)
+    return Labelled(part.features.astype(np.float64), part.labels)
+
+
+def _fit_and_score(classifier: Any, c: float, fit: Labelled, part: Labelled, metric: str) -> float:
+    if metric == "map11":
+        scores = [
+            _fit(classifier, c, fit.features, column).decision_function(part.features)
+            for column in fit.labels.T
+        ]
+        return float(average_precisions(np.stack(scores, axis=1), part.labels).mean())
+    predicted = _fit(classifier, c, fit.features, fit.labels).predict(part.features)
+    hits = predicted == part.labels
+    if metric == "top1":
+        return float(hits.mean())
+    classes = np.unique(part.labels)
+    return float(np.mean([hits[part.labels == label].mean() for label in classes]))
+
+
+def _fit(classifier: Any, c: float, features: np.ndarray, labels: np.ndarray) -> Any:
+    """The classifier fitted with ``multi_class="multinomial"``, whatever scikit-learn's version.
+
+    Of two classes ssl-transfer's multinomial model penalises a weight vector for each, which are
+    w/2 and -w/2: the binary model, which newer versions fit, with 2 C.
+    """
+    count = len(np.unique(labels))
+    if count < 2:
+        raise ValueError("all training images are of one class, or none shows a class")
+    return classifier.set_params(C=2 * c if count == 2 else c).fit(features, labels)
+
+
+_EPSILON = 1e-5
+
+
+def svm_features(features: np.ndarray) -> np.ndarray:
+    """Features (N, D) divided by their l2 norm plus 1e-5."""
+    return features / (np.linalg.norm(features, axis=1, keepdims=True) + _EPSILON)
+
+
+def draw_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
+    """Row numbers of a K-shot training set: K images that show each class, for all classes.
+
+    An image drawn for several classes is in it as often. A class of fewer images gives all.
+
+    Args:
+        positives: (N, C) bool.
+        shots: K.
+        generator: Shuffles the images of every class, in the order of the classes.
+    """
+    if shots < 1:
+        raise ValueError(f"the number of images per class must be at least 1, got {shots}")
+    chosen: list[int] = []
+    for column in positives.T:
+        images = np.flatnonzero(column).tolist()
+        generator.shuffle(images)
+        chosen += images[:shots]
+    return np.array(chosen, dtype=np.int64)
+
+
+def svm_scores(
+    train: np.ndarray, positives: np.ndarray, features: np.ndarray, cost: float = 0.5
+) -> np.ndarray:
+    """(M, C) distances of features (M, D) to the hyperplane of one SVM per class.
+
+    Args:
+        train: (N, D) training features, as of :func:`svm_features`.
+        positives: (N, C) bool; all other images of a class are its negatives.
+        features: (M, D) features to score.
+        cost: C of the SVM.
+
+    Raises:
+        ValueError: shapes that do not match, or a class without positives or negatives.
+        MissingPackageError: scikit-learn cannot be imported.
+    """
+    check_matrix(train, positives, "train")
+    scores = []
+    with convergence_is_not_expected():
+        for number, column in enumerate(positives.T):
+            if column.all() or not column.any():
+                what = "negative" if column.all() else "positive"
+                raise ValueError(f"class {number} has no {what} training image")
+            fitted = linear_svm(cost).fit(train, np.where(column, 1, -1))
+            scores.append(fitted.decision_function(features))
+    return np.stack(scores, axis=1)
+
+
+def low_shot_svm(
+    train: np.ndarray,
+    train_positives: np.ndarray,
+    test: np.ndarray,
+    test_positives: np.ndarray,
+    shots: Sequence[int | None],
+    draws: int = 5,
+    seed: int = 0,
+) -> dict[int | None, list[float]]:
+    """All-points mAP (0 to 1) of every draw, by K; None is the whole training set, once.
+
+    The draws of every K begin with ``random.Random(seed)``, so that a result does not depend on
+    which other K are computed, and a draw of K images is part of that of 2 K.
+
+    Args:
+        train: (N, D) features of train and val, in the order of the image names.
+        train_positives: (N, C) bool; "difficult" images count as negatives.
+        test: (M, D).
+        test_positives: (M, C) bool.
+        shots: Values of K.
+        draws: Training sets drawn for each K.
+        seed: Seed of the draws.
+
+    Raises:
+        ValueError: see :func:`svm_scores`.
+    """
+    check_matrix(test, test_positives, "test")
+    train, test = svm_features(train), svm_features(test)
+    results: dict[int | None, list[float]] = {}
+    for count in shots:
+        generator = random.Random(seed)
+        results[count] = []
+        for _ in range(1 if count is None else draws):
+            rows: np.ndarray = np.arange(len(train))
+            if count is not None:
+                rows = draw_shots(train_positives, count, generator)
+            scores = svm_scores(train[rows], train_positives[rows], test)
+            values = average_precisions(scores, test_positives, all_points_ap)
+            results[count].append(float(values.mean()))
+    return results

@@ -1,0 +1,400 @@
+"""Retrieval: R@k of queries in a gallery, as a metric and between two feature files."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sce_video.evaluation.functional.accuracy import mean_class_accuracy, top_k_hits
+from sce_video.evaluation.functional.few_shot import CLASSIFIERS, few_shot_hits, interval_of_mean
+from sce_video.evaluation.functional.linear_probe import L2_GRID, fit_linear_probe, num_fits
+from sce_video.evaluation.functional.neighbours import (
+    ROW_BLOCK,
+    Ranking,
+    check_ranks,
+    knn_scores,
+    rank,
+    retrieval_hits,
+)
+from sce_video.evaluation.metrics.base import (
+    RowMetric,
+    check_comparable,
+    fit_progress,
+    for_each_group,
+)
+from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.models.losses import effective_rank, feature_std
+from sce_video.registry import METRICS
+
+#: Prefix of the metric names for centred and plain features.
+_PREFIXES = {"centred": "retrieval", "plain": "retrieval_plain"}
+
+
+@METRICS.register_module()
+class Retrieval(RowMetric):
+    """``retrieval_r1, ...`` (centred features) and ``retrieval_plain_r1, ...``, 0 to 1.
+
+    See :func:`~sce_video.evaluation.functional.neighbours.retrieval_hits`.
+
+    Args:
+        ks: Ranks.
+
+    Raises:
+        ValueError: no rank, or one below 1.
+    """
+
+    key = "retrieval"
+    needs_gallery = True
+    kinds = ("representation",)
+
+    def __init__(self, ks: Sequence[int] = (1, 5, 10)) -> None:
+        super().__init__()
+        check_ranks(ks)
+        self.ks = tuple(ks)
+
+    def settings(self) -> dict[str, Any]:
+        """``ks``."""
+        return {"ks": self.ks}
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class. With groups, each group is centred with the mean of its own gallery."""
+        found = {}
+        for name, prefix in _PREFIXES.items():
+            hits = for_each_group(rows, gallery, partial(self._hits, name == "centred"))
+            for column, k in enumerate(self.ks):
+                found[f"{prefix}_r{k}"] = hits[:, column]
+        return self.means_of(found)
+
+    def _hits(self, centred: bool, queries: Rows, gallery: Rows, num_classes: int) -> Tensor:
+        return retrieval_hits(
+            queries.values.to(self.device),
+            gallery.values.to(self.device),
+            queries.labels.to(self.device),
+            gallery.labels.to(self.device),
+            ks=self.ks,
+            centred=centred,
+        ).cpu()
+
+
+class RetrievalResult(NamedTuple):
+    """The result of the retrieval protocol.
+
+    Attributes:
+        centred: R@k (0 to 1) by k, with centred features.
+        plain: R@k (0 to 1) by k, without centring.
+        rankings: The rankings of both, ``"centred"`` and ``"plain"``.
+        shared: Number of queries whose path is in the gallery too; each was excluded as a
+            neighbour of itself.
+        unseen: Number of queries whose class is not in the gallery; they never have a hit.
+    """
+
+    centred: dict[int, float]
+    plain: dict[int, float]
+    rankings: dict[str, Ranking]
+    shared: int
+    unseen: int
+
+    def metrics(self) -> dict[str, float]:
+        """``retrieval_r1, ...`` (centred) and ``retrieval_plain_r1, ...``, 0 to 1."""
+        return {
+            f"{_PREFIXES[name]}_r{k}": value
+            for name, recall in (("centred", self.centred), ("plain", self.plain))
+            for k, value in recall.items()
+        }
+
+
+def retrieve(
+    queries: Rows,
+    gallery: Rows,
+    *,
+    ks: Sequence[int] = (1, 5, 10),
+    block: int = 1024,
+    gallery_block: int = ROW_BLOCK,
+) -> RetrievalResult:
+    """R@k of queries in a gallery, centred and plain.
+
+    A gallery video with the path of the query is excluded, so the two sets may overlap or be the
+    same. Centring uses the means of the whole sets.
+
+    Args:
+        queries: Labelled features.
+        gallery: Labelled features.
+        ks: Ranks, in any order.
+        block: Queries compared at a time.
+        gallery_block: Gallery rows compared at a time.
+
+    Raises:
+        ValueError: no labels, features of different sizes, a rank below 1, a query
+            without any gallery video; the message names files and videos.
+    """
+    check_ranks(ks)
+    for features in (queries, gallery):
+        check_labelled(features, "retrieval")
+    check_same_size(queries, gallery)
+    query_groups, gallery_groups, shared = shared_groups(queries.paths, gallery.paths)
+    rankings = {
+        name: rank(
+            queries.values,
+            gallery.values,
+            queries.labels,
+            gallery.labels,
+            k=max(ks),
+            centred=name == "centred",
+            query_groups=query_groups if shared else None,
+            gallery_groups=gallery_groups if shared else None,
+            block=block,
+            gallery_block=gallery_block,
+        )
+        for name in _PREFIXES
+    }
+    alone = torch.nonzero(torch.isneginf(rankings["plain"].similarities[:, 0])).flatten().tolist()
+    if alone:
+        raise ValueError(
+            f"{gallery.source or 'the gallery'} holds only the query itself for "
+            f"{len(alone)} queries, the first is {queries.paths[alone[0]]}"
+        )
+    unseen = ~torch.isin(queries.labels, gallery.labels.unique())
+    return RetrievalResult(
+        centred=rankings["centred"].recall(ks),
+        plain=rankings["plain"].recall(ks),
+        rankings=rankings,
+        shared=shared,
+        unseen=int(unseen.sum()),
+    )
+
+
+def shared_groups(
+    query_paths: Sequence[str], gallery_paths: Sequence[str]
+) -> tuple[Tensor, Tensor, int]:
+    """Groups by path, which exclude each query from its own neighbours.
+
+    Returns:
+        Groups of the queries (N,) and of the gallery (M,), equal for equal paths; and the number of
+        queries whose path is in the gallery.
+    """
+    number = {path: i for i, path in enumerate(query_paths)}
+    held = Counter(path for path in gallery_paths if path in number)
+    # Group -1, which no query has: gallery videos that are no queries.
+    return (
+        torch.tensor([number[path] for path in query_paths], dtype=torch.long),
+        torch.tensor([number.get(path, -1) for path in gallery_paths], dtype=torch.long),
+        sum(path in held for path in query_paths),
+    )
+
+
+@METRICS.register_module()
+class KNN(RowMetric):
+    """``knn_top1, knn_top5`` (0 to 1), see :func:`~sce_video.evaluation.functional.neighbours.knn_scores`.
+
+    Args:
+        k: Number of neighbours.
+        temperature: Temperature of their weights.
+
+    Raises:
+        ValueError: ``k < 1`` or ``temperature <= 0``.
+    """
+
+    key = "knn"
+    needs_gallery = True
+    kinds = ("representation",)
+
+    def __init__(self, k: int = 20, temperature: float = 0.07) -> None:
+        super().__init__()
+        if k < 1:
+            raise ValueError(f"k must be at least 1, got {k}")
+        if temperature <= 0:
+            raise ValueError(f"temperature must be positive, got {temperature}")
+        self.k = k
+        self.temperature = temperature
+
+    def settings(self) -> dict[str, Any]:
+        """``k`` and ``temperature``."""
+        return {"k": self.k, "temperature": self.temperature}
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class. Groups are excluded by masking, since nothing is fitted on a gallery.
+
+        Raises:
+            ValueError: neither gallery nor groups (each query would be its own neighbour), or see
+                ``check_comparable``.
+        """
+        groups = None
+        if gallery is not None:
+            check_comparable(rows, gallery)
+        elif rows.groups is None:
+            raise ValueError("kNN needs either a gallery or groups: give one of them")
+        else:
+            groups = rows.groups.to(self.device)
+        other = rows if gallery is None else gallery
+        num_classes = int(max(rows.labels.max(), other.labels.max())) + 1
+        scores = knn_scores(
+            rows.values.to(self.device),
+            other.values.to(self.device),
+            other.labels.to(self.device),
+            num_classes=num_classes,
+            query_groups=groups,
+            gallery_groups=groups,
+            **self.settings(),
+        ).cpu()
+        return self.means_of({f"knn_top{k}": top_k_hits(scores, rows.labels, k) for k in (1, 5)})
+
+
+@METRICS.register_module()
+class LinearProbe(RowMetric):
+    """``linear_top1, linear_top5, linear_mean_class`` (0 to 1) of a probe fitted on the gallery.
+
+    See :func:`~sce_video.evaluation.functional.linear_probe.fit_linear_probe`.
+
+    Args:
+        l2_grid: Candidate weight decays.
+        val_fraction: Fraction of the gallery, or of its groups, held out to select one.
+        seed: Seed of that split.
+        max_iter: Maximum number of L-BFGS iterations per fit.
+    """
+
+    key = "linear"
+    needs_gallery = True
+    kinds = ("representation",)
+    class_means = frozenset({"linear_mean_class"})
+
+    def __init__(
+        self,
+        l2_grid: Sequence[float] = L2_GRID,
+        val_fraction: float = 0.2,
+        seed: int = 0,
+        max_iter: int = 1000,
+    ) -> None:
+        super().__init__()
+        self.l2_grid = tuple(l2_grid)
+        self.val_fraction = val_fraction
+        self.seed = seed
+        self.max_iter = max_iter
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments."""
+        return {
+            "l2_grid": self.l2_grid,
+            "val_fraction": self.val_fraction,
+            "seed": self.seed,
+            "max_iter": self.max_iter,
+        }
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+
+        with fit_progress("linear probe:", num_fits(self.l2_grid), rows, gallery) as on_fit:
+
+            def score(queries: Rows, training: Rows, num_classes: int) -> Tensor:
+                probe = fit_linear_probe(
+                    training.values,
+                    training.labels,
+                    groups=training.groups,
+                    on_fit=on_fit,
+                    **self.settings(),
+                )
+                return probe.scores(queries.values, num_classes)
+
+            scores = for_each_group(rows, gallery, score)
+        hits = {k: top_k_hits(scores, rows.labels, k) for k in (1, 5)}
+        metrics = self.means_of({f"linear_top{k}": values for k, values in hits.items()})
+        self.outcomes["linear_mean_class"] = hits[1]
+        return {**metrics, "linear_mean_class": mean_class_accuracy(scores, rows.labels)}
+
+
+@METRICS.register_module()
+class FewShot(RowMetric):
+    """``few_shot_linear_1, ..., few_shot_class_mean_1, ...``: accuracy (0 to 1) from 1, ... labels.
+
+    The mean over the draws; results.json has their 95 % confidence intervals under ``few_shot``.
+    An interval is that of the draw of the labelled samples, with the queries as they are. See
+    :func:`~sce_video.evaluation.functional.few_shot.few_shot_hits`.
+
+    Args:
+        shots: Labelled samples of each class.
+        draws: How often they are drawn, at least 2.
+        l2: Weight decay of the linear classifier.
+        seed: Of the first draw.
+
+    Raises:
+        ValueError: no shots or one below 1, fewer than two draws, ``l2`` not above 0.
+    """
+
+    key = "few_shot"
+    needs_gallery = True
+    kinds = ("representation",)
+
+    def __init__(
+        self,
+        shots: Sequence[int] = (1, 2, 5, 10, 20, 50),
+        draws: int = 5,
+        l2: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not shots or min(shots) < 1 or len(set(shots)) < len(shots):
+            raise ValueError(f"shots must be different numbers of 1 or more, got {tuple(shots)}")
+        if draws < 2:
+            raise ValueError(f"an interval needs two draws or more, got draws={draws}")
+        if l2 <= 0:
+            raise ValueError(f"l2 must be above 0, got {l2}")
+        self.shots, self.draws, self.l2, self.seed = tuple(shots), draws, l2, seed
+
+    def settings(self) -> dict[str, Any]:
+        """The arguments."""
+        return {"shots": self.shots, "draws": self.draws, "l2": self.l2, "seed": self.seed}
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See the class."""
+
+        fits = self.draws * len(self.shots)
+        with fit_progress("few-shot classifiers:", fits, rows, gallery) as on_fit:
+
+            def hits(queries: Rows, training: Rows, num_classes: int) -> Tensor:
+                return few_shot_hits(
+                    queries.values,
+                    queries.labels,
+                    training.values,
+                    training.labels,
+                    **self.settings(),
+                    device=self.device,
+                    on_fit=on_fit,
+                )
+
+            accuracy = for_each_group(rows, gallery, hits).double().mean(dim=0)
+        # (draws, shots, 2)
+        metrics: dict[str, float] = {}
+        table = []
+        for kind, name in enumerate(CLASSIFIERS):
+            for column, shots in enumerate(self.shots):
+                mean, half = interval_of_mean(accuracy[:, column, kind])
+                metrics[f"few_shot_{name}_{shots}"] = mean
+                table.append(
+                    {
+                        "classifier": name,
+                        "shots": shots,
+                        "mean": mean,
+                        "interval": [mean - half, mean + half],
+                        "draws": accuracy[:, column, kind].tolist(),
+                    }
+                )
+        self.details = {"few_shot": table}
+        return metrics
+
+
+@METRICS.register_module()
+class FeatureStatistics(RowMetric):
+    """``feature_std`` (0 when collapsed, about 1 when well spread), ``effective_rank`` (1 to C)."""
+
+    kinds = ("representation",)
+
+    def compute(self, rows: Rows, gallery: Rows | None = None) -> dict[str, float]:
+        """See :func:`~sce_video.models.losses.feature_std` and ``effective_rank``."""
+        return {
+            "feature_std": float(feature_std(rows.values)),
+            "effective_rank": float(effective_rank(rows.values)),
+        }

@@ -1,0 +1,1 @@
+"""Find videos and segments: an index, queries by example, the search page."""

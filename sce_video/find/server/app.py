@@ -1,0 +1,399 @@
+"""The requests of the search page."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import FrameType
+from typing import Annotated, Any
+
+import uvicorn
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException as StarletteHTTPException
+
+from sce_video.datasets.sources import is_table
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.find.index import read_index
+from sce_video.find.query import check_checkpoint
+from sce_video.find.server.guard import Guard, cookie_name
+from sce_video.find.server.label_list import LabelList
+from sce_video.find.server.media import PLAYABLE, CallError, kill_fork_server
+from sce_video.find.server.state import (
+    GoneError,
+    Network,
+    NoRowError,
+    Search,
+    SearchState,
+    default_label_file,
+)
+from sce_video.pages.parts import plotly_library
+from sce_video.utils.command import explain
+from sce_video.utils.html_template import render_template
+from sce_video.utils.printable import printable, printable_utf8
+
+#: Largest video that may be dropped on the page, bytes.
+UPLOAD_LIMIT = 2 * 2**30
+_MAX_RESULTS = 500
+_MAX_ROWS = 100_000  # of one change of labels
+_PACKAGE = "sce_video.pages"
+#: What the page loads, of ``templates`` but for Plotly; scripts are loaded after the grid is there.
+_SCRIPTS = ("plotly.js", "feature_map.js")
+_MODULES = ("search_page.js", "search_cards.js", "search_labels.js")
+_STYLES = ("theme.css", "parts.css", "search_page.css")
+
+
+class SearchRequest(BaseModel):
+    """A search for a video of the index, or for one that was uploaded."""
+
+    row: int | None = None
+    upload: str | None = Field(None, max_length=40)
+    k: int = Field(24, ge=1, le=_MAX_RESULTS)
+    centred: bool = False
+    refined: bool = False
+    path: str = Field("", max_length=1000)
+    folder: str | None = Field(None, max_length=1000)
+    label: int | None = None
+
+
+class LabelRequest(BaseModel):
+    """Videos, and the name of their label; None for no label."""
+
+    rows: list[int] = Field(max_length=_MAX_ROWS)
+    label: str | None = Field(None, max_length=1000)
+
+
+class RowsRequest(BaseModel):
+    """Videos that are about to be shown."""
+
+    rows: list[int] = Field(max_length=_MAX_RESULTS)
+
+
+def create_app(
+    state: SearchState, token: str, port: int, upload_limit: int = UPLOAD_LIMIT
+) -> Guard:
+    """The application behind its checks.
+
+    Args:
+        state: The index.
+        token: The secret in the link.
+        port: On which the server listens, for the check of ``Host``.
+        upload_limit: Bytes of a video that is dropped on the page.
+    """
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> Any:
+        threading.Thread(target=state.start, daemon=True).start()  # imports take some seconds
+        yield
+        state.close()
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    _answer_errors(app)
+    _add_page(app, state, token, port, upload_limit)
+    _add_media(app, state)
+    _add_search(app, state, upload_limit)
+    _add_labels(app, state)
+    return Guard(app, token, port)
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """Every error is JSON with one sentence."""
+
+    @app.exception_handler(RequestValidationError)
+    def _(_: Request, error: RequestValidationError) -> JSONResponse:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        return JSONResponse({"error": f"{where}: {first['msg']}"}, status_code=422)
+
+    @app.exception_handler(StarletteHTTPException)
+    def _(_: Request, error: StarletteHTTPException) -> JSONResponse:
+        return JSONResponse({"error": str(error.detail)}, status_code=error.status_code)
+
+    def known(status: int) -> Any:
+        return lambda _, error: JSONResponse({"error": _sentence(error)}, status_code=status)
+
+    for kind, status in (
+        *((NoRowError, 404), (GoneError, 410), (CallError, 422), (ValueError, 422)),
+        *((OSError, 500), (Exception, 500)),
+    ):
+        app.add_exception_handler(kind, known(status))
+
+
+def _sentence(error: Exception) -> str:
+    message = explain(error)
+    if message is None:  # a bug: its traceback is in the terminal
+        message = f"an error of the program, see the terminal: {type(error).__name__}: {error}"
+    return message.encode("utf-8", "replace").decode("utf-8")
+
+
+# -- the page ------------------------------------------------------------------------------
+
+
+def _add_page(app: FastAPI, state: SearchState, token: str, port: int, limit: int) -> None:
+    #: Part of the addresses of pictures: another server on this port shows other videos.
+    session = secrets.token_hex(4)
+
+    @app.get("/")
+    def page() -> HTMLResponse:
+        nonce = secrets.token_urlsafe(16)
+        values = {
+            "nonce": nonce,
+            "root": os.path.basename(state.index.root).encode("utf-8", "replace").decode("utf-8"),
+            "styles": _STYLES,
+            "settings": {
+                "session": session,
+                "scripts": _SCRIPTS,
+                "playable": sorted(PLAYABLE),
+                "extensions": VIDEO_EXTENSIONS,
+                "limit": limit,
+            },
+        }
+        response = HTMLResponse(render_template(_PACKAGE, "search_page.html", values))
+        # Plotly writes style rules, and WebGL maps compile the code that draws them, hence the two
+        # "unsafe-"; a script runs with the nonce of this answer only.
+        response.headers["Content-Security-Policy"] = (
+            f"default-src 'none'; script-src 'nonce-{nonce}' 'unsafe-eval'; "
+            "style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+            "media-src 'self' blob:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+            "frame-ancestors 'none'"
+        )
+        response.set_cookie(cookie_name(port), token, httponly=True, samesite="strict")
+        return response
+
+    @app.get("/static/{name}")
+    def static(name: str) -> Response:
+        return Response(
+            _static(name), media_type="text/css" if name.endswith(".css") else "text/javascript"
+        )
+
+
+@cache
+def _static(name: str) -> bytes:
+    if name == "plotly.js":
+        return plotly_library()
+    if name not in (*_STYLES, *_SCRIPTS, *_MODULES):
+        raise HTTPException(404, f"there is no file {name}")
+    return files(_PACKAGE).joinpath("templates", name).read_bytes()
+
+
+# -- pictures and videos -------------------------------------------------------------------
+
+
+def _add_media(app: FastAPI, state: SearchState) -> None:
+    """Files by their row; the content of a row does not change while the server runs."""
+    kept = {"Cache-Control": "private, max-age=3600"}
+
+    @app.get("/thumb/{row}")
+    def thumb(row: int) -> Response:
+        return Response(state.thumbnail(row), media_type="image/jpeg", headers=kept)
+
+    @app.get("/clip/{row}")
+    def clip(row: int) -> Response:
+        return Response(_or_404(state.animation(row)), media_type="video/mp4", headers=kept)
+
+    @app.get("/upload/{upload}")
+    def uploaded(upload: str) -> Response:
+        return Response(_or_404(state.upload(upload).clip), media_type="video/mp4", headers=kept)
+
+    @app.get("/video/{row}")
+    def video(row: int) -> FileResponse:
+        file = state.file(row)
+        kind = PLAYABLE.get(os.path.splitext(file)[1].lower(), "application/octet-stream")
+        return FileResponse(file, media_type=kind)  # answers requests for ranges, too
+
+
+def _or_404(content: bytes) -> bytes:
+    if not content:
+        raise HTTPException(404, "the frames of this video are too small to be played")
+    return content
+
+
+# -- search --------------------------------------------------------------------------------
+
+
+def _add_search(app: FastAPI, state: SearchState, limit: int) -> None:
+    @app.get("/api/videos")
+    def videos() -> dict[str, Any]:
+        return state.describe()
+
+    @app.get("/api/map")
+    def feature_map() -> dict[str, Any]:
+        return state.map()
+
+    @app.post("/api/missing")
+    def missing(request: RowsRequest) -> dict[str, Any]:
+        return {"rows": state.missing(request.rows)}
+
+    @app.post("/api/search")
+    def search(request: SearchRequest) -> dict[str, Any]:
+        search = Search(**request.model_dump())
+        found, failures = state.search(search), []
+        more = len(found) == search.k
+        if search.refined:
+            refined = state.refine(search, found)
+            found, failures = refined.matches, refined.failures
+        return {
+            "rows": [match.row for match in found],
+            "similarity": [round(match.similarity, 5) for match in found],
+            "spans": [None if m.start is None else [m.start, m.end] for m in found],
+            "more": more,
+            "failures": [printable_utf8(f"{path}: {reason}") for path, reason in failures],
+        }
+
+    @app.post("/api/upload")
+    async def upload(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Any:
+        """The body is the file itself."""
+        kind = os.path.splitext(name)[1].lower()
+        if kind not in VIDEO_EXTENSIONS:
+            raise ValueError(f"{name!r} is no video, by its name: {' '.join(VIDEO_EXTENSIONS)}")
+        if int(request.headers.get("content-length", 0)) > limit:
+            raise _too_large(limit)
+        with tempfile.NamedTemporaryFile(prefix="sce_video_query_", suffix=kind) as file:
+            size = 0
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    raise _too_large(limit)
+                file.write(part)
+            file.flush()
+            if not size:
+                raise ValueError("the file is empty (0 bytes)")
+            identity = await run_in_threadpool(state.add_upload, name, file.name)
+            return {"upload": identity, "clip": bool(state.upload(identity).clip)}
+
+
+def _too_large(limit: int) -> HTTPException:
+    return HTTPException(
+        413, f"the video is larger than {limit / 2**20:.0f} MB: cut a part out of it, or query it "
+        "by sce-video search VIDEO --index INDEX",
+    )  # fmt: skip
+
+
+def _add_labels(app: FastAPI, state: SearchState) -> None:
+    @app.post("/api/label")
+    def label(request: LabelRequest) -> dict[str, Any]:
+        return state.set_label(request.rows, request.label)
+
+    @app.post("/api/undo")
+    def undo() -> dict[str, Any]:
+        return state.undo_label()
+
+    @app.post("/api/split")
+    def split() -> dict[str, Any]:
+        return state.write_split()
+
+
+HOST = "127.0.0.1"
+_CLOSE_SECONDS = 1  # for a browser that is still reading a video
+
+
+@dataclass(frozen=True)
+class ServeOptions:
+    """How the page is served.
+
+    Attributes:
+        index: Folder of the index.
+        network: Where the network of the index is.
+        labels: List of the labels that are given on the page; None for ``INDEX/labels.txt``.
+        port: 0 takes a free one.
+        open_browser: Whether the link is opened in the user's browser.
+    """
+
+    index: str
+    network: Network = field(default_factory=Network)
+    labels: str | None = None
+    port: int = 0
+    open_browser: bool = False
+
+
+def serve(options: ServeOptions) -> None:
+    """Serve the search page of an index until Ctrl-C or SIGTERM; prints the link.
+
+    Raises:
+        FileNotFoundError: there is no index, or no checkpoint at the given path.
+        ValueError: the index is empty or of a table of videos, the checkpoint is not that of the
+            index, the list of labels cannot be read, or the port is taken.
+    """
+    index = read_index(options.index)
+    if len(index) == 0:
+        raise ValueError(f"the index {index.folder} contains no video that could be decoded")
+    if is_table(index.root):
+        raise ValueError(f"{options.index} is of a table of videos: the page plays files")
+    checkpoint = options.network.checkpoint
+    if checkpoint is not None:
+        if not os.path.isfile(checkpoint):
+            raise FileNotFoundError(f"no checkpoint at {checkpoint}")
+        check_checkpoint(index, checkpoint)
+    labels = LabelList(Path(options.labels) if options.labels else default_label_file(index))
+    state = SearchState(index, options.network, labels)
+    # Interrupted here: before the server has handlers of its own.
+    with _listen(options.port) as listening, suppress(KeyboardInterrupt):
+        port = listening.getsockname()[1]
+        token = secrets.token_urlsafe(24)
+        link = f"http://{HOST}:{port}/?token={token}"
+        print(printable(f"{len(index)} videos of {index.root}; labels: {labels.file}"))
+        if problem := state.network_problem():
+            print(printable(f"note: {problem}"))
+        print(f"open {link}\nCtrl-C ends it", flush=True)
+        if options.open_browser:
+            webbrowser.open(link)
+        config = uvicorn.Config(
+            create_app(state, token, port),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
+        )
+        try:
+            _Server(config).run(sockets=[listening])
+        finally:
+            state.close()
+            kill_fork_server()
+
+
+class _Server(uvicorn.Server):
+    """Ends in silence at SIGINT and SIGTERM, also while a browser is reading."""
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Neither repeats the signal afterwards, as its parent does, nor reports cut answers."""
+        self.should_exit = True
+        logging.getLogger("uvicorn.error").setLevel(logging.CRITICAL)
+
+
+def _listen(port: int) -> socket.socket:
+    """A socket on the loopback address."""
+    if not 0 <= port < 2**16:
+        raise ValueError(f"a port is a number of 0 to 65535, got {port}")
+    listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind((HOST, port))
+        listening.listen()  # the link is printed before the server runs
+    except OSError as error:
+        listening.close()
+        raise ValueError(
+            f"port {port} of {HOST} cannot be used ({error.strerror}): give another --port, or none"
+        ) from error
+    return listening
+
+
+def can_open_browser() -> bool:
+    """Whether there is a desktop here; a text browser would take over the terminal."""
+    if "SSH_CONNECTION" in os.environ:
+        return False
+    desktop = any(os.environ.get(name) for name in ("DISPLAY", "WAYLAND_DISPLAY"))
+    return desktop or sys.platform in ("darwin", "win32")

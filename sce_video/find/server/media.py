@@ -1,0 +1,314 @@
+"""Small pictures and clips of videos, made when they are asked for and kept in memory."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import CancelledError, Future
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
+from multiprocessing import forkserver
+from multiprocessing.context import ForkServerContext
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+from pebble import ProcessExpired, ProcessPool
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.find.index import VideoIndex
+from sce_video.find.index_files import StoredRecords
+from sce_video.find.query import model_of_index
+from sce_video.find.segments import windows_near
+from sce_video.inference.embed import embed
+from sce_video.inference.model import VideoModel
+from sce_video.inference.windows import WindowFeatures
+from sce_video.pages.gallery import encode_clip, encode_jpeg, read_frames
+from sce_video.utils.command import explain
+from sce_video.utils.errors import UserError
+
+#: Content types of the files that a browser is asked to play; it says itself if it cannot.
+PLAYABLE = {
+    ".mp4": "video/mp4",
+    ".m4v": "video/mp4",
+    ".mov": "video/mp4",  # the same container; browsers refuse video/quicktime
+    ".webm": "video/webm",
+    ".mkv": "video/x-matroska",
+}
+
+
+class MediaCache:
+    """The most recently used pictures, up to a number of bytes; for several threads.
+
+    Args:
+        limit: Bytes.
+    """
+
+    def __init__(self, limit: int = 256 * 2**20) -> None:
+        self._limit = limit
+        self._size = 0
+        self._content: OrderedDict[Hashable, bytes] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, make: Callable[[], bytes]) -> bytes:
+        """The content of a key; made if it is not there."""
+        with self._lock:
+            if key in self._content:
+                self._content.move_to_end(key)
+                return self._content[key]
+        content = make()  # outside the lock: two threads may make the same, which harms nothing
+        with self._lock:
+            if key not in self._content:
+                self._content[key] = content
+                self._size += len(content)
+            while self._size > self._limit:
+                _, removed = self._content.popitem(last=False)
+                self._size -= len(removed)
+        return content
+
+
+# -- what workers run ----------------------------------------------------------------------
+
+
+def thumbnail(file: str, span: tuple[float, float] | None = None) -> bytes:
+    """A frame from the middle of a video, or of a moment of it, as JPEG.
+
+    Raises:
+        VideoDecodeError: the file cannot be read.
+    """
+    frames, _, _ = read_frames(file, 1, played=False, span=span)
+    return encode_jpeg(frames[0])
+
+
+def animation(file: str, span: tuple[float, float] | None = None) -> bytes:
+    """Three seconds from the middle of a video, or of a moment of it, as a small mp4; four frames
+    of one of an instant.
+
+    Raises:
+        VideoDecodeError: the file cannot be read.
+    """
+    frames, played, _ = read_frames(file, span=span)
+    return encode_clip(played if len(played) > 1 else frames)
+
+
+def embed_file(
+    header: dict[str, Any], folder: str, network: tuple[str | None, ...], file: str
+) -> tuple[np.ndarray, bytes]:
+    """The feature (D,) of a video by the network of an index, and its small clip.
+
+    Args:
+        header: Root, checkpoint and settings of the index.
+        folder: Of the index, for messages.
+        network: Checkpoint, config and device, as of
+            :func:`~sce_video.find.query.model_of_index`.
+        file: The video.
+
+    Raises:
+        FileNotFoundError: the checkpoint is missing.
+        ValueError: it is another one.
+        VideoDecodeError: the video cannot be decoded; its message does not contain the path.
+    """
+    index = _index_of(header, folder)
+    model = _model(index, network)
+    try:
+        feature = embed(model, file, index.options)[0]
+        return feature, animation(file)
+    except VideoDecodeError as error:
+        raise ValueError(f"the video cannot be decoded: {error.reason}") from None
+
+
+def embed_near(
+    header: dict[str, Any],
+    folder: str,
+    network: tuple[str | None, ...],
+    file: str,
+    start: float,
+    end: float,
+    step: float,
+) -> WindowFeatures:
+    """Windows beside one of a video, by the network of an index.
+
+    Args:
+        header: As of :func:`embed_file`.
+        folder: Likewise.
+        network: Likewise.
+        file: The video.
+        start: Of the window, seconds.
+        end: Likewise.
+        step: Seconds from one window to the next.
+
+    Raises:
+        FileNotFoundError, ValueError: As of :func:`embed_file`.
+        VideoDecodeError: the video cannot be decoded.
+    """
+    index = _index_of(header, folder)
+    return windows_near(_model(index, network), index.options, file, start, end, step)
+
+
+def _index_of(header: dict[str, Any], folder: str) -> VideoIndex:
+    """An index without rows, from which its network can be built."""
+    nothing = np.empty(0, dtype=np.int64)
+    paths, features = np.empty(0, dtype=np.str_), np.empty((0, 1), dtype=np.float32)
+    stored = StoredRecords(header, paths, features, np.zeros(1), nothing, nothing, {})
+    return VideoIndex(Path(folder), stored)
+
+
+#: The network that this worker has loaded, by what it was loaded from.
+_networks: dict[tuple[Any, ...], VideoModel] = {}
+
+
+def _model(index: VideoIndex, network: tuple[str | None, ...]) -> VideoModel:
+    path = network[0] or index.checkpoint["path"]
+    changed = os.stat(path).st_mtime_ns if os.path.isfile(path) else None
+    key = (index.checkpoint["sha256"], path, changed, network)
+    if key not in _networks:
+        _networks.clear()
+        _networks[key] = model_of_index(index, *network)
+    return _networks[key]
+
+
+_TRIES = 3  # a pool breaks where its worker ends between two calls
+_CLOSING = "the page is being closed"
+
+
+class CallError(UserError, RuntimeError):
+    """What was wrong with the file or the network of a call, as one sentence."""
+
+
+class Workers:
+    """Worker processes for functions that take a file; for callers in several threads.
+
+    Args:
+        count: Number of processes.
+        preload: Modules that are imported once, before the workers are forked.
+    """
+
+    def __init__(self, count: int, preload: tuple[str, ...] = ()) -> None:
+        # A fork of this process could inherit locks held by its threads, so a server process forks.
+        context = multiprocessing.get_context("forkserver")
+        context.set_forkserver_preload(list(preload))
+        self._all = [_Worker(context) for _ in range(count)]
+        self._idle: SimpleQueue[_Worker] = SimpleQueue()
+        for worker in self._all:
+            self._idle.put(worker)
+
+    def start(self) -> None:
+        """Start the processes, so that the first call need not wait for their imports."""
+        for _ in self._all:
+            worker = self._idle.get()
+            with suppress(Exception):  # the first call says what is wrong
+                worker.open()
+            self._idle.put(worker)
+
+    def call(self, function: Callable[..., Any], *arguments: Any, timeout: float) -> Any:
+        """What ``function(*arguments)`` returns, called in a worker.
+
+        Args:
+            function: Defined at the top level of a module, as it is pickled.
+            timeout: Seconds after which the worker is ended.
+
+        Raises:
+            CallError: An error that a user can mend, a timeout, or the end of the worker.
+        """
+        worker = self._idle.get()
+        try:
+            value, problem = worker.call(function, arguments, timeout)
+        finally:
+            self._idle.put(worker)
+        if problem:
+            raise CallError(problem)
+        return value
+
+    def close(self) -> None:
+        """End all processes that have started; calls in progress and later ones raise CallError."""
+        for worker in self._all:
+            worker.close()
+
+
+class _Worker:
+    """A pool of one process, used by one thread at a time.
+
+    Args:
+        context: Starts the process.
+    """
+
+    def __init__(self, context: ForkServerContext) -> None:
+        self._context = context
+        self._pool: ProcessPool | None = None
+        self._started: Future = Future()
+        self._closed = False
+
+    def open(self) -> ProcessPool:
+        if self._closed:
+            raise CallError(_CLOSING)
+        if self._pool is None or not self._pool.active:
+            # Processes inherit the mask: Ctrl-C on a terminal is for the server alone.
+            before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+            try:
+                self._pool = ProcessPool(1, initializer=_reset_signals, context=self._context)
+                self._started = self._pool.schedule(int)
+            finally:
+                signal.pthread_sigmask(signal.SIG_SETMASK, before)
+            if self._closed:
+                raise CallError(_CLOSING)
+        return self._pool
+
+    def call(
+        self, function: Callable[..., Any], arguments: tuple[Any, ...], timeout: float
+    ) -> tuple[Any, str]:
+        for _ in range(_TRIES):
+            try:
+                pool = self.open()
+                future = pool.schedule(_attempt, args=(function, arguments), timeout=timeout)
+                return future.result()
+            except TimeoutError:
+                return None, f"reading it took longer than {timeout:g} s"
+            except ProcessExpired:
+                return None, "reading it ended the process that decodes it"
+            except CancelledError:
+                return None, _CLOSING
+            except (BrokenProcessPool, RuntimeError):  # also of a pool that is not active any more
+                if self._closed:
+                    return None, _CLOSING
+                self._stop()
+        return None, "the processes that decode videos end at once: start the page again"
+
+    def close(self) -> None:
+        self._closed = True
+        if self._started.done():  # else it is importing, for seconds, and ends with this process
+            self._stop()
+
+    def _stop(self) -> None:
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.stop()
+            pool.join()
+
+
+def kill_fork_server() -> None:
+    """End the process that forks workers, at the end of this one: it may import for many seconds.
+
+    Left alone it would fork another worker then, which complains that its parent has gone.
+    """
+    pid = getattr(forkserver._forkserver, "_forkserver_pid", None)
+    if pid is not None:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def _reset_signals() -> None:
+    """Make SIGTERM end a worker at once, also while it is inside C code."""
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
+
+
+def _attempt(function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
+    """(what it returned, "") or (None, sentence): an exception may not survive pickling."""
+    try:
+        return function(*arguments), ""
+    except Exception as error:
+        return None, explain(error) or f"{type(error).__name__}: {error}"

@@ -1,0 +1,411 @@
+"""The index behind the page: its list, its searches, its map, its labels."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shlex
+import stat
+import threading
+from collections import OrderedDict
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sce_video.datasets.video_list import VIDEO_EXTENSIONS
+from sce_video.datasets.windows import Query
+from sce_video.find.index import VideoIndex
+from sce_video.find.query import Match, query_index, rows_of_query
+from sce_video.find.segments import RefinedMoments, refine_by
+from sce_video.find.server import media
+from sce_video.find.server.label_list import LabelList
+from sce_video.find.server.media import CallError, Workers
+from sce_video.inference.windows import WindowFeatures
+from sce_video.utils.errors import UserError
+from sce_video.utils.printable import printable_utf8
+from sce_video.utils.storage import absolute
+
+
+@dataclass(frozen=True)
+class Network:
+    """How the network of the index is found.
+
+    Attributes:
+        checkpoint: Its current path; None for the one that the index names.
+        config: Config file, for a network that is registered by its ``custom_imports``.
+        device: Of the network; None for a GPU if there is one.
+    """
+
+    checkpoint: str | None = None
+    config: str | None = None
+    device: str | None = None
+
+
+@dataclass(frozen=True)
+class Upload:
+    """A video that was dropped on the page; its file has been removed."""
+
+    name: str
+    feature: np.ndarray
+    clip: bytes
+
+
+@dataclass(frozen=True)
+class Search:
+    """What is searched for, and among what.
+
+    Attributes:
+        row: Of a video of the index; or
+        upload: of one that was dropped on the page.
+        k: Number of results.
+        centred: Subtract the mean feature of the index first.
+        refined: Embed windows around the best moments again.
+        path: Only paths with this text, whatever its case.
+        folder: Only this sub-folder.
+        label: Only this label; -1 only videos without one.
+    """
+
+    row: int | None = None
+    upload: str | None = None
+    k: int = 24
+    centred: bool = False
+    refined: bool = False
+    path: str = ""
+    folder: str | None = None
+    label: int | None = None
+
+
+#: Points of the map; of a larger index, this many at equal steps.
+MAP_POINTS = 20_000
+#: Seconds until a worker is ended; readers have lower limits of their own.
+_PICTURE_SECONDS, _EMBED_SECONDS = 45.0, 240.0
+_KEPT_UPLOADS = 32
+FINETUNING = "r3d18_folder"
+
+
+class NoRowError(UserError, RuntimeError):
+    """A number that is no row of the index."""
+
+
+class GoneError(UserError, RuntimeError):
+    """A video of the index that is not there any more."""
+
+
+class SearchState:
+    """An index, its workers and its labels; its methods may be called by several threads.
+
+    Args:
+        index: From :func:`~sce_video.find.index.read_index`.
+        network: Where the network of the index is.
+        labels: The list of labels.
+    """
+
+    def __init__(self, index: VideoIndex, network: Network, labels: LabelList) -> None:
+        self.index = index
+        self.labels = labels
+        self._network = network
+        #: (N, 2) seconds, of an index of windows.
+        self._spans = index.stored.spans
+        self.names = [printable_utf8(path) for path in index.paths]
+        folders = [path.split(os.sep)[0] if os.sep in path else "" for path in index.paths]
+        self.folders = sorted({printable_utf8(name) for name in folders} - {""})
+        number = {name: i for i, name in enumerate(self.folders)}
+        self.folder_of = [number.get(printable_utf8(name), -1) for name in folders]
+        self._lowered = [name.casefold() for name in self.names]
+        self._pictures = Workers(2, (media.__name__,))
+        self._embedding = Workers(1, (media.__name__,))  # one network: one video at a time
+        self._cache = media.MediaCache()
+        self._uploads: OrderedDict[str, Upload] = OrderedDict()
+        self._lock = threading.Lock()
+        self._map: dict[str, Any] | None = None
+        self._map_lock = threading.Lock()
+
+    def start(self) -> None:
+        """Start the worker processes."""
+        self._pictures.start()
+
+    def close(self) -> None:
+        """End the worker processes."""
+        self._pictures.close()
+        self._embedding.close()
+
+    # -- the list --------------------------------------------------------------------------
+
+    def describe(self) -> dict[str, Any]:
+        """Everything that the page shows before the first search."""
+        return {
+            "root": printable_utf8(self.index.root),
+            "names": self.names,
+            "folders": self.folders,
+            "folder": self.folder_of,
+            "spans": None if self._spans is None else np.round(self._spans, 2).tolist(),
+            "refinable": self.index.windows is not None and not self.index.windows.shots,
+            "failures": len(self.index.failures),
+            "problem": self.network_problem(),
+            "update": self.update_command(),
+            "labels": self.describe_labels(),
+        }
+
+    def network_problem(self) -> str:
+        """Why videos that are not in the index cannot be searched for; empty if they can."""
+        path = self._network.checkpoint or self.index.checkpoint["path"]
+        if os.path.isfile(path):
+            return ""
+        return (
+            f"There is no checkpoint at {printable_utf8(path)}: videos of the index can be "
+            "searched for, others cannot. Start the page again with --checkpoint and its path."
+        )
+
+    def update_command(self) -> str:
+        """The command that brings the index up to date."""
+        words = ("sce-video", "index", self.index.root, "--out", os.path.abspath(self.index.folder))
+        return printable_utf8(shlex.join(words))
+
+    def file(self, row: int) -> str:
+        """Absolute path of a video of the index.
+
+        Raises:
+            NoRowError: no such row, or a path that is none of a video inside the folder: the index
+                may have been written by somebody else.
+            GoneError: there is no regular file any more.
+        """
+        if not 0 <= row < len(self.index):
+            raise NoRowError(f"the index has no row {row}")
+        path = self.index.path(row)
+        inside = not os.path.isabs(path) and ".." not in path.split(os.sep)
+        if not inside or not path.lower().endswith(VIDEO_EXTENSIONS):
+            raise NoRowError(f"row {row} of the index is no video of its folder")
+        file = self.index.file(path)
+        try:
+            regular = stat.S_ISREG(os.stat(file).st_mode)
+        except OSError:
+            regular = False
+        if not regular:
+            raise GoneError(
+                f"{self.names[row]} has gone since the index was made: {self.update_command()}"
+            )
+        return file
+
+    def missing(self, rows: list[int]) -> list[int]:
+        """Those of some rows whose files have gone."""
+        gone = []
+        for row in rows:
+            try:
+                self.file(row)
+            except GoneError:
+                gone.append(row)
+        return gone
+
+    # -- pictures --------------------------------------------------------------------------
+
+    def thumbnail(self, row: int) -> bytes:
+        """JPEG of a frame from the middle of a video."""
+        return self._picture(row, media.thumbnail)
+
+    def animation(self, row: int) -> bytes:
+        """A small mp4 of its middle; empty for frames of less than two pixels."""
+        return self._picture(row, media.animation)
+
+    def _picture(self, row: int, make: Any) -> bytes:
+        file = self.file(row)
+        key = (row, make.__name__, os.stat(file).st_mtime_ns)
+        span = None if self._spans is None else tuple(self._spans[row].tolist())
+
+        def read() -> bytes:
+            try:
+                return self._pictures.call(make, file, span, timeout=_PICTURE_SECONDS)
+            except CallError as error:
+                reason = printable_utf8(str(error).removeprefix(f"{file}: "))
+                raise CallError(f"{self.names[row]} cannot be shown: {reason}") from None
+
+        return self._cache.get(key, read)
+
+    # -- search ----------------------------------------------------------------------------
+
+    def add_upload(self, name: str, file: str) -> str:
+        """Embed a file with the network of the index; returns the id for :class:`Search`.
+
+        Raises:
+            CallError: the file cannot be decoded, or the network cannot be loaded.
+        """
+        feature, clip = self._embed(media.embed_file, file)
+        upload = secrets.token_hex(8)
+        with self._lock:
+            self._uploads[upload] = Upload(printable_utf8(name), feature, clip)
+            while len(self._uploads) > _KEPT_UPLOADS:
+                self._uploads.popitem(last=False)
+        return upload
+
+    def _embed(self, function: Any, *arguments: Any) -> Any:
+        """What a function of ``media`` returns for the network of the index, in its worker."""
+        network = (self._network.checkpoint, self._network.config, self._network.device)
+        own = (self.index.stored.header, str(self.index.folder), network)
+        return self._embedding.call(function, *own, *arguments, timeout=_EMBED_SECONDS)
+
+    def upload(self, upload: str) -> Upload:
+        """An embedded video.
+
+        Raises:
+            ValueError: it is not kept any more.
+        """
+        with self._lock:
+            if upload not in self._uploads:
+                raise ValueError("this video is not kept any more: drop it on the page again")
+            return self._uploads[upload]
+
+    def search(self, search: Search) -> list[Match]:
+        """The most similar videos or moments, the most similar first; not refined.
+
+        Raises:
+            NoRowError: no such row.
+            ValueError: no such upload, or the index is damaged.
+        """
+        left_out = np.ones(len(self.index), dtype=bool)
+        left_out[self._matching(search)] = False
+        if search.upload is None and search.row is not None and 0 <= search.row < len(self.index):
+            left_out[[search.row, *self._rows_like(search.row)]] = True
+        return query_index(
+            self.index,
+            self._feature(search),
+            search.k,
+            leave_out=np.flatnonzero(left_out).tolist(),
+            centred=search.centred,
+        )
+
+    def _feature(self, search: Search) -> np.ndarray:
+        """The feature (D,) of a query."""
+        if search.upload is not None:
+            return self.upload(search.upload).feature
+        if search.row is None or not 0 <= search.row < len(self.index):
+            raise NoRowError(f"the index has no row {search.row}")
+        return np.array(self.index.features[search.row])
+
+    def refine(self, search: Search, found: list[Match]) -> RefinedMoments:
+        """The results of :meth:`search`, the first of them found more exactly.
+
+        Raises:
+            CallError: there is no network.
+            ValueError: the moments of the index cannot be refined.
+        """
+        if problem := self.network_problem():
+            raise CallError(problem)
+        rows = {match.file: match.row for match in found}
+
+        def near(file: str, start: float, end: float, step: float) -> WindowFeatures:
+            try:
+                return self._embed(media.embed_near, self.file(rows[file]), start, end, step)
+            except (CallError, GoneError, NoRowError) as error:
+                raise OSError(str(error)) from None
+
+        own = None
+        if search.upload is None and search.row is not None and self._spans is not None:
+            start, end = self._spans[search.row].tolist()
+            own = {self.index.path(search.row): (start, end)}
+        feature = self._feature(search)
+        return refine_by(self.index, feature, found, near, centred=search.centred, without=own)
+
+    def _rows_like(self, row: int) -> list[int]:
+        """Rows of the same file; of windows, those that share frames."""
+        span = (None, None) if self._spans is None else self._spans[row].tolist()
+        return rows_of_query(self.index, Query(self.index.file(self.index.path(row)), *span))
+
+    def _matching(self, search: Search) -> list[int]:
+        """Rows that pass the filters."""
+        text = search.path.casefold()
+        rows = [row for row, name in enumerate(self._lowered) if text in name]
+        if search.folder is not None:
+            folder = self.folders.index(search.folder) if search.folder in self.folders else None
+            rows = [row for row in rows if self.folder_of[row] == folder]
+        if search.label is not None:
+            labels = self.labels_of_rows()
+            rows = [row for row in rows if labels[row] == search.label]
+        return rows
+
+    def map(self) -> dict[str, Any]:
+        """Coordinates of the videos in the plane, computed once: rows, and x and y per method."""
+        with self._map_lock:
+            if self._map is None:
+                from sce_video.pages.feature_map import projections
+
+                count = len(self.index)
+                rows = np.unique(np.linspace(0, count - 1, min(count, MAP_POINTS)).astype(np.int64))
+                found = {}
+                if count >= 2:
+                    found = projections(torch.from_numpy(np.array(self.index.features[rows])))
+                self._map = {
+                    "rows": rows.tolist(),
+                    "methods": [
+                        {"name": name, "x": _rounded(xy[:, 0]), "y": _rounded(xy[:, 1])}
+                        for name, xy in found.items()
+                    ],
+                }
+            return self._map
+
+    # -- labels ----------------------------------------------------------------------------
+
+    def labels_of_rows(self) -> list[int]:
+        """The label of every row, -1 for none."""
+        known = self.labels.labels
+        return [known.get(path, -1) for path in self.index.paths]
+
+    def describe_labels(self) -> dict[str, Any]:
+        """Classes, the label of every row, and what the page says of the list."""
+        labels = self.labels_of_rows()
+        return {
+            "classes": [printable_utf8(name) for name in self.labels.classes],
+            "label": labels,
+            "undo": self.labels.undo_depth,
+            "elsewhere": len(self.labels.labels) - sum(label >= 0 for label in labels),
+            "file": printable_utf8(os.path.abspath(self.labels.file)),
+            "class_file": printable_utf8(os.path.abspath(self.labels.class_file)),
+        }
+
+    def set_label(self, rows: list[int], name: str | None) -> dict[str, Any]:
+        """Give videos a label by hand, or none; returns the new state of the labels, and as
+        ``refused`` the names that no list can hold."""
+        for row in rows:
+            if not 0 <= row < len(self.index):
+                raise NoRowError(f"the index has no row {row}")
+        with self._lock:
+            paths = dict.fromkeys(self.index.path(row) for row in rows)  # of windows, each once
+            _, refused = self.labels.apply(paths, name)
+            return {**self.describe_labels(), "refused": [printable_utf8(p) for p in refused]}
+
+    def undo_label(self) -> dict[str, Any]:
+        """Take the last change of the labels back; returns their new state."""
+        with self._lock:
+            self.labels.undo()
+            return self.describe_labels()
+
+    def write_split(self) -> dict[str, Any]:
+        """Write lists to train and to test; returns their paths and the commands that use them."""
+        with self._lock:
+            lists = self.labels.split()
+        train, test = (os.path.abspath(path) for path in lists)
+        checkpoint = absolute(self._network.checkpoint or self.index.checkpoint["path"])
+        classes = os.path.abspath(self.labels.class_file)
+        work_dir = f"{os.path.splitext(os.path.abspath(self.labels.file))[0]}_finetuned"
+
+        data = ("--data-root", self.index.root, "--classes", classes)
+        finetune = [
+            *("sce-video", "train", FINETUNING, "--pretrained", checkpoint),
+            *("--work-dir", work_dir, *data, "--train-list", train, "--val-list", test),
+        ]
+        evaluate = ["sce-video", "test", FINETUNING, work_dir, *data, "--test-list", test]
+        return {
+            "files": [printable_utf8(train), printable_utf8(test)],
+            "commands": [printable_utf8(shlex.join(words)) for words in (finetune, evaluate)],
+        }
+
+
+def default_label_file(index: VideoIndex) -> Path:
+    """``labels.txt`` in the folder of the index."""
+    return Path(index.folder) / "labels.txt"
+
+
+def _rounded(values: np.ndarray) -> list[float]:
+    """Five digits: a third of the text, and less than a pixel."""
+    return [float(f"{value:.5g}") for value in values.tolist()]

@@ -1,0 +1,1 @@
+"""From videos to features and classes with a trained network."""

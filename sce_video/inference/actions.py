@@ -1,0 +1,135 @@
+"""Actions of persons in any video, from an AVA checkpoint and given person boxes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sce_video.datasets import collate_boxes, open_reader, run_pipeline
+from sce_video.datasets.clip_sampling import shown_at
+from sce_video.datasets.readers.images import FrameFolderReader
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import check_config, load_config
+from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
+from sce_video.registry import MODELS, TRANSFORMS
+
+
+@dataclass(frozen=True)
+class ActionModel:
+    """An action detector and its test pipeline; made by :func:`load_action_model`.
+
+    Attributes:
+        detector: The network, in eval mode.
+        pipeline: Configs of the test pipeline of its recipe.
+        device: Device of the network.
+    """
+
+    detector: Any
+    pipeline: list[dict[str, Any]]
+    device: torch.device
+
+
+def load_action_model(
+    config: str | Path,
+    checkpoint: str | Path,
+    cfg_options: Sequence[str] = (),
+    device: str | torch.device | None = None,
+) -> ActionModel:
+    """The detector of a checkpoint trained by a recipe of ``configs/downstream/detection``.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: the weights do not fit the network of the recipe.
+    """
+    cfg = load_config(config, cfg_options)
+    check_config(cfg)
+    model = dict(cfg.model)
+    model.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
+    detector = MODELS.build(model)
+    stored = load_checkpoint_file(checkpoint)
+    check_backbone_weights(detector, stored, str(checkpoint))
+    check_classifier_weights(detector, stored, str(checkpoint))
+    detector.load_state_dict(stored.get("state_dict", stored))
+    if device is None:
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    pipeline = [dict(step) for step in cfg.test_dataloader.dataset.pipeline]
+    return ActionModel(detector.eval().to(device), pipeline, torch.device(device))
+
+
+def score_boxes(
+    model: ActionModel,
+    path: str | Path,
+    second: float,
+    boxes: np.ndarray,
+    begins_at: float = 0.0,
+) -> np.ndarray:
+    """Probabilities of the 80 actions of AVA for persons at one moment of a video.
+
+    Args:
+        model: From :func:`load_action_model`.
+        path: A video, or a folder of frames (30 per second).
+        second: The moment; the file begins at second ``begins_at``.
+        boxes: (n, 4), x1 y1 x2 y2 from 0 to 1.
+        begins_at: Second at which the file begins: 0, or 900 for the 15-minute cuts of AVA.
+
+    Returns:
+        (n, 80) float32.
+
+    Raises:
+        ValueError: boxes outside the frame or with inverted corners.
+        VideoDecodeError: the file cannot be decoded or does not contain the second.
+    """
+    boxes = np.asarray(boxes, dtype=np.float32).reshape(-1, 4)
+    for box in boxes:
+        if not (0 <= box[0] < box[2] <= 1 and 0 <= box[1] < box[3] <= 1):
+            raise ValueError(f"box {box.tolist()} is not x1 < x2, y1 < y2 within 0 to 1")
+    results: dict[str, Any] = {
+        "path": str(path),
+        "timestamp": second,
+        "boxes": boxes.copy(),
+        "actions": np.zeros((len(boxes), 80), dtype=np.float32),
+        "rng": np.random.default_rng(0),
+        **dict(label=-1, index=0, seed=0),
+    }
+    pipeline = []
+    for step in model.pipeline:
+        step = dict(step)
+        if step["type"] == "KeyFrameClip":
+            step["begins_at"] = begins_at
+        if step["type"] == "OpenVideo" and Path(path).is_dir():
+            step = {"type": "OpenFrameFolder"}
+        pipeline.append(TRANSFORMS.build(step))
+    results = run_pipeline(pipeline, results)
+    with torch.no_grad():
+        data = model.detector.data_preprocessor(collate_boxes([results]), False)
+        return model.detector(**data, mode="tensor").float().cpu().numpy()
+
+
+def read_moment(
+    path: str | Path, second: float, around: float = 0.0
+) -> tuple[list[np.ndarray], float]:
+    """The frame displayed at a second of a file, or all frames around it.
+
+    Args:
+        path: A video, or a folder of frames.
+        second: Counted from the beginning of the file.
+        around: Seconds before and after; 0 for a single frame.
+
+    Returns:
+        Frames (H, W, 3) uint8 RGB, and the frame rate in frames per second.
+    """
+    reader = FrameFolderReader(str(path)) if Path(path).is_dir() else open_reader(str(path))
+    with reader:
+        rate = len(reader.timestamps) / reader.duration
+        times = np.array([second])
+        if around > 0:
+            times = np.arange(max(0.0, second - around), second + around, 1 / rate)
+        indices = shown_at(reader.timestamps, times)
+        needed, order = np.unique(indices, return_inverse=True)
+        frames = reader.read(needed)
+    return [frames[i] for i in order], rate

@@ -1,0 +1,455 @@
+"""Where a network looks: numbers for every cell of the features before they are pooled.
+
+A cell is one position of the features (C, t, h, w): h x w cells cover a frame, t steps the clip.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline, video_exists
+from sce_video.datasets.clip_sampling import make_clip
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.transforms import (
+    CenterSegmentClip,
+    DecodeSharedFrames,
+    OpenVideo,
+    UniformClips,
+    cut_views,
+)
+from sce_video.inference.classifier import VideoClassifier
+from sce_video.inference.embed import VideoFiles
+from sce_video.inference.embed_options import ArrayReader, OneClip
+from sce_video.inference.model import VideoModel
+from sce_video.inference.model_settings import ModelSettings, pack_step, resize_steps
+from sce_video.utils.files import local_copy
+
+_Transform = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class SeenClip:
+    """One clip of a file as a network sees it.
+
+    Attributes:
+        path: The file, as given.
+        frames: (T, S, S, 3) uint8 RGB, the centre crop.
+        times: (T,) seconds from the beginning of the video; None for an image.
+    """
+
+    path: str
+    frames: np.ndarray
+    times: np.ndarray | None
+
+    @property
+    def is_image(self) -> bool:
+        """Whether all T frames are one image."""
+        return self.times is None
+
+
+def resized(settings: ModelSettings, size: int | None) -> ModelSettings:
+    """The settings with frames of ``size`` x ``size`` pixels; None changes nothing.
+
+    Raises:
+        ValueError: the size is out of range.
+    """
+    return settings if size is None else replace(settings, short_side=size, crop_size=size)
+
+
+def read_clips(
+    settings: ModelSettings,
+    path: str | os.PathLike,
+    num_clips: int = 1,
+    at: float | None = None,
+    timeout: float | None = 60.0,
+) -> list[SeenClip]:
+    """The clips of a video at equal steps, or the one around a second; of an image, itself.
+
+    Args:
+        settings: Clip and crop of the network. With segment sampling a clip is the whole video, and
+            there is one.
+        path: A video, or an image, which becomes a clip of T equal frames.
+        num_clips: Clips at equal steps from the first to the last; 1 takes the centre.
+        at: Second in the middle of the only clip; it is moved where it would pass an end.
+        timeout: Time limit for decoding the file, seconds.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: ``num_clips`` below 1, the video does not contain the second ``at``, or a clip
+            is chosen of a network that sees the whole video.
+        VideoDecodeError: the file cannot be decoded.
+    """
+    path = os.fspath(path)
+    if not video_exists(path):
+        raise FileNotFoundError(f"no video or image at {path}")
+    if num_clips < 1:
+        raise ValueError(f"the number of clips must be at least 1, got {num_clips}")
+    if settings.clip_duration is None and (num_clips > 1 or at is not None):
+        raise ValueError("this network sees a whole video as one clip: no clip can be chosen")
+    if Path(path).suffix.lower() in IMAGE_EXTENSIONS:
+        return [_image_clip(settings, os.fspath(local_copy(path)))]
+    noted = _ClipTimes()
+    steps: list[_Transform] = [OpenVideo(), _clip_step(settings, num_clips, at), noted]
+    sample = VideoFiles([path], [*steps, *_crop_steps(settings)], timeout)[0]
+    if sample.get("frames") is None:
+        raise VideoDecodeError(path, "; ".join(reason for _, reason in sample["failures"]))
+    if at is not None and not 0 <= at <= noted.duration:
+        raise ValueError(f"{path} lasts {noted.duration:.2f} s: there is no clip at second {at:g}")
+    views = cut_views(sample).numpy()
+    return [SeenClip(path, frames, times) for frames, times in zip(views, noted.times, strict=True)]
+
+
+def network_view(preprocessor: Any, clip: SeenClip) -> Tensor:
+    """The normalised view (1, 3, T, S, S) of a clip, on the device of the data preprocessor."""
+    return preprocessor.normalise(torch.from_numpy(clip.frames[None]).to(preprocessor.device))
+
+
+class _ClipTimes:
+    """Keeps the time stamps of the frames of every clip, and the duration of the video."""
+
+    def __init__(self) -> None:
+        self.times: list[np.ndarray] = []
+        self.duration = 0.0
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        stamps = results["reader"].timestamps
+        self.times = [stamps[clip.frames] for clip in results["clips"]]
+        self.duration = float(results["reader"].duration)
+        return results
+
+
+class _ClipAt:
+    """One clip around a second of the video.
+
+    Args:
+        clip_duration: Seconds.
+        num_frames: T.
+        at: The second in its middle.
+    """
+
+    def __init__(self, clip_duration: float, num_frames: int, at: float) -> None:
+        self._clip_duration, self._num_frames, self._at = clip_duration, num_frames, at
+
+    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
+        reader = results["reader"]
+        last = max(0.0, reader.duration - self._clip_duration)
+        start = min(max(0.0, self._at - self._clip_duration / 2), last)
+        clip = make_clip(
+            reader.timestamps,
+            start=start,
+            clip_duration=self._clip_duration,
+            num_frames=self._num_frames,
+        )
+        results["clips"] = [clip]
+        return results
+
+
+def _clip_step(settings: ModelSettings, num_clips: int, at: float | None) -> _Transform:
+    if settings.clip_duration is None:
+        return CenterSegmentClip(settings.num_frames)
+    if at is not None:
+        return _ClipAt(settings.clip_duration, settings.num_frames, at)
+    return UniformClips(settings.clip_duration, settings.num_frames, num_clips)
+
+
+def _crop_steps(settings: ModelSettings) -> list[_Transform]:
+    return [DecodeSharedFrames(), *resize_steps(settings, 1), pack_step(settings, 1)]
+
+
+def _image_clip(settings: ModelSettings, path: str) -> SeenClip:
+    image = read_image(path, DecodeLimits())
+    results: dict[str, Any] = {
+        "reader": ArrayReader(image[None], 1.0),
+        "rng": np.random.default_rng(0),
+        **dict(label=-1, index=0, seed=0),
+    }
+    packed = run_pipeline([OneClip(settings.num_frames), *_crop_steps(settings)], results)
+    return SeenClip(path, cut_views(packed).numpy()[0], None)
+
+
+#: What a query frame is compared by, besides one cell "y,x".
+MEAN, BEST = "mean", "best"
+_LISTED = 20  # classes of a message
+
+
+@dataclass(frozen=True, eq=False)
+class ClassActivation:
+    """Class-activation maps of the clips of one video.
+
+    Attributes:
+        clips: K clips.
+        maps: K arrays (t, h, w) float32: what a cell adds to the score of the class. The mean over
+            all cells plus ``bias`` is the score.
+        label: Number of the class.
+        bias: Of the class.
+        scores: (K,) the score (logit) of the class in each clip.
+        probabilities: (classes,) mean of the softmax over the clips.
+    """
+
+    clips: list[SeenClip]
+    maps: list[np.ndarray]
+    label: int
+    bias: float
+    scores: np.ndarray
+    probabilities: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Similarity:
+    """Cosine similarity of a query frame's cells to all cells of key clips.
+
+    Attributes:
+        query: The query clip.
+        frame: Index of the query frame in it.
+        cell: Row and column of the query cell; None if all cells of the frame are used.
+        best: Of all cells, whether the most similar one counts, and not their mean.
+        query_grid: (t, h, w) of the query's features.
+        keys: K clips.
+        maps: K arrays (t, h, w) float32, -1 to 1.
+    """
+
+    query: SeenClip
+    frame: int
+    cell: tuple[int, int] | None
+    best: bool
+    query_grid: tuple[int, ...]
+    keys: list[SeenClip]
+    maps: list[np.ndarray]
+
+
+# -- pure functions ------------------------------------------------------------------------
+
+
+def class_activation_map(features: Tensor, weight: Tensor) -> Tensor:
+    """What each cell adds to the score of a class (Zhou et al., arXiv 1512.04150, eq. 2).
+
+    The score of a linear layer on the mean of the features is the mean of this map plus the bias.
+
+    Args:
+        features: (C, t, h, w), before pooling.
+        weight: (C,) of the class.
+
+    Returns:
+        (t, h, w).
+    """
+    return torch.einsum("cthw,c->thw", features, weight)
+
+
+def cosine_map(queries: Tensor, features: Tensor) -> Tensor:
+    """The largest cosine similarity of the queries to every cell.
+
+    Args:
+        queries: (n, C).
+        features: (C, t, h, w).
+
+    Returns:
+        (t, h, w), -1 to 1.
+    """
+    cells = F.normalize(features.flatten(1), dim=0)
+    cosines = F.normalize(queries, dim=1) @ cells
+    return cosines.amax(dim=0).unflatten(0, features.shape[1:])
+
+
+def time_steps(num_frames: int, steps: int) -> np.ndarray:
+    """The step of the features that each frame belongs to, (num_frames,) int64.
+
+    ``steps`` cells in time share the frames in their order::
+
+        8 frames, 4 steps:   0 0 1 1 2 2 3 3         7 frames, 4 steps:   0 0 1 1 2 2 3
+    """
+    return np.arange(num_frames) * steps // num_frames
+
+
+# -- networks ------------------------------------------------------------------------------
+
+
+def features_of(backbone: nn.Module, view: Tensor, name: str) -> Tensor:
+    """Features (C, t, h, w) of a view (1, 3, T, S, S), before pooling.
+
+    Raises:
+        ValueError: the backbone gives something else, as the pathways of SlowFast; or the frames
+            have a size that it does not take.
+    """
+    with torch.inference_mode():
+        features = backbone(view)
+    if not isinstance(features, Tensor) or features.ndim != 5:
+        shape = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise ValueError(
+            f"the backbone of {name} gives {shape}, not features (N, C, t, h, w): its cells cannot "
+            "be shown"
+        )
+    if not bool(torch.isfinite(features).all()):
+        raise ValueError(f"the features are not finite: the network of {name} has diverged")
+    return features[0].float()
+
+
+def class_activation(
+    classifier: VideoClassifier,
+    path: str | os.PathLike,
+    class_name: str | None = None,
+    num_clips: int = 1,
+    at: float | None = None,
+    size: int | None = None,
+) -> ClassActivation:
+    """Class-activation maps of a video or an image.
+
+    Args:
+        classifier: From :func:`~sce_video.inference.classifier.load_classifier`, with a linear layer on the mean of
+            its features.
+        path: The file.
+        class_name: Name of the class; None for the most probable one.
+        num_clips: Clips at equal steps; 1 takes the centre.
+        at: Second in the middle of the only clip.
+        size: Pixels of the frames that the network sees; None for those of the test.
+
+    Raises:
+        ValueError: an unknown class, another head, and as
+            :func:`~sce_video.inference.cell_maps.read_clips`.
+        FileNotFoundError, VideoDecodeError: as there.
+    """
+    weight, bias = _linear_layer(classifier)
+    label = None if class_name is None else class_number(classifier.classes, class_name)
+    settings = resized(classifier.settings, size)
+    clips = read_clips(settings, path, num_clips, at)
+    recognizer: Any = classifier.recognizer
+    features = [
+        features_of(
+            recognizer.backbone,
+            network_view(recognizer.data_preprocessor, c),
+            classifier.checkpoint,
+        )
+        for c in clips
+    ]
+    logits = torch.stack([weight @ f.mean(dim=(1, 2, 3)) + bias for f in features])
+    probabilities = logits.softmax(dim=1).mean(dim=0)
+    label = int(probabilities.argmax()) if label is None else label
+    return ClassActivation(
+        clips=clips,
+        maps=[class_activation_map(f, weight[label]).cpu().numpy() for f in features],
+        label=label,
+        bias=float(bias[label]),
+        scores=logits[:, label].cpu().numpy(),
+        probabilities=probabilities.cpu().numpy(),
+    )
+
+
+def class_number(classes: Sequence[str], name: str) -> int:
+    """Number of the class of that name.
+
+    Raises:
+        ValueError: there is none; the message names the nearest.
+    """
+    if name in classes:
+        return list(classes).index(name)
+    near = difflib.get_close_matches(name, classes, 1, 0.4)
+    meant = f", meant {near[0]!r}?" if near else ""
+    listed = ", ".join(classes[:_LISTED]) + (", ..." if len(classes) > _LISTED else "")
+    raise ValueError(f"no class {name!r}{meant} The {len(classes)} classes: {listed}")
+
+
+def _linear_layer(classifier: VideoClassifier) -> tuple[Tensor, Tensor]:
+    """Weights (classes, C) and biases (classes,) of the layer on the mean of the features."""
+    head: Any = getattr(classifier.recognizer, "cls_head", None)
+    layer = getattr(head, "fc_cls", None)
+    if (
+        type(head).__name__ != "I3DHead"
+        or head.spatial_type != "avg"
+        or type(layer) is not nn.Linear
+    ):
+        raise ValueError(
+            f"the classifier of {classifier.checkpoint} is a {type(head).__name__}: "
+            "class-activation maps are those of a linear layer on the mean of features (I3DHead)"
+        )
+    bias = layer.bias if layer.bias is not None else layer.weight.new_zeros(len(layer.weight))
+    return layer.weight.detach().float(), bias.detach().float()
+
+
+def cell_similarity(
+    model: VideoModel,
+    query: str | os.PathLike,
+    key: str | os.PathLike,
+    frame: int | None = None,
+    cell: str | tuple[int, int] = MEAN,
+    *,
+    num_clips: int = 1,
+    at: float | None = None,
+    size: int | None = None,
+) -> Similarity:
+    """Cosine similarity of the cells of one query frame to every cell of a key video.
+
+    Args:
+        model: From :func:`~sce_video.inference.model.load_model`.
+        query: A video or an image; its centre clip is used.
+        key: Likewise.
+        frame: Index of the query frame in its clip; None for the middle one.
+        cell: "mean" compares the mean of the frame's cells; "best" every cell of the frame, of
+            which the most similar counts; (row, column) one cell.
+        num_clips: Clips of the key at equal steps; 1 takes the centre.
+        at: Second in the middle of the query's clip.
+        size: Pixels of the frames that the network sees; None for those of the test.
+
+    Raises:
+        ValueError: the frame or the cell does not exist, and as
+            :func:`~sce_video.inference.cell_maps.read_clips`.
+        FileNotFoundError, VideoDecodeError: as there.
+    """
+    settings = resized(model.settings, size)
+    (query_clip,) = read_clips(settings, query, 1, at)
+    frame = len(query_clip.frames) // 2 if frame is None else frame
+    if not 0 <= frame < len(query_clip.frames):
+        raise ValueError(
+            f"frame {frame} is not in the clip, whose {len(query_clip.frames)} frames are 0 to "
+            f"{len(query_clip.frames) - 1}"
+        )
+    key_clips = read_clips(settings, key, num_clips)
+    encoder: Any = model.encoder
+    found, *others = (
+        features_of(encoder.backbone, network_view(encoder.data_preprocessor, c), model.checkpoint)
+        for c in (query_clip, *key_clips)
+    )
+    step = int(time_steps(len(query_clip.frames), found.shape[1])[frame])
+    queries = _query_vectors(found[:, step], cell)
+    return Similarity(
+        query=query_clip,
+        frame=frame,
+        cell=cell if isinstance(cell, tuple) else None,
+        best=cell == BEST,
+        query_grid=tuple(found.shape[1:]),
+        keys=key_clips,
+        maps=[cosine_map(queries, features).cpu().numpy() for features in others],
+    )
+
+
+def _query_vectors(features: Tensor, cell: str | tuple[int, int]) -> Tensor:
+    """(n, C) of the features (C, h, w) of a query frame."""
+    if cell == MEAN:
+        return features.mean(dim=(1, 2))[None]
+    if cell == BEST:
+        return features.flatten(1).T
+    if isinstance(cell, str):
+        raise ValueError(f"the cell must be {MEAN}, {BEST} or a row and a column, got {cell!r}")
+    (height, width), (y, x) = features.shape[1:], cell
+    if not (0 <= y < height and 0 <= x < width):
+        raise ValueError(
+            f"cell {y},{x} is outside of the grid of {height} rows and {width} columns: rows are 0 "
+            f"to {height - 1}, columns 0 to {width - 1}"
+        )
+    return features[:, y, x][None]
+
+
+def without_image_time(clip: SeenClip, values: np.ndarray) -> tuple[SeenClip, np.ndarray]:
+    """An image once, with the mean of its map over time; a clip of a video unchanged."""
+    if not clip.is_image:
+        return clip, values
+    return replace(clip, frames=clip.frames[:1]), values.mean(axis=0, keepdims=True)

@@ -1,0 +1,278 @@
+"""Loads a finetuned classifier from a checkpoint, to classify new videos with it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.registry import DefaultScope
+from torch import nn
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import load_config
+from sce_video.engine.untrusted_network import bounded_network
+from sce_video.engine.weights import check_classifier_weights, load_backbone
+from sce_video.evaluation.multi_view import class_scores
+from sce_video.inference.config_text import stored_config
+from sce_video.inference.embed import EmbedOptions, FileRows, rows_of_files, rows_of_videos
+from sce_video.inference.embed_options import Video
+from sce_video.inference.model import checkpoint_of, select_device
+from sce_video.inference.model_settings import ModelSettings, settings_from_config, view_counts
+from sce_video.registry import MODELS
+from sce_video.utils.storage import absolute
+
+_HEAD = "cls_head."
+#: Heads that are built for a config text inside a checkpoint, which may be a stranger's.
+_KNOWN_HEADS = ("I3DHead", "mmaction.I3DHead")
+
+
+class NoClassifierError(ValueError):
+    """The checkpoint is of a network without classes."""
+
+
+@dataclass(frozen=True, eq=False)
+class VideoClassifier:
+    """A classifier and its input settings; made by :func:`load_classifier`.
+
+    Attributes:
+        recognizer: The network in eval mode, mmaction2's ``Recognizer3D``.
+        settings: Backbone, normalisation, clip and crop of the test pipeline.
+        options: Clips and crops of the test pipeline.
+        classes: K names, in the order of the outputs; their numbers if the checkpoint has no names.
+        named: Whether ``classes`` are names.
+        checkpoint: Absolute path or URL of the checkpoint file.
+        device: Device of the network.
+    """
+
+    recognizer: nn.Module
+    settings: ModelSettings
+    options: EmbedOptions
+    classes: tuple[str, ...]
+    named: bool
+    checkpoint: str
+    device: torch.device
+
+    @property
+    def row_size(self) -> int:
+        """K, the number of classes."""
+        return len(self.classes)
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """The class probabilities (K,) of a video: the mean of the softmax over its views.
+
+        Args:
+            sample: The video as packed by :class:`~sce_video.datasets.transforms.PackVideo`.
+            max_views: Largest batch of views.
+        """
+        with torch.inference_mode():
+            rows = class_scores(max_views)(self.recognizer, {"videos": [sample]})
+            return rows.values[0].numpy()
+
+
+def load_classifier(
+    checkpoint: str | Path,
+    config: str | Path | None = None,
+    device: str | torch.device | None = None,
+    classes: Sequence[str] | None = None,
+) -> VideoClassifier:
+    """The classifier of a finetuning, a linear evaluation or a supervised training.
+
+    Network, views and class names are those of the checkpoint: its config's test pipeline, and the
+    sub-folders of its training videos. As in :func:`~sce_video.inference.model.load_model`, the config text in
+    the checkpoint is parsed as data and never executed, while a config *file* is executed.
+
+    Args:
+        checkpoint: As in :func:`~sce_video.inference.model.load_model`.
+        config: Config file, for a checkpoint that contains none or a head of one's own.
+        device: For example "cuda:1"; None selects a GPU if there is one.
+        classes: Names in the order of the outputs; None for those of the checkpoint. A checkpoint
+            trained from lists has none: the names are then "0", "1", ...
+
+    Raises:
+        FileNotFoundError: no such checkpoint or config.
+        ValueError: the checkpoint has no classifier, another number of classes than names, or see
+            :func:`~sce_video.inference.model.load_model`.
+    """
+    checkpoint = checkpoint_of(checkpoint)
+    stored = load_checkpoint_file(checkpoint)
+    if config is not None:
+        cfg, source = load_config(config).to_dict(), str(config)
+    else:
+        cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
+    _check_is_classifier(cfg, checkpoint)
+    test_only = {k: cfg[k] for k in ("model", "data_preprocessor", "test_dataloader") if k in cfg}
+    try:
+        settings = settings_from_config(test_only, trusted=config is not None)
+        num_clips, num_crops = view_counts(test_only)
+        head = cfg["model"]["cls_head"]
+        if config is None or head.get("type") in _KNOWN_HEADS:
+            head = _known_head(head, stored)
+    except ValueError as error:
+        advice = "" if config is not None else "; give the config file (config=)"
+        raise ValueError(f"{source}: {error}{advice}") from error
+    selected = select_device(device)
+    recognizer = _build(settings, head, stored, str(checkpoint)).to(selected)
+    if getattr(recognizer.cls_head, "selected", 0) is None:
+        raise ValueError(
+            f"the classifier of {checkpoint} is a grid of probes: model.cls_head.selected in the "
+            "config gives the index of one (its test selects one, see its results.json)"
+        )
+    names = _class_names(stored, classes, recognizer.cls_head.num_classes, str(checkpoint))
+    return VideoClassifier(
+        recognizer=recognizer,
+        settings=settings,
+        options=EmbedOptions(num_clips=num_clips, num_crops=num_crops),
+        classes=names or tuple(map(str, range(recognizer.cls_head.num_classes))),
+        named=bool(names),
+        checkpoint=absolute(checkpoint),
+        device=selected,
+    )
+
+
+def _check_is_classifier(cfg: dict[str, Any], checkpoint: str | Path) -> None:
+    model = cfg.get("model")
+    model = model if isinstance(model, dict) else {}
+    if "roi_head" in model:
+        raise ValueError(
+            f"{checkpoint} classifies actions of person boxes (roi_head), not videos: use "
+            "sce_video.inference.actions"
+        )
+    if not isinstance(model.get("cls_head"), dict):
+        raise NoClassifierError(
+            f"{checkpoint} has no classifier (cls_head), its model is {model.get('type')!r}: "
+            "finetune it first (tools/train.py CONFIG --pretrained CHECKPOINT)"
+        )
+
+
+def _known_head(head: dict[str, Any], stored: dict[str, Any]) -> dict[str, Any]:
+    """Config of the head, whose sizes are those of the stored weights."""
+    if head.get("type") not in _KNOWN_HEADS or head.get("spatial_type", "avg") != "avg":
+        raise ValueError(
+            f"cls_head is a {head.get('type')!r} with spatial_type "
+            f"{head.get('spatial_type', 'avg')!r}; built from a checkpoint are only "
+            f"{_KNOWN_HEADS[0]} with 'avg'"
+        )
+    weights = stored.get("state_dict", stored)
+    for key in (f"{_HEAD}fc_cls.weight", f"module.{_HEAD}fc_cls.weight"):
+        if torch.is_tensor(weights.get(key)) and weights[key].ndim == 2:
+            num_classes, in_channels = weights[key].shape
+            return dict(type="I3DHead", num_classes=num_classes, in_channels=in_channels)
+    raise ValueError(f"the file has no weights of a classifier ({_HEAD}fc_cls.weight)")
+
+
+def _build(settings: ModelSettings, head: dict[str, Any], stored: dict[str, Any], name: str) -> Any:
+    """The recogniser with the weights of the checkpoint, in eval mode."""
+    preprocessor = dict(type="RecognizerDataPreprocessor", mean=settings.mean, std=settings.std)
+    model = dict(
+        type="Recognizer3D",
+        backbone=settings.backbone,
+        cls_head=head,
+        data_preprocessor=preprocessor,
+    )
+    try:
+        # Inside mmaction2's recogniser names are looked up in the default scope.
+        weights = stored.get("state_dict", stored)
+        scope = DefaultScope.overwrite_default_scope("sce_video")
+        with scope, bounded_network(weights):
+            recognizer = MODELS.build(model)
+    except Exception as error:  # a wrong argument can raise any error inside a network
+        raise ValueError(f"{name}: the network cannot be built: {error}") from error
+    load_backbone(recognizer, stored, name)
+    check_classifier_weights(recognizer, stored, name)
+    weights = stored.get("state_dict", stored)
+    weights = {key.removeprefix("module."): value for key, value in weights.items()}
+    own = recognizer.cls_head.state_dict()
+    recognizer.cls_head.load_state_dict({key: weights[_HEAD + key] for key in own})
+    return recognizer.eval().requires_grad_(False)
+
+
+def _class_names(
+    stored: dict[str, Any], given: Sequence[str] | None, num_classes: int, checkpoint: str
+) -> tuple[str, ...]:
+    """Names of the outputs: the given ones, else those of the checkpoint, else ()."""
+    meta = stored.get("meta")
+    names = given if given is not None else meta.get("classes") if isinstance(meta, dict) else None
+    if names is None or (given is None and len(names) == 0):
+        return ()
+    names = tuple(map(str, names))
+    if len(names) != num_classes:
+        source = "given" if given is not None else f"in {checkpoint}"
+        raise ValueError(
+            f"{len(names)} class names are {source}, the classifier of {checkpoint} has "
+            f"{num_classes} classes"
+        )
+    return names
+
+
+def predict(
+    classifier: VideoClassifier,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+) -> np.ndarray:
+    """Class probabilities of videos: the mean of the softmax vectors over the views of each.
+
+    Args:
+        classifier: From :func:`~sce_video.inference.classifier.load_classifier`.
+        videos: Paths, arrays (T, H, W, 3) uint8 RGB, or a mix; a single path or array is treated
+            as a list of one.
+        options: Views and workers; None for ``classifier.options``, the views of its test pipeline.
+        fps: Frames per second of the arrays, see :func:`~sce_video.inference.embed`.
+
+    Returns:
+        (N, K) float32, K in the order of ``classifier.classes``; every row sums to 1.
+
+    Raises:
+        TypeError: something else than a classifier.
+        ValueError, FileNotFoundError, VideoDecodeError: as :func:`~sce_video.inference.embed`.
+    """
+    _check_classifier(classifier)
+    return rows_of_videos(classifier, videos, options or classifier.options, fps)
+
+
+def predict_files(
+    classifier: VideoClassifier,
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    options: EmbedOptions | None = None,
+) -> FileRows:
+    """Class probabilities of many files; files that cannot be decoded are listed, not raised.
+
+    Args:
+        classifier: From :func:`~sce_video.inference.classifier.load_classifier`.
+        paths: N files, or one.
+        options: Views and workers; None for ``classifier.options``, the views of its test pipeline.
+
+    Returns:
+        ``probabilities`` (M, K), ``paths`` and ``indices`` of the M files that could be decoded,
+        and ``failures``, (path, reason) of the other N - M.
+    """
+    _check_classifier(classifier)
+    return rows_of_files(classifier, paths, options or classifier.options)
+
+
+def _check_classifier(classifier: object) -> None:
+    if not isinstance(classifier, VideoClassifier):
+        given = repr(classifier) if isinstance(classifier, str) else type(classifier).__name__
+        raise TypeError(f"a classifier is wanted, from load_classifier(CHECKPOINT), got {given}")
+
+
+def top_classes(
+    probabilities: np.ndarray, classes: Sequence[str], k: int
+) -> list[tuple[str, float]]:
+    """Name and probability of the k most probable classes; of equal ones the first comes first.
+
+    Args:
+        probabilities: (K,).
+        classes: K names.
+        k: At least 1; all classes if there are fewer.
+    """
+    if k < 1:
+        raise ValueError(f"the number of classes to name must be at least 1, got {k}")
+    order = np.argsort(-probabilities, kind="stable")[:k]
+    return [(classes[i], float(probabilities[i])) for i in order]

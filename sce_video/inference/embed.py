@@ -1,0 +1,340 @@
+"""Embeds videos and arrays of frames: one feature per video.
+
+A network here is a :class:`~sce_video.inference.embed_options.VideoNetwork`: the encoder of
+:func:`~sce_video.inference.model.load_model` gives features, the classifier of
+:func:`~sce_video.inference.classifier.load_classifier` class probabilities, from the same views.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, overload
+
+import numpy as np
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import (
+    VideoDataset,
+    VideoDecodeError,
+    VideoList,
+    batches_without_crashes,
+    is_elsewhere,
+    open_video,
+    run_pipeline,
+    video_exists,
+)
+from sce_video.datasets.transforms import (
+    CenterSegmentClip,
+    DecodeSharedFrames,
+    OpenVideo,
+    UniformClips,
+)
+from sce_video.datasets.windows import Windows
+from sce_video.inference.embed_options import (
+    ArrayReader,
+    EmbedOptions,
+    OneClip,
+    Video,
+    VideoNetwork,
+    as_list,
+    checked_frames,
+    embed_sample,
+    is_path,
+)
+from sce_video.inference.model import VideoModel, check_model
+from sce_video.inference.model_settings import pack_step, resize_steps
+from sce_video.inference.windows import WindowFeatures, windows_of_videos
+from sce_video.utils.errors import UserError
+
+_Transform = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class FileRows:
+    """Features or class probabilities of the files that could be decoded.
+
+    Attributes:
+        values: (M, D) float32, in the order of the given files.
+        paths: M paths, as given.
+        indices: (M,) int64, positions in the given list.
+        failures: (path, reason) of the files that could not be decoded.
+        num_views: Views (clips x crops) of a video.
+    """
+
+    values: np.ndarray
+    paths: list[str]
+    indices: np.ndarray
+    failures: list[tuple[str, str]]
+    num_views: int
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def features(self) -> np.ndarray:
+        """``values``, of :func:`embed_files`."""
+        return self.values
+
+    @property
+    def probabilities(self) -> np.ndarray:
+        """``values``, of :func:`~sce_video.inference.classifier.predict_files`."""
+        return self.values
+
+
+@dataclass(frozen=True)
+class Embedded:
+    """Result of embedding one file.
+
+    Attributes:
+        index: Position of the file in the list of paths.
+        feature: (D,) float32, of a classifier the class probabilities; None if the file cannot be
+            decoded.
+        reason: Why it cannot be decoded; empty if it can.
+    """
+
+    index: int
+    feature: np.ndarray | None
+    reason: str = ""
+
+
+@overload
+def embed(
+    model: VideoModel,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+    windows: None = None,
+) -> np.ndarray: ...
+
+
+@overload
+def embed(
+    model: VideoModel,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+    windows: Windows,
+) -> list[WindowFeatures]: ...
+
+
+def embed(
+    model: VideoModel,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions | None = None,
+    *,
+    fps: float | None = None,
+    windows: Windows | None = None,
+) -> np.ndarray | list[WindowFeatures]:
+    """Features of videos: the mean of the representation h over the views of each.
+
+    A feature is **not** normalised: divide by its l2 norm before comparing by dot products. It is
+    a function of its video alone, bit for bit, whatever else is embedded in the same call.
+
+    Args:
+        model: From :func:`~sce_video.inference.model.load_model`.
+        videos: Paths (URLs, rows of a table as ``videos.lance/a.mp4``), arrays (T, H, W, 3) uint8
+            RGB, or a mix; a single path or array is treated as a list of one.
+        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+        fps: Frames per second of the arrays, which are then treated as videos and have the feature
+            of a file with the same frames. None: an array is one clip, of which T frames are taken
+            at equal steps from first to last.
+        windows: Give the features of the windows of each video, with their times; arrays then need
+            ``fps``, and a camera (``rtsp://...``) or a pipe is embedded until it ends.
+
+    Returns:
+        (N, D) float32; with ``windows``, for each video its
+        :class:`~sce_video.inference.windows.WindowFeatures`.
+
+    Raises:
+        ValueError: the list is empty, an array is empty or not uint8 (T, H, W, 3) (the message has
+            its position), or an option is wrong.
+        FileNotFoundError: a file does not exist.
+        VideoDecodeError: a file cannot be decoded. :func:`embed_files` skips such files.
+    """
+    check_model(model)
+    if windows is None:
+        return rows_of_videos(model, videos, options or EmbedOptions(), fps)
+    return windows_of_videos(model, videos, windows, options or EmbedOptions(), fps)
+
+
+def embed_files(
+    model: VideoModel,
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    options: EmbedOptions | None = None,
+) -> FileRows:
+    """Features of many files; files that cannot be decoded are listed, not raised.
+
+    Args:
+        model: From :func:`~sce_video.inference.model.load_model`.
+        paths: N files, or one.
+        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+
+    Returns:
+        ``features`` (M, D), ``paths`` and ``indices`` of the M files that could be decoded, and
+        ``failures``, (path, reason) of the other N - M.
+    """
+    check_model(model)
+    return rows_of_files(model, paths, options or EmbedOptions())
+
+
+def rows_of_videos(
+    network: VideoNetwork,
+    videos: Video | Sequence[Video],
+    options: EmbedOptions,
+    fps: float | None = None,
+) -> np.ndarray:
+    """The row of every video, (N, D) float32; arguments and errors as of :func:`embed`."""
+    items = as_list(videos)
+    arrays = {i: checked_frames(item, i) for i, item in enumerate(items) if not is_path(item)}
+    paths = {i: os.fspath(item) for i, item in enumerate(items) if is_path(item)}
+    if fps is not None and not (arrays and 0 < fps < float("inf")):
+        raise ValueError(
+            f"fps must be positive frames per second, got {fps}"
+            if arrays
+            else "fps is for arrays: files contain the time stamps of their frames"
+        )
+    for i, path in paths.items():
+        if not video_exists(path):
+            raise FileNotFoundError(f"no video at {path} (position {i})")
+    rows = np.empty((len(items), network.row_size), dtype=np.float32)
+    for i, array in arrays.items():
+        rows[i] = _embed_array(network, array, fps, options, f"video {i}")
+    positions = list(paths)
+    for result in iterate_embeddings(network, list(paths.values()), options):
+        i = positions[result.index]
+        if result.feature is None:
+            raise VideoDecodeError(paths[i], result.reason)
+        rows[i] = result.feature
+    return rows
+
+
+def rows_of_files(
+    network: VideoNetwork,
+    paths: str | os.PathLike | Sequence[str | os.PathLike],
+    options: EmbedOptions,
+) -> FileRows:
+    """The row of every file that can be decoded; arguments as of :func:`embed_files`."""
+    given = [paths] if isinstance(paths, str | os.PathLike) else paths
+    names = [os.fspath(path) for path in given]
+    rows, indices, failures = [], [], []
+    for result in iterate_embeddings(network, names, options):
+        if result.feature is None:
+            failures.append((names[result.index], result.reason))
+        else:
+            rows.append(result.feature)
+            indices.append(result.index)
+    return FileRows(
+        values=np.stack(rows) if rows else np.empty((0, network.row_size), dtype=np.float32),
+        paths=[names[i] for i in indices],
+        indices=np.array(indices, dtype=np.int64),
+        failures=failures,
+        num_views=count_clips(network, options) * options.num_crops,
+    )
+
+
+def iterate_embeddings(
+    model: VideoNetwork, paths: Sequence[str], options: EmbedOptions
+) -> Iterator[Embedded]:
+    """Embed files one by one, in order; a file that cannot be decoded has a reason, no feature.
+
+    So has one that crashes the worker that decodes it. Without workers it ends this process.
+
+    Raises:
+        ValueError: a feature is not finite, so the network has diverged.
+        WorkerCrashError: a worker ended while it was reading no file.
+    """
+    if not paths:
+        return
+    dataset = VideoFiles(paths, [OpenVideo(), *_view_transforms(model, options)], options.timeout)
+    loader = DataLoader(
+        dataset, batch_size=None, num_workers=options.num_workers, collate_fn=_unchanged
+    )
+    for index, sample in enumerate(batches_without_crashes(loader)):
+        if sample.get("frames") is None:
+            yield Embedded(index, None, "; ".join(reason for _, reason in sample["failures"]))
+        else:
+            yield Embedded(index, embed_sample(model, sample, options, paths[index]))
+
+
+def count_clips(model: VideoNetwork, options: EmbedOptions) -> int:
+    """Clips taken of a video: ``num_clips``, or 1 for segment sampling."""
+    return 1 if model.settings.clip_duration is None else options.num_clips
+
+
+def file_reader(model: VideoNetwork, options: EmbedOptions) -> VideoFiles:
+    """A data set whose ``read`` gives the packed views of one file after the other."""
+    return VideoFiles((), [OpenVideo(), *_view_transforms(model, options)], options.timeout)
+
+
+class VideoFiles(VideoDataset):
+    """A data set of given videos, in which any error of a video makes it a bad file.
+
+    Args:
+        paths: Files, URLs or rows of a table, see :func:`~sce_video.datasets.open_video`.
+        pipeline: Built transforms.
+        timeout: Time limit for a file, seconds.
+    """
+
+    def __init__(
+        self, paths: Sequence[str], pipeline: Sequence[_Transform], timeout: float | None
+    ) -> None:
+        self._files = VideoList.from_paths(paths, [-1] * len(paths))
+        super().__init__(pipeline=pipeline, on_error="skip", timeout=timeout)
+
+    def read(self, path: str) -> dict[str, Any]:
+        """The sample of a file, which becomes the only one of the data set."""
+        self.videos = VideoList.from_paths([path], [-1])
+        self._known_bad.clear()
+        return self[0]
+
+    def _list_videos(self, *_: Any) -> VideoList:
+        return self._files
+
+    def _inputs(self, index: int, seed: int) -> dict[str, Any]:
+        inputs = super()._inputs(index, seed)
+        return {**inputs, "open": open_video} if is_elsewhere(self.path(index)) else inputs
+
+    def _run_pipeline(self, index: int, seed: int, given: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return super()._run_pipeline(index, seed, given)
+        except UserError:  # a bad file, or a table that cannot be read
+            raise
+        except Exception as error:  # e.g. a frame too large for memory, an error in a library
+            raise VideoDecodeError(given["path"], f"{type(error).__name__}: {error}") from error
+
+
+def _view_transforms(
+    model: VideoNetwork, options: EmbedOptions, one_clip: bool = False
+) -> list[_Transform]:
+    """Transforms from an open reader to packed views: sample, decode, resize, crop."""
+    settings = model.settings
+    clips: _Transform
+    if settings.clip_duration is None:
+        clips = CenterSegmentClip(settings.num_frames)
+    elif one_clip:
+        clips = OneClip(settings.num_frames)
+    else:
+        clips = UniformClips(settings.clip_duration, settings.num_frames, options.num_clips)
+    crops = options.num_crops
+    resize: list[_Transform] = resize_steps(settings, crops)
+    return [clips, DecodeSharedFrames(), *resize, pack_step(settings, crops)]
+
+
+def _embed_array(
+    model: VideoNetwork, frames: np.ndarray, fps: float | None, options: EmbedOptions, name: str
+) -> np.ndarray:
+    results: dict[str, Any] = {
+        "reader": ArrayReader(frames, fps or 1.0),
+        "rng": np.random.default_rng(0),
+        **dict(label=-1, index=0, seed=0),
+    }
+    results = run_pipeline(_view_transforms(model, options, one_clip=fps is None), results)
+    return embed_sample(model, results, options, name)
+
+
+def _unchanged(sample: Any) -> Any:
+    return sample

@@ -1,0 +1,279 @@
+"""Loads a pretrained network from a checkpoint, to embed videos with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, newest_checkpoint
+from sce_video.engine.config.load import load_config
+from sce_video.engine.untrusted_network import bounded_network
+from sce_video.engine.weights import check_backbone_weights
+from sce_video.evaluation.multi_view import mean_representation
+from sce_video.inference.config_text import stored_config
+from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.registry import MODELS
+from sce_video.utils.run_files import is_model
+from sce_video.utils.storage import absolute
+
+_PREFIX = "backbone."
+_COUNTER = "num_batches_tracked"
+
+
+@dataclass(frozen=True, eq=False)
+class VideoModel:
+    """A frozen network and its input settings; made by :func:`load_model`.
+
+    Attributes:
+        encoder: The network in eval mode, an
+            :class:`~sce_video.models.algorithms.encoder.Encoder`.
+        settings: Backbone, normalisation, clip and crop.
+        feature_size: D, size of a feature.
+        checkpoint: Absolute path or URL of the checkpoint file.
+        checkpoint_sha256: SHA-256 of that file.
+        device: Device of the network.
+    """
+
+    encoder: nn.Module
+    settings: ModelSettings
+    feature_size: int
+    checkpoint: str
+    checkpoint_sha256: str
+    device: torch.device
+
+    @property
+    def clip_duration(self) -> float | None:
+        """Seconds of a clip; None if a clip is the whole video (segment sampling)."""
+        return self.settings.clip_duration
+
+    @property
+    def num_frames(self) -> int:
+        """T, frames kept of a clip."""
+        return self.settings.num_frames
+
+    @property
+    def short_side(self) -> int:
+        """Pixels to which the short side of a frame is scaled."""
+        return self.settings.short_side
+
+    @property
+    def crop_size(self) -> int:
+        """Side of the square crop, pixels."""
+        return self.settings.crop_size
+
+    @property
+    def row_size(self) -> int:
+        """D, as ``feature_size``."""
+        return self.feature_size
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        """The feature (D,) of a video: the mean representation over its views.
+
+        Args:
+            sample: The video as packed by :class:`~sce_video.datasets.transforms.PackVideo`.
+            max_views: Largest batch of views.
+        """
+        function = mean_representation(max_views)
+        with torch.inference_mode():
+            return function(self.encoder, {"videos": [sample]}).values[0].numpy()
+
+
+def checkpoint_of(run: str | Path) -> str:
+    """The checkpoint that RUN stands for wherever one is taken, by commands and functions.
+
+    Args:
+        run: Folder or URL of a run, for its newest checkpoint; a checkpoint, for itself; the folder
+            of a pretrained network; or a model of transformers, ``hf:FOLDER`` or
+            ``hf:OWNER/MODEL``, which is imported first.
+
+    Raises:
+        FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
+        ValueError: see :func:`~sce_video.interop.encoders.run.import_encoder`.
+    """
+    if is_model(run):
+        # Imported here: no other network needs the lock of a run, or configs.
+        from sce_video.interop.encoders.run import run_of_model
+
+        run = run_of_model(str(run))
+    return newest_checkpoint(run)
+
+
+def load_model(
+    checkpoint: str | Path,
+    config: str | Path | None = None,
+    device: str | torch.device | None = None,
+) -> VideoModel:
+    """The backbone of a checkpoint of any pretraining, linear evaluation or finetuning.
+
+    Without ``config`` the network is built from the config text in the checkpoint, which is parsed
+    as data and never executed. A config *file* is executed, as in training: use only files that
+    you trust.
+
+    Args:
+        checkpoint: A run or a checkpoint, as :func:`checkpoint_of` takes them.
+        config: Config file; needed for a converted checkpoint, which contains no config.
+        device: For example "cuda:1"; None selects a GPU if there is one.
+
+    Raises:
+        FileNotFoundError: no such checkpoint or config.
+        TypeError: something else than a path.
+        ValueError: the checkpoint is damaged, contains no config or one that is not plain data; its
+            weights do not fit the backbone (another depth or width, or none); the device is not
+            available.
+    """
+    for name, given in (("checkpoint", checkpoint), ("config", config)):
+        if not isinstance(given, str | Path) and (given is not None or name == "checkpoint"):
+            raise TypeError(f"{name} is the path of a file, got {type(given).__name__}")
+    checkpoint = checkpoint_of(checkpoint)
+    stored = load_checkpoint_file(checkpoint)
+    if config is not None:
+        cfg, source = load_config(config).to_dict(), str(config)
+    else:
+        cfg, source = stored_config(stored, checkpoint), f"the config in {checkpoint}"
+    try:
+        settings = settings_from_config(cfg, trusted=config is not None)
+    except ValueError as error:
+        advice = "" if config is not None else "; give the config file (config=)"
+        raise ValueError(f"{source}: {error}{advice}") from error
+    return build_model(settings, checkpoint, device, stored)
+
+
+def with_random_weights(model: VideoModel, seed: int = 0) -> VideoModel:
+    """The same network before any training; the global random state is neither used nor changed."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        encoder = _built(model.settings)
+        encoder.init_weights()
+    return replace(model, encoder=_frozen(encoder, model.device), checkpoint="random weights")
+
+
+def check_model(model: object) -> None:
+    """Raise TypeError, which says what to give, for anything but a :class:`VideoModel`."""
+    if isinstance(model, VideoModel):
+        return
+    if isinstance(model, str | Path):
+        raise TypeError(f"a model is wanted, got a path: load_model({str(model)!r})")
+    raise TypeError(f"a model of load_model() is wanted, got {type(model).__name__}")
+
+
+def build_model(
+    settings: ModelSettings,
+    checkpoint: str | Path,
+    device: str | torch.device | None = None,
+    stored: dict[str, Any] | None = None,
+) -> VideoModel:
+    """The network that ``settings`` describe, with the weights of a checkpoint.
+
+    Args:
+        settings: From :func:`~sce_video.inference.model_settings.settings_from_config`.
+        checkpoint: File of the weights.
+        device: As in :func:`load_model`.
+        stored: Content of the file, if it has been read already.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: see :func:`load_model`.
+    """
+    selected = select_device(device)
+    stored = load_checkpoint_file(checkpoint) if stored is None else stored
+    weights = _weights(stored, str(checkpoint))
+    try:
+        with bounded_network(weights):
+            encoder = _built(settings)
+    except Exception as error:  # a wrong argument can raise any error inside a network
+        raise ValueError(f"{checkpoint}: the network cannot be built: {error}") from error
+    _load_backbone(encoder, weights, str(checkpoint))
+    encoder = _frozen(encoder, selected)
+    return VideoModel(
+        encoder=encoder,
+        settings=settings,
+        feature_size=_feature_size(encoder, settings, selected),
+        checkpoint=absolute(checkpoint),
+        checkpoint_sha256=file_sha256(checkpoint),
+        device=selected,
+    )
+
+
+def _built(settings: ModelSettings) -> Any:
+    preprocessor = dict(type="VideoDataPreprocessor", mean=settings.mean, std=settings.std)
+    return MODELS.build(
+        dict(type="Encoder", backbone=settings.backbone, data_preprocessor=preprocessor)
+    )
+
+
+def _frozen(encoder: nn.Module, device: torch.device) -> nn.Module:
+    return encoder.to(device).eval().requires_grad_(False)
+
+
+def select_device(device: str | torch.device | None) -> torch.device:
+    """The device of that name; None for a GPU if there is one.
+
+    Raises:
+        ValueError: it cannot be used here.
+    """
+    if device is None:
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        selected = torch.device(device)
+        torch.empty(0, device=selected)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device {str(device)!r} cannot be used here: {reason}") from None
+    return selected
+
+
+def _weights(stored: dict[str, Any], name: str) -> dict[str, torch.Tensor]:
+    """The weights of a file by name, or ValueError."""
+    weights = stored.get("state_dict", stored)
+    if not isinstance(weights, dict):
+        raise ValueError(f"{name} contains no weights (state_dict)")
+    weights = {str(key).removeprefix("module."): value for key, value in weights.items()}
+    return {key: value for key, value in weights.items() if torch.is_tensor(value)}
+
+
+def _load_backbone(encoder: nn.Module, weights: dict[str, torch.Tensor], name: str) -> None:
+    """Load every weight of the backbone, or raise ValueError.
+
+    Files of a backbone alone (tools/convert without --add-prefix) have names without ``backbone.``.
+    """
+    backbone = encoder.backbone
+    assert isinstance(backbone, nn.Module)
+    own = backbone.state_dict()
+    if not any(key.startswith(_PREFIX) for key in weights):
+        parts = {key.partition(".")[0] for key in own}
+        weights = {
+            (_PREFIX if key.partition(".")[0] in parts else "") + key: value
+            for key, value in weights.items()
+        }
+    check_backbone_weights(encoder, {"state_dict": weights}, name)
+    # Files of other codebases may lack the counters of BN, which evaluation does not use.
+    backbone.load_state_dict(
+        {
+            key: weights.get(_PREFIX + key, value)
+            if key.endswith(_COUNTER)
+            else weights[_PREFIX + key]
+            for key, value in own.items()
+        },
+        strict=True,
+    )
+
+
+def _feature_size(encoder: Any, settings: ModelSettings, device: torch.device) -> int:
+    """D, measured with a clip of zeros: a small one, or for other patch sizes one of the crop."""
+    message = ""
+    for size in (32, settings.crop_size):
+        clip = torch.zeros(1, 3, settings.num_frames, size, size, device=device)
+        try:
+            with torch.no_grad():
+                return int(encoder(inputs=[clip], mode="tensor")[0].shape[1])
+        except (AttributeError, IndexError, RuntimeError, TypeError, ValueError) as error:
+            message = str(error)
+    raise ValueError(
+        f"the backbone {settings.backbone['type']} does not map clips (N, 3, T, H, W) to "
+        f"features (N, C, T', H', W'): {message}"
+    )

@@ -1,0 +1,101 @@
+"""The test of a checkpoint's network, by the config inside the checkpoint.
+
+``sce-video evaluate`` and ``embed`` take the folder of any run. A config file is a program, so the
+one in the folder is not run: the text inside the checkpoint is read as data, and of that only what
+a test needs, built from classes of this package alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from sce_video.engine.checkpoint import is_plain, load_checkpoint_file
+from sce_video.engine.config.check import walk_dicts
+from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import recipes_folder
+from sce_video.engine.untrusted_network import checked_parts
+from sce_video.engine.weights import test_settings
+from sce_video.inference.config_text import stored_config
+from sce_video.inference.model_settings import TEST_CROPS, ModelSettings, settings_from_config
+
+#: Where the data of the recipe are: a test has its own.
+_OF_THE_DATA = ("ann_file", "block_size", "class_file", "data_root", "storage_options")
+#: What a result says of its recipe: plain data.
+_CLAIMS = ("benchmark", "split")
+
+
+def stored_test(checkpoint: str | Path) -> Config:
+    """The config of a test with the network, views and metrics of the config in a checkpoint.
+
+    Args:
+        checkpoint: A file or a URL; or the weights of a pretrained network, with the
+            ``config.json`` beside them.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: it has no config or one that is not plain data, or names classes that are not
+            those of this package: then the config file has to be named.
+    """
+    stored = stored_config(load_checkpoint_file(checkpoint), checkpoint)
+    try:
+        settings = settings_from_config(stored)
+        content = {**_test(stored, settings), "model": _model(stored["model"], settings)}
+    except ValueError as error:
+        raise ValueError(
+            f"the config in {checkpoint}: {error}; to run a config file that you trust: "
+            f"sce-video test CONFIG {checkpoint}, sce-video embed --config CONFIG"
+        ) from error
+    content |= {key: value for key, value in stored.items() if key in _CLAIMS and is_plain(value)}
+    runtime = load_config(recipes_folder() / "_base_/default_runtime.py").to_dict()
+    return Config({**runtime, **content}, cfg_text="\n", filename=str(checkpoint))
+
+
+def _model(model: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
+    """The network without what only its training needs, or the classifier."""
+    head, kind = model.get("cls_head"), "Video"
+    built: dict[str, Any] = {"type": "Encoder", "backbone": settings.backbone}
+    if "roi_head" in model:
+        raise ValueError("its network classifies actions of person boxes (roi_head), not videos")
+    if head is not None:
+        built |= {"type": "Recognizer3D", "cls_head": checked_parts(head)}
+        kind = "Recognizer"
+    preprocessor = {"type": f"{kind}DataPreprocessor", "mean": settings.mean, "std": settings.std}
+    return {**built, "data_preprocessor": preprocessor}
+
+
+def _test(stored: dict[str, Any], settings: ModelSettings) -> dict[str, Any]:
+    """Loader, loop and metrics; those of a pretrained network where the config has none."""
+    loader, loop = stored.get("test_dataloader"), stored.get("test_cfg")
+    if not isinstance(loader, dict) or not isinstance(loop, dict):
+        own = test_settings({"model": settings.to_dict()})
+        return {key: value for key, value in own.items() if key != "model"}
+    kept = {key: loop[key] for key in ("max_views", "precision") if key in loop}
+    for key in ("gallery_dataloader", "selection_dataloader"):
+        if loop.get(key) is not None:
+            kept[key] = _loader(loop[key], settings)
+    return {
+        "test_dataloader": _loader(loader, settings),
+        "test_cfg": {"type": "MultiViewTestLoop", **kept},
+        "test_evaluator": checked_parts(stored.get("test_evaluator")),
+    }
+
+
+def _loader(loader: Any, settings: ModelSettings) -> dict[str, Any]:
+    """A loader without data: a data set of this package, with the test crop of the network."""
+    dataset = loader.get("dataset") if isinstance(loader, dict) else None
+    if not isinstance(dataset, dict):
+        raise ValueError(f"a loader is a dict with a dataset, got {loader!r:.100}")
+    dataset = checked_parts({k: v for k, v in dataset.items() if k not in _OF_THE_DATA})
+    if dataset.get("type") == "LanceVideoDataset":
+        dataset["type"] = "VideoDataset"  # a test on a table says so
+    for _, step in walk_dicts(dataset, ()):
+        name = TEST_CROPS.get(step.get("type", ""))
+        if name is not None:
+            step[name] = settings.crop_size
+        if step.get("type") == "ResizeShortSide":
+            step["size"] = settings.short_side
+    numbers = {key: value for key, value in loader.items() if isinstance(value, bool | int)}
+    return {**numbers, "dataset": dataset}

@@ -1,0 +1,1 @@
+"""Networks and features from and for other code bases."""

@@ -1,0 +1,354 @@
+"""An encoder of others as the folder of a run: a config and a checkpoint, as a training leaves.
+
+So every command and function that takes a run or a checkpoint takes it.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from sce_video.engine.checkpoint import save_checkpoint_file
+from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import find_recipe
+from sce_video.engine.work_dir import CONFIG
+from sce_video.interop.encoders.source import (
+    EncoderError,
+    ProcessorSettings,
+    brought_pool,
+    find_model,
+    load_parts,
+    read_config,
+    read_processor,
+    weights_of,
+)
+from sce_video.interop.encoders.text import stored_text
+from sce_video.models.backbones.hf_families import architecture_of, family_of
+from sce_video.registry import MODELS
+from sce_video.utils.files import cache_folder, write_text
+from sce_video.utils.run_files import MODEL_PREFIX, is_model
+
+_CLIPS = 4  # of a video, as in sce-video embed and index
+
+
+def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
+    """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
+    pipeline = evaluation_pipeline(settings)
+    dataset = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
+    loader: dict[str, Any] = {
+        "batch_size": 4,
+        "num_workers": 2,
+        "dataset": {**dataset, "on_error": "raise"},
+    }
+    gallery = copy.deepcopy(loader)
+    gallery["dataset"]["on_error"] = "skip"
+    return {
+        "default_scope": "sce_video",
+        "runner_type": "VideoRunner",
+        "randomness": {"seed": 0},
+        "env_cfg": {
+            "cudnn_benchmark": True,
+            "mp_cfg": {"mp_start_method": "fork", "opencv_num_threads": 0},
+            "dist_cfg": {"backend": "nccl"},
+        },
+        "default_hooks": {"logger": {"type": "LoggerHook"}},
+        "log_processor": {"type": "MeanLogProcessor", "window_size": 20, "by_epoch": True},
+        "load_from": None,
+        "resume": False,
+        "model": {"type": "Encoder", "backbone": backbone},
+        "data_preprocessor": {
+            "type": "VideoDataPreprocessor",
+            "mean": settings.mean,
+            "std": settings.std,
+        },
+        "test_dataloader": loader,
+        "test_evaluator": [
+            {"type": "KNN", "k": 20},
+            {"type": "LinearProbe"},
+            {"type": "Retrieval", "ks": (1, 5, 10)},
+            {"type": "FeatureStatistics"},
+        ],
+        "test_cfg": {"type": "MultiViewTestLoop", "gallery_dataloader": gallery},
+    }
+
+
+def evaluation_pipeline(
+    settings: ProcessorSettings, in_float: bool = True, num_clips: int = _CLIPS
+) -> list[dict[str, Any]]:
+    """Steps from a file to the clips of a video, as the processor makes them.
+
+    Args:
+        settings: Of the processor.
+        in_float: False rounds frames after resizing, also where the processor does not.
+        num_clips: Of a video.
+    """
+    if settings.clip_duration is None:
+        clip: dict[str, Any] = {"type": "CenterSegmentClip", "num_frames": settings.num_frames}
+    else:
+        clip = {
+            "type": "UniformClips",
+            "clip_duration": settings.clip_duration,
+            "num_frames": settings.num_frames,
+            "num_clips": num_clips,
+        }
+    whole = settings.in_float and in_float
+    side = settings.short_side
+    resize = {
+        "type": "ResizeAsProcessor",
+        "size": (side, side) if settings.square else side,
+        "crop": None if settings.square else settings.crop_size,
+        "interpolation": settings.interpolation,
+    }
+    pack = {"type": "PackVideo", "crop_size": settings.crop_size, "num_crops": 1}
+    return [
+        {"type": "OpenVideo"},
+        clip,
+        {"type": "DecodeSharedFrames"},
+        *([] if whole else [resize]),
+        {**pack, "whole": True} if whole else pack,
+    ]
+
+
+CHECKPOINT = "epoch_0.pth"  # weights before any training of this package
+#: Counts up when the files of a run change.
+_FORMAT = 2
+
+
+@dataclass(frozen=True)
+class ImportedEncoder:
+    """An encoder that :func:`import_encoder` has written.
+
+    Attributes:
+        backbone: Config of the backbone.
+        settings: Its input.
+        parameters: Of the backbone.
+        unused: Weights in the files of the model that belong to other parts.
+        has_text: Whether texts can be embedded, too.
+        checkpoint: Its file.
+    """
+
+    backbone: dict[str, Any]
+    settings: ProcessorSettings
+    parameters: int
+    unused: int
+    has_text: bool
+    checkpoint: str
+
+
+def run_of_model(run: str | os.PathLike) -> str:
+    """A run or checkpoint unchanged; of ``hf:MODEL``, the folder of a run made for it.
+
+    The folder is in the cache (``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder),
+    made once for each state of the model's files. Everything is the model's own: pooling, frames,
+    rate. See :func:`import_encoder` for other settings.
+
+    Raises:
+        ValueError: see :func:`import_encoder`.
+    """
+    if not is_model(run):
+        return os.fspath(run)
+    name = os.fspath(run).removeprefix(MODEL_PREFIX)
+    folder = find_model(name)
+    files = sorted(path for path in folder.iterdir() if path.is_file())
+    states = [(p.name, p.stat().st_size, p.stat().st_mtime_ns) for p in files]
+    text = json.dumps([_FORMAT, str(folder.resolve()), states])
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    out = cache_folder() / "encoders" / digest / _short_name(name)
+    if not (out / CONFIG).is_file():  # written last
+        import_encoder(name, out, folder=folder)
+    return str(out)
+
+
+def _short_name(name: str) -> str:
+    return Path(os.path.abspath(name)).name if os.path.isdir(name) else name.replace("/", "--")
+
+
+def import_encoder(
+    name: str,
+    out: str | os.PathLike,
+    *,
+    pool: str | None = None,
+    frames: int | None = None,
+    fps: float | None = None,
+    folder: Path | None = None,
+) -> ImportedEncoder:
+    """Write the folder of a run with an encoder of transformers: a config and a checkpoint.
+
+    Args:
+        name: Folder of a model, as ``save_pretrained`` writes it, or its name on the hub.
+        out: Folder of the run.
+        pool: How features become a representation; None for the model's own: that of a classifier
+            where it is one (attentive, mean_norm), the class token or the projection where it has
+            one, else the mean of the patch tokens.
+        frames: Frames of a clip; None for the model's own.
+        fps: Frames per second; None for the model's own.
+        folder: Where the files are, if they have been found already.
+
+    Returns:
+        What was found and written.
+
+    Raises:
+        EncoderError: the model cannot be found or read, is of no known family, of another task, or
+            asks for code of its own.
+        ValueError: it has no such pooling, or cannot take such clips.
+        MissingPackageError: transformers is not installed.
+    """
+    folder = find_model(name.removeprefix(MODEL_PREFIX)) if folder is None else folder
+    config = read_config(folder)
+    family = family_of(config.model_type)
+    brought = brought_pool(folder, config)
+    pool = brought or family.pools[0] if pool is None else pool
+    known = [p for p in family.pools if p == brought or p not in (family.classifier or ())]
+    if pool not in known:
+        raise ValueError(f"pool of {name} must be one of {', '.join(known)}, got {pool!r}")
+    settings = read_processor(folder, config).with_clip(frames, fps)
+    architecture = architecture_of(config)
+    _check_frames(name, architecture, settings)
+    parts, unused = load_parts(folder, config, pool)
+    backbone: dict[str, Any] = {"type": "HFEncoder", "architecture": architecture, "pool": pool}
+    if settings.in_float:
+        backbone["resize_to"] = settings.crop_size
+    cfg = Config(encoder_config(backbone, settings))
+    weights = weights_of(parts)
+    text = stored_text(folder, config) if "text_model" in parts else None
+    meta: dict[str, Any] = {"cfg": cfg.pretty_text, "encoder": {"name": name, "pool": pool}}
+    if text is not None:
+        meta["text"] = text
+    out = Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    save_checkpoint_file({"meta": meta, "state_dict": weights}, out / CHECKPOINT)
+    write_text(out / CONFIG, cfg.pretty_text)
+    of_backbone = [parts[key] for key in ("network", "pooler") if key in parts]
+    return ImportedEncoder(
+        backbone=backbone,
+        settings=settings,
+        parameters=sum(p.numel() for part in of_backbone for p in part.parameters()),
+        unused=unused,
+        has_text=text is not None,
+        checkpoint=str(out / CHECKPOINT),
+    )
+
+
+def _check_frames(name: str, architecture: dict[str, Any], settings: ProcessorSettings) -> None:
+    """Raise ValueError unless the encoder takes clips of these frames and this size."""
+    try:
+        with torch.device("meta"):  # no memory, no computation
+            encoder = MODELS.build(dict(type="HFEncoder", architecture=architecture))
+    except (KeyError, RuntimeError) as error:  # a name of no activation, negative sizes
+        raise EncoderError(f"{name}: its network cannot be built: {error}") from error
+    side = settings.crop_size
+    try:
+        encoder.check_clip(settings.num_frames, side, side)
+    except ValueError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+#: Entries that say what a recipe reproduces, and names of settings of the replaced network.
+_DROPPED = ("benchmark", "split", "settings")
+_TEST_CROPS = {"CenterCropClips": "size", "ThreeCrops": "size", "PackVideo": "crop_size"}
+_TRAIN_CROPS = ("RandomResizedCropClips", "RandomCropClips")
+
+
+def write_recipe(
+    recipe: str | os.PathLike,
+    out: str | os.PathLike,
+    encoder: dict[str, Any],
+    settings: ProcessorSettings,
+    checkpoint: str,
+) -> Path:
+    """Write a recipe with an encoder, its weights, its normalisation and its clips.
+
+    Optimiser, schedule, augmentation and heads stay those of the recipe. A recipe that finetunes
+    takes the weights as ``pretrained``, any other one as the initialisation of its backbone.
+
+    Args:
+        recipe: File or name of a config that trains: a pretraining by any method, a linear
+            evaluation, a finetuning.
+        out: Folder for the new config, NAME.py of a recipe NAME.
+        encoder: Config of the backbone.
+        settings: Of its processor.
+        checkpoint: Its weights.
+
+    Raises:
+        EncoderError: the recipe trains nothing, or has views that the encoder cannot take.
+    """
+    cfg = load_config(str(recipe))
+    model = cfg.get("model") or {}
+    if cfg.get("train_cfg") is None or not isinstance(model.get("backbone"), dict):
+        raise EncoderError(f"{recipe} trains no backbone: give a pretraining or a finetuning")
+    backbone = {k: v for k, v in encoder.items() if k != "resize_to"}
+    with torch.device("meta"):  # no memory for weights
+        built = MODELS.build(backbone)
+    frozen = model["backbone"].get("frozen_stages", -1)
+    checkpoint = os.path.abspath(checkpoint)
+    if "pretrained" in cfg:
+        cfg.pretrained = checkpoint
+    else:
+        backbone["init_cfg"] = {
+            "type": "Pretrained",
+            "checkpoint": checkpoint,
+            "prefix": "backbone.",
+        }
+    cfg.model.backbone = {**backbone, "frozen_stages": frozen}
+    if isinstance(model.get("cls_head"), dict):
+        cfg.model.cls_head.in_channels = built.out_channels
+    for holder in (cfg, cfg.model):
+        if isinstance(holder.get("data_preprocessor"), dict):
+            holder.data_preprocessor.update(mean=settings.mean, std=settings.std)
+            holder.data_preprocessor.pop("channels_last", None)
+    for holder, key in _pipelines(cfg._cfg_dict):
+        holder[key] = [_step(step, settings, built, str(recipe)) for step in holder[key]]
+    for name in _DROPPED:
+        cfg.pop(name, None)
+    path = Path(out, f"{find_recipe(str(recipe)).stem}.py")
+    write_text(path, cfg.pretty_text)
+    return path
+
+
+def _pipelines(node: Any) -> Iterator[tuple[dict, str]]:
+    """Where the pipelines of a config are."""
+    for key, value in list(node.items()):
+        if key.endswith("pipeline") and isinstance(value, list | tuple):
+            yield node, key
+        elif isinstance(value, dict):
+            yield from _pipelines(value)
+
+
+def _step(step: dict, settings: ProcessorSettings, encoder: Any, recipe: str) -> dict:
+    """A step of a pipeline with the frames and sizes of the encoder."""
+    step = dict(step)
+    kind = str(step.get("type")).rpartition(".")[2]
+    if step.get("num_local_views") and encoder.takes_one_size:
+        raise EncoderError(
+            f"{recipe} has local views, which are smaller, and the encoder takes views of "
+            f"{settings.crop_size}x{settings.crop_size} pixels only: take a recipe without them"
+        )
+    if "num_frames" in step:
+        step["num_frames"] = settings.num_frames
+        if "clip_duration" in step and settings.clip_duration is not None:
+            step["clip_duration"] = settings.clip_duration
+    if kind == "ResizeShortSide" and isinstance(step.get("size"), int):
+        side = settings.short_side
+        return {
+            "type": "ResizeAsProcessor",
+            "size": (side, side) if settings.square else side,
+            "interpolation": settings.interpolation,
+        }
+    if kind == "ResizeShortSide":  # a range of a training, before a random crop
+        low, high = step["size"]
+        factor = max(1.0, settings.crop_size / low)
+        step["size"] = (round(low * factor), round(high * factor))
+    if kind in _TEST_CROPS:
+        step[_TEST_CROPS[kind]] = settings.crop_size
+    if kind in _TRAIN_CROPS:
+        step["size"] = settings.crop_size
+    return step

@@ -1,0 +1,353 @@
+"""A model of transformers: its files, its settings, its weights."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+from torch import nn
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.models.backbones.hf_families import config_of, family_of, transformers, vision_part
+from sce_video.utils.errors import UserError
+from sce_video.utils.json_files import read_json
+
+#: Files that are fetched from the hub: settings and weights, no code.
+_SETTINGS = ["*.json", "*.txt", "*.model"]
+_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
+_WEIGHT_FILES = (
+    *("model.safetensors", "model-*-of-*.safetensors"),
+    *("pytorch_model.bin", "pytorch_model-*-of-*.bin"),
+)
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
+_CONFIG = "config.json"
+
+
+class EncoderError(UserError, ValueError):
+    """A model cannot be found, read or used as an encoder."""
+
+
+def find_model(name: str) -> Path:
+    """The local folder of a model: the given one, or a copy of that name on the hub.
+
+    Only settings and weights are fetched, no code.
+
+    Raises:
+        EncoderError: it is neither a folder with a ``config.json`` nor the name of a model in the
+            local cache or on a hub that can be reached.
+    """
+    if os.path.isdir(name):
+        if not os.path.isfile(os.path.join(name, _CONFIG)):
+            raise EncoderError(f"{name} is no folder of a model: it has no {_CONFIG}")
+        return Path(name)
+    if not _HUB_NAME.fullmatch(name):
+        raise EncoderError(
+            f"{name} is neither a folder nor a name on the hub (owner/model): give the folder of a "
+            "model, as save_pretrained() writes it, or such a name"
+        )
+    transformers()
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, LocalEntryNotFoundError
+
+    try:
+        for weights in _WEIGHTS:
+            folder = Path(snapshot_download(name, allow_patterns=[*_SETTINGS, weights]))
+            if any(folder.glob(weights)):
+                break
+    except (HfHubHTTPError, LocalEntryNotFoundError, OSError) as error:
+        # OSError: no network, no room. A hub that answers with an error names the reason.
+        reason = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error)
+        raise EncoderError(
+            f"{name} is no local folder, not in the local cache, and cannot be fetched from the "
+            f"hub ({reason}): check name and network, or give a local folder"
+        ) from error
+    return folder
+
+
+def read_config(folder: Path) -> Any:
+    """The ``PreTrainedConfig`` of a model whose family is known.
+
+    Raises:
+        EncoderError: it is of no known family or damaged, or asks for more than a network: see
+            :func:`~sce_video.models.backbones.hf_families.config_of`.
+    """
+    stored = read_json(folder / _CONFIG)
+    if not isinstance(stored, dict):
+        raise EncoderError(f"{folder / _CONFIG} is no config of a model")
+    try:
+        return config_of(stored)
+    except ValueError as error:
+        raise EncoderError(f"{folder / _CONFIG}: {error}") from error
+
+
+def brought_pool(folder: Path, config: Any) -> str | None:
+    """The pool that a classifier brings, None for other models."""
+    kind, pool = family_of(config.model_type).classifier or ("", None)
+    architectures = read_json(folder / _CONFIG).get("architectures")
+    if not isinstance(architectures, list) or kind not in architectures:
+        return None
+    return pool if getattr(config, "use_mean_pooling", True) else None
+
+
+def load_parts(folder: Path, config: Any, pool: str) -> tuple[dict[str, nn.Module], int]:
+    """The parts of a model with its weights in float32.
+
+    Returns:
+        ``network``, and where the model has them ``pooler`` (if ``pool`` is that of a classifier),
+        ``text_model`` and ``text_projection``; and the number of weights in the files that belong
+        to other parts: a decoder, a classifier.
+
+    Raises:
+        EncoderError: the files lack weights of the encoder, have some that it has no place for, or
+            cannot be read.
+    """
+    package = transformers()
+    family = family_of(config.model_type)
+    kind, of_classifier = family.classifier or ("", None)
+    name = kind if pool == of_classifier else family.model
+    model, info = _with_weights(getattr(package, name), config, folder)
+    missing = sorted(key for key in info["missing_keys"] if not key.startswith("classifier."))
+    mismatched = sorted(str(entry[0]) for entry in info["mismatched_keys"])
+    missing += [key for key in mismatched if not key.startswith("classifier.")]
+    if missing:
+        raise EncoderError(
+            f"{folder} lacks {len(missing)} weights of {name}, first {missing[0]}: it is a model "
+            "of another task or another network"
+        )
+    stray = sorted(key for key in info["unexpected_keys"] if _is_of_network(key, model))
+    if stray:
+        raise EncoderError(
+            f"{folder} has {len(stray)} weights for which {name} of transformers "
+            f"{package.__version__} has no place, first {stray[0]}: it is another network, or one "
+            "whose names this version does not know"
+        )
+    parts: dict[str, nn.Module] = {}
+    for part in ("text_model", "text_projection"):
+        if hasattr(model, part):
+            parts[part] = getattr(model, part)
+    if name == kind:
+        parts["pooler"] = model.pooler if pool == "attentive" else model.fc_norm
+        model = model.base_model
+    parts["network"] = vision_part(model, family)
+    return parts, len(info["unexpected_keys"])
+
+
+def _is_of_network(key: str, model: Any) -> bool:
+    """Whether a weight belongs to a part of the encoder, and not to a decoder or a classifier."""
+    part = key.removeprefix(f"{model.base_model_prefix}.").partition(".")[0]
+    # Files of transformers 4 have the numbers of positions, which are no weights.
+    known = getattr(model.base_model, part, None) is not None
+    return known and not key.endswith(".position_ids")
+
+
+def _with_weights(kind: Any, config: Any, folder: Path) -> tuple[Any, dict[str, Any]]:
+    """A model of transformers with the weights of a folder, and what did not fit.
+
+    transformers sees neither the folder nor its files, among which it would look for adapters and
+    other configs, but a config of ours and tensors that were read as data.
+    """
+    logging = transformers().utils.logging
+    level = logging.get_verbosity()
+    logging.set_verbosity_error()  # what was not used is counted and said here
+    bars = logging.is_progress_bar_enabled()
+    logging.disable_progress_bar()
+    try:
+        return kind.from_pretrained(
+            None,
+            config=config,
+            state_dict=_read_weights(folder),
+            local_files_only=True,
+            dtype=torch.float32,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # of a classifier, which is not used
+        )
+    except EncoderError:
+        raise
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        reason = str(error).strip().splitlines()[0][:300]
+        raise EncoderError(f"the weights in {folder} cannot be read: {reason}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+
+
+def _read_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """The weights of a model, in one file or in several."""
+    for pattern in _WEIGHT_FILES:
+        weights: dict[str, torch.Tensor] = {}
+        for file in sorted(folder.glob(pattern)):
+            try:
+                plain = file.suffix == ".safetensors"
+                content = load_file(file) if plain else load_checkpoint_file(file)
+            except SafetensorError as error:
+                raise EncoderError(f"the weights in {folder} are damaged: {error}") from error
+            weights |= {key: value for key, value in content.items() if torch.is_tensor(value)}
+        if weights:
+            return weights
+    raise FileNotFoundError(f"there is no {' and no '.join(_WEIGHT_FILES[::2])}")
+
+
+def weights_of(parts: dict[str, nn.Module]) -> dict[str, torch.Tensor]:
+    """The weights under the names of a checkpoint: ``backbone.``, and ``text_encoder.``."""
+    found = {}
+    for part, module in parts.items():
+        prefix = "text_encoder" if part.startswith("text") else "backbone"
+        for key, value in module.state_dict().items():
+            found[f"{prefix}.{part}.{key}"] = value.contiguous()
+    return found
+
+
+#: Files of a processor, with the entry that holds its settings.
+_FILES = (
+    ("video_preprocessor_config.json", ""),
+    ("preprocessor_config.json", ""),
+    ("processor_config.json", "video_processor"),
+    ("processor_config.json", "image_processor"),
+)
+_INTERPOLATIONS = {2: "bilinear", 3: "bicubic"}
+_SCALE = 1 / 255
+#: V-JEPA 2's processor computes the short side from the crop (transformers, video_processing_
+#: vjepa2.py).
+_VJEPA2_RATIO = 256 / 224
+
+
+@dataclass(frozen=True)
+class ProcessorSettings:
+    """The input of an encoder.
+
+    Attributes:
+        mean: Per channel, of frames in 0..1.
+        std: Likewise.
+        short_side: Pixels.
+        crop_size: Side of the square that the encoder sees.
+        interpolation: "bilinear" or "bicubic", antialiased.
+        square: Frames are squashed to a square instead of cropped.
+        in_float: Resized after scaling to 0..1, so without rounding (DINOv3).
+        num_frames: T, frames of a clip.
+        clip_duration: Seconds; None spreads the frames over the whole video.
+    """
+
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    short_side: int
+    crop_size: int
+    interpolation: str
+    square: bool
+    in_float: bool
+    num_frames: int
+    clip_duration: float | None
+
+    def with_clip(self, frames: int | None, fps: float | None) -> ProcessorSettings:
+        """The same with another number or rate of frames.
+
+        Raises:
+            ValueError: one of them is not positive.
+        """
+        if frames is not None and frames < 1:
+            raise ValueError(f"frames must be at least 1, got {frames}")
+        if fps is not None and not 0 < fps < float("inf"):
+            raise ValueError(f"fps must be positive frames per second, got {fps}")
+        count = self.num_frames if frames is None else frames
+        if fps is not None:
+            return replace(self, num_frames=count, clip_duration=count / fps)
+        rate = None if self.clip_duration is None else self.num_frames / self.clip_duration
+        return replace(self, num_frames=count, clip_duration=None if rate is None else count / rate)
+
+
+def read_processor(folder: Path, config: Any) -> ProcessorSettings:
+    """The settings in the files of a model's processor.
+
+    Raises:
+        EncoderError: there is no such file, or it asks for a step that is not known here.
+    """
+    path, stored = _stored(folder)
+    family = family_of(config.model_type)
+    try:
+        short_side, crop, square = _sizes(stored, config)
+        resample = stored.get("resample", 2)
+        settings = ProcessorSettings(
+            mean=_numbers(stored.get("image_mean"), 0.0) if _does(stored, "normalize") else (0.0,),
+            std=_numbers(stored.get("image_std"), 1.0) if _does(stored, "normalize") else (1.0,),
+            short_side=short_side,
+            crop_size=crop,
+            interpolation=_INTERPOLATIONS[resample],
+            square=square,
+            in_float=config.model_type == "dinov3_vit",
+            num_frames=_num_frames(stored, config),
+            clip_duration=None,
+        )
+    except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
+        raise EncoderError(
+            f"{path} asks for a step that is not known here ({type(error).__name__}: {error}); "
+            "known are resizing (bilinear, bicubic), a central crop, scaling by 1/255 and "
+            "normalisation"
+        ) from error
+    rate = stored.get("fps") or family.frames_per_second
+    if rate is None:
+        return settings
+    return replace(settings, clip_duration=settings.num_frames / float(rate))
+
+
+def _stored(folder: Path) -> tuple[Path, dict[str, Any]]:
+    for name, entry in _FILES:
+        path = folder / name
+        if path.is_file():
+            stored = read_json(path)
+            stored = stored.get(entry) if entry and isinstance(stored, dict) else stored
+            if isinstance(stored, dict):
+                return path, stored
+    raise EncoderError(
+        f"{folder} has no settings of a processor ({_FILES[0][0]} or {_FILES[1][0]}), which name "
+        "normalisation and size: save the processor there too (save_pretrained)"
+    )
+
+
+def _does(stored: dict[str, Any], step: str) -> bool:
+    return stored.get(f"do_{step}", True) is not False
+
+
+def _sizes(stored: dict[str, Any], config: Any) -> tuple[int, int, bool]:
+    """Short side, crop, and whether frames are squashed."""
+    if not _does(stored, "resize") or not _does(stored, "rescale") or stored.get("do_pad"):
+        raise ValueError("do_resize or do_rescale is off, or do_pad is on")
+    if abs(float(stored.get("rescale_factor", _SCALE)) - _SCALE) > 1e-9:
+        raise ValueError(f"rescale_factor is {stored['rescale_factor']}")
+    size = stored.get("size")
+    side: Any = size if isinstance(size, int) else (size or {}).get("shortest_edge")
+    if isinstance(size, dict) and side is None:
+        side, width = int(size["height"]), int(size["width"])
+        if side != width:
+            raise ValueError(f"size is {side}x{width}, no square")
+        return side, side, True
+    # transformers' classes of images crop, unless told not to; without a crop frames of different
+    # shapes could not be stacked.
+    if stored.get("do_center_crop") is False or stored.get("crop_size") is None:
+        raise ValueError("there is no crop (do_center_crop, crop_size)")
+    crop = stored["crop_size"]
+    crop = crop if isinstance(crop, int) else int(crop["height"])
+    if config.model_type == "vjepa2":
+        side = int(crop * _VJEPA2_RATIO)
+    if not 1 <= crop <= int(side):
+        raise ValueError(f"a crop of {crop} from a short side of {side}")
+    return int(side), crop, False
+
+
+def _numbers(value: Any, default: float) -> tuple[float, ...]:
+    if value is None:
+        raise ValueError(f"image_mean or image_std is missing (default {default})")
+    return tuple(float(number) for number in value)
+
+
+def _num_frames(stored: dict[str, Any], config: Any) -> int:
+    if family_of(config.model_type).per_frame:
+        return 1
+    if config.model_type == "vjepa2":
+        return int(stored.get("num_frames") or config.frames_per_clip)
+    return int(getattr(config, "vision_config", config).num_frames)

@@ -1,0 +1,284 @@
+"""A network as a file for other runtimes: ONNX, or a program of ``torch.export``."""
+
+from __future__ import annotations
+
+import copy
+import json
+import logging
+import os
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.export import Dim, ExportedProgram
+from torch.fx.experimental import _config as fx_config
+
+from sce_video.inference.classifier import VideoClassifier
+from sce_video.interop.export.viewers import NETWORK_FORMATS
+from sce_video.interop.pretrained import Network, network_config, network_weights, save_pretrained
+from sce_video.models.backbones.common import StagedBackbone
+from sce_video.models.modules.pooling import represent
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import atomic_file
+
+INPUT = "clips"
+#: Clips are traced at these sizes where all sizes may differ: no size of a layer of our networks is
+#: 1 or equal to another there, which the tracer would take for a rule.
+_TRACED = (2, 18, 162, 178)
+#: Below it the last layers of a ResNet have one cell, which the tracer treats as a case of its own.
+_LEAST_SIZE = 33
+#: Batches by which a written file is compared with PyTorch.
+CHECKED_BATCHES = (1, 3)
+#: Largest difference from PyTorch, relative to the largest output.
+_TOLERANCE = 1e-4
+
+
+class ClipNetwork(nn.Module):
+    """uint8 clips (N, T, H, W, 3) to features (N, C) and, of a classifier, probabilities (N, K)."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: Network) -> None:
+        super().__init__()
+        network_weights(network)  # refuses heads that it does not know
+        classifies = isinstance(network, VideoClassifier)
+        inner: Any = network.recognizer if isinstance(network, VideoClassifier) else network.encoder
+        self.backbone = copy.deepcopy(inner.backbone).cpu().float().eval().requires_grad_(False)
+        if getattr(self.backbone, "channels_last", False):
+            self.backbone.channels_last = False  # the runtime chooses the memory format
+            self.backbone.to(memory_format=torch.contiguous_format)
+        self.classifier = copy.deepcopy(inner.cls_head.fc_cls).cpu() if classifies else None
+        for name in ("mean", "std"):
+            value = torch.tensor(getattr(network.settings, name), dtype=torch.float32)
+            self.register_buffer(name, value.reshape(1, -1, 1, 1, 1))
+
+    @property
+    def outputs(self) -> list[str]:
+        """Names of the outputs."""
+        return ["features"] if self.classifier is None else ["features", "probabilities"]
+
+    def any_size(self, shape: tuple[int, int, int, int]) -> bool:
+        """Whether clips of other lengths and sizes than ``shape`` go through one graph.
+
+        A transformer computes its positions from the size, which is fixed while it is traced, and
+        S3D pools fewer than five frames otherwise.
+        """
+        if not isinstance(self.backbone, StagedBackbone):
+            return False
+        return shape[0] >= self.backbone.least_frames and shape[1] >= _LEAST_SIZE
+
+    def forward(self, clips: Tensor) -> tuple[Tensor, ...]:
+        """The outputs, in the order of ``outputs``."""
+        view = clips.permute(0, 4, 1, 2, 3).to(torch.float32) / 255.0
+        features = represent(self.backbone, (view - self.mean) / self.std)
+        if self.classifier is None:
+            return (features,)
+        return features, self.classifier(features).softmax(dim=1)
+
+
+def clip_shape(network: Network) -> tuple[int, int, int, int]:
+    """(T, H, W, 3) of the clips that a network was trained or is tested with."""
+    settings = network.settings
+    return (settings.num_frames, settings.crop_size, settings.crop_size, 3)
+
+
+def traced(module: ClipNetwork, shape: tuple[int, int, int, int]) -> ExportedProgram:
+    """The network as a graph of torch operators; the batch may have any size.
+
+    Args:
+        module: The network.
+        shape: (T, H, W, 3), to which the clips are fixed unless ``module.any_size(shape)``.
+
+    Raises:
+        ValueError: the network cannot be traced.
+    """
+    sizes: dict[int, Any] = {0: Dim("N")}
+    example = (_TRACED[0], *shape)
+    if module.any_size(shape):
+        sizes |= dict.fromkeys((1, 2, 3), Dim.DYNAMIC)
+        example = (*_TRACED, 3)
+    clips = torch.zeros(example, dtype=torch.uint8)
+    try:
+        # Without it a last layer of one cell would be a case of its own, and be refused.
+        with fx_config.patch(backed_size_oblivious=True):  # type: ignore[attr-defined]
+            return torch.export.export(module, (clips,), dynamic_shapes={INPUT: sizes})
+    except Exception as error:  # of the network, or one of the tracer's own
+        reason = str(error).strip().splitlines() or [type(error).__name__]
+        kind = type(module.backbone).__name__
+        raise ValueError(f"{kind} cannot be exported: {reason[0][:500]}") from error
+
+
+def random_clips(count: int, shape: tuple[int, int, int, int], seed: int = 0) -> np.ndarray:
+    """(count, T, H, W, 3) uint8."""
+    generator = np.random.default_rng(seed)
+    return generator.integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+class Comparison:
+    """Largest difference of a written file from PyTorch, over random clips."""
+
+    def __init__(self, module: ClipNetwork, shape: tuple[int, int, int, int]) -> None:
+        self.module, self.shape = module, shape
+        self.largest = 0.0
+
+    def check(self, run: Any, name: str) -> None:
+        """Compare ``run(clips) -> outputs`` at several batch sizes.
+
+        Raises:
+            ValueError: the outputs differ by more than 1e-4 of the largest one.
+        """
+        for count in CHECKED_BATCHES:
+            clips = random_clips(count, self.shape, seed=count)
+            with torch.inference_mode():
+                wanted = [value.numpy() for value in self.module(torch.from_numpy(clips))]
+            for found, value in zip(run(clips), wanted, strict=True):
+                if found.shape != value.shape:
+                    raise ValueError(
+                        f"{name}: an output is {found.shape}, that of PyTorch {value.shape}"
+                    )
+                difference = float(np.abs(found - value).max())
+                if not difference <= _TOLERANCE * max(1.0, float(np.abs(value).max())):
+                    raise ValueError(
+                        f"{name}: the outputs differ from PyTorch's by {difference:.1e}; nothing "
+                        "was written"
+                    )
+                self.largest = max(self.largest, difference)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Hide the tracer's remarks on its own code and on packages that are not needed."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "torch.export", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+#: Key of the metadata of a file that holds the content of ``config.json``.
+METADATA = "sce_video"
+PROGRAM_METADATA = "sce_video.json"
+_AXES = "NTHW"
+#: A protobuf file holds less than 2 GiB; larger weights would be files beside it.
+_MAX_BYTES = 2**31 - 2**20
+
+
+@dataclass(frozen=True)
+class NetworkReport:
+    """What was written.
+
+    Attributes:
+        path: The file or folder.
+        outputs: Names of the outputs.
+        any_size: Whether length and size of the clips may differ from call to call, beside the
+            batch.
+        difference: Largest difference of an output from PyTorch, over random clips at several batch
+            sizes; None where the weights themselves were written.
+    """
+
+    path: Path
+    outputs: list[str]
+    any_size: bool
+    difference: float | None
+
+
+def export_network(network: Network, to: str, out: str | os.PathLike) -> NetworkReport:
+    """Write a network for another runtime, and compare what was written with PyTorch.
+
+    Args:
+        network: From :func:`~sce_video.interop.pretrained.load_network`.
+        to: "pretrained" (a folder), "onnx" or "program" (a file of ``torch.export``).
+        out: File or folder to write.
+
+    Raises:
+        ValueError: an unknown format or ending, a network that cannot be traced, or outputs that
+            differ from PyTorch's: then nothing is written.
+        FileExistsError: there is something at ``out``.
+        MissingPackageError: onnx, onnxruntime or onnxscript is not installed.
+        WriteError: ``out`` cannot be written.
+    """
+    out = Path(out)
+    if to not in NETWORK_FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(NETWORK_FORMATS)}, got {to!r}")
+    ending = _ENDINGS.get(to, "")
+    if out.suffix != ending and ending:
+        raise ValueError(f"the file must end in {ending}, got {str(out)!r}")
+    if os.path.lexists(out):
+        raise FileExistsError(f"{out} exists: remove it, or give another --out")
+    if to == "pretrained":
+        outputs = ClipNetwork(network).outputs
+        return NetworkReport(save_pretrained(network, out), outputs, True, None)
+    if to == "onnx":
+        _import_onnx()  # before the work, not after it
+    module, shape = ClipNetwork(network), clip_shape(network)
+    comparison = Comparison(module, shape)
+    text = json.dumps(network_config(network))
+    with quiet():
+        program = traced(module, shape)
+        with atomic_file(out) as unfinished:
+            comparison.check(_WRITERS[to](program, module, shape, text, unfinished), str(out))
+    return NetworkReport(out, module.outputs, module.any_size(shape), comparison.largest)
+
+
+def _write_program(
+    program: ExportedProgram, module: ClipNetwork, shape: tuple, text: str, path: Path
+) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Write a file of ``torch.export.save``; returns what runs it."""
+    with open(path, "wb") as file:
+        torch.export.save(program, file, extra_files={PROGRAM_METADATA: text})
+    with open(path, "rb") as file:
+        stored = torch.export.load(file).module()
+    return lambda clips: [value.numpy() for value in stored(torch.from_numpy(clips))]
+
+
+def _write_onnx(
+    program: ExportedProgram, module: ClipNetwork, shape: tuple, text: str, path: Path
+) -> Callable[[np.ndarray], list[np.ndarray]]:
+    """Write an ONNX file with named axes; returns what runs it."""
+    onnxruntime = _import_onnx()
+    axes = dict(enumerate(_AXES if module.any_size(shape) else _AXES[:1]))
+    written: Any = torch.onnx.export(
+        program,
+        dynamo=True,
+        verbose=False,
+        input_names=[INPUT],
+        output_names=module.outputs,
+        dynamic_shapes={INPUT: axes},
+    )
+    size = sum(value.numel() * value.element_size() for value in program.state_dict.values())
+    if size > _MAX_BYTES:
+        raise ValueError(f"weights of {size / 2**30:.1f} GiB do not fit into one ONNX file (2 GiB)")
+    written.model.metadata_props[METADATA] = text
+    written.save(path, external_data=False)
+    session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    return lambda clips: session.run(None, {INPUT: clips})
+
+
+def _import_onnx() -> Any:
+    """onnxruntime, or the error that names what is missing of the extra "onnx"."""
+    try:
+        import onnx  # noqa: F401
+        import onnxruntime
+        import onnxscript  # noqa: F401
+    except ImportError as error:
+        raise MissingPackageError(
+            f"--to onnx needs {error.name}: pip install sce-video[onnx]"
+        ) from None
+    return onnxruntime
+
+
+_WRITERS = {"onnx": _write_onnx, "program": _write_program}
+_ENDINGS = {"onnx": ".onnx", "program": ".pt2"}

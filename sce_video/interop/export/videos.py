@@ -1,0 +1,415 @@
+"""What is exported: the videos of a search index, or of a feature file."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
+from sce_video.datasets.readers.images import read_image
+from sce_video.datasets.readers.limits import DecodeLimits
+from sce_video.datasets.video_list import read_annotation_list
+from sce_video.evaluation import load_features
+from sce_video.evaluation.functional.neighbours import nearest_neighbours
+from sce_video.find.index import read_index
+from sce_video.find.index_files import FEATURES
+from sce_video.jobs.process_pool import process_items
+from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
+from sce_video.pages.gallery import read_frames
+from sce_video.utils.files import WriteError, write_error
+
+_SHOWN = 3
+
+
+@dataclass(frozen=True, eq=False)
+class ExportedVideos:
+    """Videos with their features.
+
+    Attributes:
+        source: The index or the feature file.
+        paths: N names: relative to the folder of the videos where that is known.
+        files: N absolute paths.
+        labels: N names of classes; None for a video without one.
+        features: (N, D) float32, memory-mapped if large.
+        checkpoint: Path of the network's weights; empty if it is not known.
+        root: The folder, or table, that ``paths`` are relative to; empty if it is not known.
+        failures: (path, reason) of the videos without features, which could not be decoded.
+    """
+
+    source: str
+    paths: list[str]
+    files: list[str]
+    labels: list[str | None]
+    features: np.ndarray
+    checkpoint: str
+    root: str = ""
+    failures: list[tuple[str, str]] = field(default_factory=list)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    @property
+    def classes(self) -> list[str]:
+        """Names of the labels that occur, sorted."""
+        return sorted({label for label in self.labels if label is not None})
+
+
+def read_videos(
+    source: str | os.PathLike,
+    labels: str | os.PathLike | None = None,
+    class_file: str | os.PathLike | None = None,
+    column: str | None = None,
+) -> ExportedVideos:
+    """The videos of a search index or of a feature file.
+
+    Labels are those of a list; else those of the feature file; else, of an index, the first-level
+    sub-folders.
+
+    Args:
+        source: Folder of :func:`~sce_video.find.index.build_index`, or an .npz file of
+            ``sce-video embed``.
+        labels: List with ``path label`` on every line; paths as in the source, or absolute.
+        class_file: Names of the labels of the list, one per line.
+        column: Of features, where the source is a table of videos with several.
+
+    Raises:
+        FileNotFoundError: no such source.
+        ValueError: neither an index nor a feature file; it holds no video or no paths; the list
+            names no video of it.
+    """
+    if os.path.isdir(source):
+        found = _of_index(source, column)
+    elif column is not None:
+        raise ValueError(f"{os.fspath(source)} is no table of videos: it has no column {column!r}")
+    else:
+        found = _of_features(source)
+    if len(found) == 0:
+        raise ValueError(
+            f"{os.fspath(source)} holds no video that could be decoded: nothing to export"
+        )
+    if labels is not None:
+        found = replace(found, labels=_listed_labels(found, os.fspath(labels), class_file))
+    elif class_file is not None:
+        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
+    return found
+
+
+def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedVideos:
+    index = read_index(folder, column)
+    paths = index.paths
+    return ExportedVideos(
+        source=os.fspath(folder),
+        paths=paths,
+        files=[index.file(path) for path in paths],
+        labels=[path.split(os.sep)[0] if os.sep in path else None for path in paths],
+        features=np.asarray(index.stored.features),
+        checkpoint=index.checkpoint["path"],
+        root=index.root,
+        failures=index.failures,
+    )
+
+
+def _of_features(file: str | os.PathLike) -> ExportedVideos:
+    if Path(file).suffix != ".npz":
+        kind = "is no folder of an index" if os.path.exists(file) else "does not exist"
+        raise ValueError(
+            f"{os.fspath(file)} {kind}: give the folder of sce-video index, or the .npz file of "
+            "sce-video embed"
+        )
+    rows, provenance = load_features(os.fspath(file))
+    files = [os.path.abspath(path) for path in rows.paths]
+    if not all(rows.paths):
+        raise ValueError(f"{os.fspath(file)} has features without a path: nothing could be shown")
+    if isinstance(provenance.get("index"), dict):  # of an index: paths are relative to its root
+        if Path(file).name != FEATURES:
+            raise ValueError(f"{os.fspath(file)} is a file of an index: give the index's folder")
+        return _of_index(Path(file).parent)
+    test = provenance.get("test")
+    test = test if isinstance(test, dict) else {}
+    root = os.path.abspath(str(test["data_root"])) if test.get("data_root") else ""
+    names = test.get("classes")
+    return ExportedVideos(
+        source=os.fspath(file),
+        paths=[_below(path, root) or path for path in files],
+        files=files,
+        labels=_named(rows.labels.tolist(), names if isinstance(names, list) else ()),
+        features=rows.features.numpy(),
+        checkpoint=_checkpoint(provenance),
+        root=root,
+        failures=rows.failures,
+    )
+
+
+def _below(path: str, root: str) -> str:
+    """The path relative to a folder; empty if it is not in it."""
+    return os.path.relpath(path, root) if root and path.startswith(root + os.sep) else ""
+
+
+def _named(labels: Sequence[int], names: Sequence[Any]) -> list[str | None]:
+    """Names of labels, the number of one without a name, None for -1."""
+    return [
+        None if label < 0 else str(names[label]) if label < len(names) else str(label)
+        for label in labels
+    ]
+
+
+def _checkpoint(provenance: dict[str, Any]) -> str:
+    checkpoint = provenance.get("checkpoint")
+    return str(checkpoint.get("path") or "") if isinstance(checkpoint, dict) else ""
+
+
+def _listed_labels(
+    videos: ExportedVideos, ann_file: str, class_file: str | os.PathLike | None
+) -> list[str | None]:
+    """The labels of a list by path; None for a video that is not in it."""
+    listed = read_annotation_list(
+        ann_file, class_file=None if class_file is None else os.fspath(class_file)
+    )
+    names = _named(listed.labels.tolist(), listed.classes)
+    of_path = {listed.path(i): name for i, name in enumerate(names)}
+    found = [
+        of_path.get(path, of_path.get(file))
+        for path, file in zip(videos.paths, videos.files, strict=True)
+    ]
+    if all(label is None for label in found):
+        some = ", ".join(list(of_path)[:_SHOWN])
+        raise ValueError(
+            f"{ann_file} gives no label to any of the {len(videos)} videos of {videos.source}: it "
+            f"names {some}, they are {', '.join(videos.paths[:_SHOWN])}"
+        )
+    return found
+
+
+_QUALITY = 80
+_SECONDS = 60.0  # for a file; reading its frames has a shorter limit of its own
+
+
+def thumbnails(
+    files: Sequence[str], side: int, workers: int
+) -> Iterator[tuple[int, bytes | None, str]]:
+    """Yield index, JPEG and problem of every file, in order.
+
+    Args:
+        files: Videos or images.
+        side: Longest side of a thumbnail, pixels.
+        workers: Processes; 0 reads in this one.
+
+    Yields:
+        The index, the JPEG file of the middle frame or None, and why there is none or "".
+    """
+    if workers == 0:
+        for index, file in enumerate(files):
+            try:
+                yield index, thumbnail((file, side)), ""
+            except VideoDecodeError as error:
+                yield index, None, error.reason
+        return
+    items = ((index, (file, side)) for index, file in enumerate(files))
+    done: dict[int, tuple[bytes | None, str]] = {}
+    following = 0
+    for index, outcome in process_items(
+        thumbnail, items, workers=workers, timeout=_SECONDS, preload=(__name__,)
+    ):
+        done[index] = outcome.value, _reason(outcome.detail, files[index])
+        while following in done:
+            yield following, *done.pop(following)
+            following += 1
+
+
+def thumbnail(file_and_side: tuple[str, int]) -> bytes:
+    """The JPEG file of the middle frame of a video or of an image.
+
+    Raises:
+        VideoDecodeError: the file is missing or cannot be decoded.
+    """
+    file, side = file_and_side
+    if not os.path.exists(file):
+        raise VideoDecodeError(file, "the file is missing")
+    if Path(file).suffix.lower() in IMAGE_EXTENSIONS:
+        frame = read_image(file, DecodeLimits())
+    else:
+        frame = read_frames(file, 1)[0][0]
+    return encode(fitted(frame, side))
+
+
+def fitted(frame: np.ndarray, side: int) -> np.ndarray:
+    """The frame (H, W, 3) with its longest side of ``side`` pixels or less."""
+    import cv2
+
+    scale = min(1.0, side / max(frame.shape[:2]))
+    height, width = (max(1, round(scale * size)) for size in frame.shape[:2])
+    return cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA)
+
+
+def encode(frame: np.ndarray) -> bytes:
+    """JPEG of a frame (H, W, 3) uint8 RGB."""
+    import cv2
+
+    bgr = cv2.cvtColor(frame, cv2.COLOR_RGB2BGR)
+    good, data = cv2.imencode(".jpg", bgr, [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    assert good
+    return data.tobytes()
+
+
+def decode(jpeg: bytes) -> np.ndarray:
+    """A frame (H, W, 3) uint8 RGB of :func:`encode`."""
+    import cv2
+
+    frame = cv2.imdecode(np.frombuffer(jpeg, np.uint8), cv2.IMREAD_COLOR)
+    return cv2.cvtColor(frame, cv2.COLOR_BGR2RGB)
+
+
+def _reason(detail: str, file: str) -> str:
+    return detail.removeprefix("VideoDecodeError: ").removeprefix(f"{file}: ")
+
+
+@dataclass(eq=False)
+class Bundle:
+    """Videos, where they lie, and how their thumbnails are read.
+
+    Attributes:
+        videos: N videos.
+        map_name: "PCA", "UMAP" or "t-SNE".
+        points: (N, 2) float32, coordinates in the map.
+        neighbour_rows: (N, k) int64, the nearest other videos.
+        distances: (N, k) float32, 1 - cosine.
+        thumbnail_side: Longest side, pixels; 0 for none.
+        workers: Processes that read thumbnails.
+        with_embedding: Whether the features are written where that is a choice.
+        on_video: Called after every video that has been read, with whether that failed.
+        failures: (path, reason) of the videos without a thumbnail, filled while they are read.
+        notes: Remarks for the user, filled by the writers.
+    """
+
+    videos: ExportedVideos
+    map_name: str
+    points: np.ndarray
+    neighbour_rows: np.ndarray
+    distances: np.ndarray
+    thumbnail_side: int
+    workers: int
+    with_embedding: bool
+    on_video: Callable[[bool], None]
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+    def thumbnails(self) -> Iterator[bytes | None]:
+        """Yield the JPEG file of every video, in order; None without one."""
+        if not self.thumbnail_side:
+            for _ in self.videos.files:
+                yield None
+            return
+        for i, jpeg, reason in thumbnails(self.videos.files, self.thumbnail_side, self.workers):
+            if jpeg is None:
+                self.failures.append((self.videos.paths[i], reason))
+            self.on_video(jpeg is None)
+            yield jpeg
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yield an unfinished folder, renamed to ``path`` if the block succeeds, else removed.
+
+    Raises:
+        WriteError: from an OSError in the block or of the rename.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        temporary.mkdir(parents=True)
+        yield temporary
+        os.rename(temporary, path)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write a text file of a :func:`new_folder` line by line, as UTF-8."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", encoding="utf-8", newline="\n") as file:
+        for line in lines:
+            file.write(line + "\n")
+
+
+PCA = "PCA"
+_ROWS = 8192  # of a block
+
+
+def plane(features: np.ndarray) -> tuple[str, np.ndarray]:
+    """The name of the map and coordinates (N, 2) float32.
+
+    UMAP or t-SNE where they are installed and the videos are few, see
+    :func:`~sce_video.pages.feature_map.projections`; else the principal plane, computed in
+    blocks, so that memory does not grow with N.
+    """
+    if len(features) == 1:
+        return PCA, np.zeros((1, 2), dtype=np.float32)
+    if len(features) > MAX_NEIGHBOUR_MAP:
+        return PCA, principal_plane_in_blocks(features)
+    found = projections(torch.from_numpy(np.array(features)))
+    name = next((name for name in found if name != PCA), PCA)
+    return name, found[name]
+
+
+def principal_plane_in_blocks(features: np.ndarray, rows: int = _ROWS) -> np.ndarray:
+    """Coordinates of l2-normalised features on their first two principal components.
+
+    As :func:`~sce_video.pages.neighbour_rows.principal_plane`, from the covariance.
+
+    Args:
+        features: (N, D), N >= 2.
+        rows: Rows held in float64 at a time.
+
+    Returns:
+        (N, 2) float32.
+    """
+    size = features.shape[1]
+    total, products = np.zeros(size), np.zeros((size, size))
+    for block in _blocks(features, rows):
+        total += block.sum(axis=0)
+        products += block.T @ block
+    mean = total / len(features)
+    _, directions = np.linalg.eigh(products / len(features) - np.outer(mean, mean))
+    axes = directions[:, ::-1][:, :2]
+    axes = np.pad(axes, ((0, 0), (0, 2 - axes.shape[1])))
+    largest = np.take_along_axis(axes, np.abs(axes).argmax(axis=0)[None], axis=0)
+    axes = axes * np.where(largest < 0, -1.0, 1.0)
+    parts = [((block - mean) @ axes).astype(np.float32) for block in _blocks(features, rows)]
+    return np.concatenate(parts)
+
+
+def _blocks(features: np.ndarray, rows: int) -> Iterator[np.ndarray]:
+    """Yield l2-normalised rows in float64."""
+    for start in range(0, len(features), rows):
+        block = np.asarray(features[start : start + rows], dtype=np.float64)
+        yield block / np.maximum(np.linalg.norm(block, axis=1, keepdims=True), 1e-12)
+
+
+def neighbours(features: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The nearest other videos of every video.
+
+    Args:
+        features: (N, D).
+        k: Number of neighbours; at most N - 1 are returned.
+
+    Returns:
+        Rows (N, k') int64 and distances (N, k') float32, 1 - cosine, ascending.
+    """
+    k = min(k, len(features) - 1)
+    if k < 1:
+        return np.zeros((len(features), 0), np.int64), np.zeros((len(features), 0), np.float32)
+    matrix, own = torch.from_numpy(features), torch.arange(len(features))
+    similar, rows = nearest_neighbours(matrix, matrix, k, query_groups=own, gallery_groups=own)
+    return rows.numpy(), (1 - similar.clamp(-1, 1)).numpy()

@@ -1,0 +1,376 @@
+"""Exports the videos of an index or of a feature file to the viewers that people have."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import os
+import zlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sce_video.datasets import IMAGE_EXTENSIONS
+from sce_video.interop.export.videos import (
+    Bundle,
+    decode,
+    encode,
+    fitted,
+    neighbours,
+    new_folder,
+    plane,
+    read_videos,
+    write_lines,
+)
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.files import atomic_file
+from sce_video.utils.printable import printable_utf8
+
+_FRAMES = "frames/none.json"  # the frame labels of all videos: there are none
+
+
+def write_fiftyone(path: Path, bundle: Bundle) -> None:
+    """Write the folder; FiftyOne itself is not needed.
+
+    Raises:
+        WriteError: it cannot be written.
+        ValueError: images and videos are mixed.
+    """
+    media_type = _media_type(bundle.videos.files)
+    info = {
+        "source": bundle.videos.source,
+        "checkpoint": bundle.videos.checkpoint,
+        "map": bundle.map_name,
+        "classes": {"label": bundle.videos.classes},
+    }
+    with new_folder(path) as folder:
+        metadata = {"name": path.name, "media_type": media_type, "info": info}
+        write_lines(folder / "metadata.json", [json.dumps(metadata, indent=2)])
+        if media_type == "video":
+            write_lines(folder / _FRAMES, [json.dumps({"frames": {}})])
+        write_lines(folder / "samples.json", _sample_lines(bundle, media_type))
+
+
+def _media_type(files: list[str]) -> str:
+    images = sum(Path(file).suffix.lower() in IMAGE_EXTENSIONS for file in files)
+    if images not in (0, len(files)):
+        raise ValueError(
+            f"{images} of the {len(files)} files are images: FiftyOne takes a data set of images "
+            "or one of videos"
+        )
+    return "image" if images else "video"
+
+
+def _sample_lines(bundle: Bundle, media_type: str) -> Iterator[str]:
+    """The lines of a JSON object with the list ``samples``."""
+    yield '{"samples": ['
+    previous, unnamable = "", []
+    for i, file in enumerate(bundle.videos.files):
+        try:
+            file.encode("utf-8")
+        except UnicodeEncodeError:  # its database stores UTF-8 only
+            unnamable.append(file)
+            continue
+        if previous:
+            yield previous + ","
+        previous = json.dumps(_sample(bundle, i, media_type))
+    if previous:
+        yield previous
+    yield "]}"
+    if unnamable:
+        bundle.notes.append(f"left out: {len(unnamable)} files whose names are not UTF-8")
+
+
+def _sample(bundle: Bundle, i: int, media_type: str) -> dict[str, Any]:
+    videos = bundle.videos
+    sample: dict[str, Any] = {
+        "filepath": videos.files[i],
+        "tags": [],
+        "metadata": None,
+        "_media_type": media_type,
+        "name": videos.paths[i],
+        "x": float(bundle.points[i, 0]),
+        "y": float(bundle.points[i, 1]),
+    }
+    if videos.labels[i] is not None:
+        sample["label"] = {"_cls": "Classification", "tags": [], "label": videos.labels[i]}
+    if bundle.with_embedding:
+        sample["embedding"] = serialized(videos.features[i])
+    if media_type == "video":
+        sample["frames"] = _FRAMES
+    return sample
+
+
+def serialized(vector: np.ndarray) -> dict[str, Any]:
+    """A vector in FiftyOne's extended JSON."""
+    buffer = io.BytesIO()
+    np.lib.format.write_array(buffer, np.asarray(vector), allow_pickle=False)
+    content = base64.b64encode(zlib.compress(buffer.getvalue())).decode("ascii")
+    return {"$binary": {"base64": content, "subType": "00"}}
+
+
+#: Rows of a row group, which is what is held in memory.
+ROW_GROUP = 1000
+
+
+def import_pyarrow() -> tuple[Any, Any]:
+    """pyarrow and its parquet module.
+
+    Raises:
+        MissingPackageError: they are not installed.
+    """
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise MissingPackageError(
+            f"parquet files need pyarrow ({error}): pip install sce-video[export]"
+        ) from error
+    return pyarrow, pyarrow.parquet
+
+
+def schema_of(bundle: Bundle) -> Any:
+    """The columns and, as metadata, where the features come from."""
+    pa, _ = import_pyarrow()
+    fields = [
+        pa.field("path", pa.string(), nullable=False),
+        pa.field("file", pa.string(), nullable=False),
+        pa.field("label", pa.string()),
+        pa.field("x", pa.float32(), nullable=False),
+        pa.field("y", pa.float32(), nullable=False),
+    ]
+    if bundle.thumbnail_side:
+        fields.append(pa.field("thumbnail", pa.struct({"bytes": pa.binary(), "path": pa.string()})))
+    if bundle.neighbour_rows.shape[1]:
+        lists = {"ids": pa.list_(pa.int64()), "distances": pa.list_(pa.float32())}
+        fields.append(pa.field("neighbors", pa.struct(lists)))
+    if bundle.with_embedding:
+        fields.append(pa.field("embedding", pa.list_(pa.float32())))
+    about = {"checkpoint": bundle.videos.checkpoint, "map": bundle.map_name}
+    return pa.schema(fields, metadata={"sce_video": json.dumps(about)})
+
+
+def write_parquet(path: Path, bundle: Bundle) -> None:
+    """Write the file, a row group at a time.
+
+    Raises:
+        MissingPackageError: pyarrow is not installed.
+        WriteError: the file cannot be written.
+    """
+    pa, parquet = import_pyarrow()
+    schema, jpegs = schema_of(bundle), bundle.thumbnails()
+    with atomic_file(path) as unfinished:
+        with parquet.ParquetWriter(
+            unfinished, schema, compression="zstd", use_dictionary=["label"]
+        ) as writer:
+            for start in range(0, len(bundle.videos), ROW_GROUP):
+                rows = slice(start, start + ROW_GROUP)
+                columns = _columns(bundle, rows, list(islice(jpegs, ROW_GROUP)))
+                chosen = {name: columns[name] for name in schema.names}
+                writer.write_table(pa.table(chosen, schema=schema))
+
+
+def _columns(bundle: Bundle, rows: slice, jpegs: list[bytes | None]) -> dict[str, Any]:
+    videos = bundle.videos
+    paths = list(map(printable_utf8, videos.paths[rows]))
+    labels = [None if name is None else printable_utf8(name) for name in videos.labels[rows]]
+    return {
+        "path": paths,
+        "file": list(map(printable_utf8, videos.files[rows])),
+        "label": labels,
+        "x": bundle.points[rows, 0],
+        "y": bundle.points[rows, 1],
+        "thumbnail": [
+            None if jpeg is None else {"bytes": jpeg, "path": f"{path}.jpg"}
+            for jpeg, path in zip(jpegs, paths, strict=True)
+        ],
+        "neighbors": [
+            {"ids": ids, "distances": distances}
+            for ids, distances in zip(
+                bundle.neighbour_rows[rows], bundle.distances[rows], strict=True
+            )
+        ],
+        "embedding": list(videos.features[rows]) if bundle.with_embedding else [],
+    }
+
+
+#: Largest side of the sprite image that browsers draw (TensorBoard's documentation).
+SPRITE_SIDE = 8192
+#: Smaller thumbnails show nothing.
+_LEAST_SIDE = 16
+#: Points that the projector loads (its LIMIT_NUM_POINTS).
+MAX_POINTS = 100_000
+CONFIG = "projector_config.pbtxt"
+
+
+def write_projector(path: Path, bundle: Bundle) -> None:
+    """Write the folder.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    with new_folder(path) as folder:
+        write_lines(folder / "tensors.tsv", _tensor_lines(bundle.videos.features))
+        write_lines(folder / "metadata.tsv", _metadata_lines(bundle))
+        side = _sprite(folder, bundle) if bundle.thumbnail_side else 0
+        write_lines(folder / CONFIG, [config_text(bundle, side)])
+    if len(bundle.videos) > MAX_POINTS:
+        bundle.notes.append(
+            f"the projector loads the first {MAX_POINTS:,} of the {len(bundle.videos):,} videos"
+        )
+
+
+def tile_side(count: int, wanted: int) -> int:
+    """Pixels of a square thumbnail of which ``count`` fit into a sprite image; 0 if too small."""
+    side = min(wanted, SPRITE_SIDE // math.ceil(math.sqrt(count)))
+    return side if side >= _LEAST_SIDE else 0
+
+
+def config_text(bundle: Bundle, side: int) -> str:
+    """The projector's configuration, with thumbnails of ``side`` pixels (0: none)."""
+    from google.protobuf import text_format
+    from tensorboard.plugins.projector.projector_config_pb2 import ProjectorConfig
+
+    config = ProjectorConfig()
+    embedding = config.embeddings.add()
+    embedding.tensor_name = "videos"
+    embedding.tensor_shape.extend(bundle.videos.features.shape)
+    embedding.tensor_path = "tensors.tsv"
+    embedding.metadata_path = "metadata.tsv"
+    if side:
+        embedding.sprite.image_path = "sprite.jpg"
+        embedding.sprite.single_image_dim.extend([side, side])
+    return text_format.MessageToString(config).rstrip("\n")
+
+
+def _tensor_lines(features: np.ndarray) -> Iterator[str]:
+    for row in features:
+        yield "\t".join([f"{value:.7g}" for value in row.tolist()])
+
+
+def _metadata_lines(bundle: Bundle) -> Iterator[str]:
+    """A header and a line for each video; tabs and line breaks in names are escaped."""
+    yield "path\tlabel"
+    for path, label in zip(bundle.videos.paths, bundle.videos.labels, strict=True):
+        yield f"{printable_utf8(path)}\t{printable_utf8(label or 'no label')}"
+
+
+def _sprite(folder: Path, bundle: Bundle) -> int:
+    """Write the sprite image, row by row from the upper left; returns the side of a thumbnail."""
+    count = len(bundle.videos)
+    side = tile_side(count, bundle.thumbnail_side)
+    if not side:
+        bundle.notes.append(f"{count:,} videos are too many for thumbnails in one image")
+        return 0
+    columns = math.ceil(math.sqrt(count))
+    sprite = np.zeros((columns * side, columns * side, 3), dtype=np.uint8)
+    for i, jpeg in enumerate(bundle.thumbnails()):
+        if jpeg is not None:
+            frame = fitted(decode(jpeg), side)
+            top = i // columns * side + (side - frame.shape[0]) // 2
+            left = i % columns * side + (side - frame.shape[1]) // 2
+            sprite[top : top + frame.shape[0], left : left + frame.shape[1]] = frame
+    (folder / "sprite.jpg").write_bytes(encode(sprite))
+    return side
+
+
+FORMATS: dict[str, Callable[[Path, Bundle], None]] = {
+    "parquet": write_parquet,
+    "projector": write_projector,
+    "fiftyone": write_fiftyone,
+}
+#: Formats of networks, see :mod:`sce_video.interop.export.networks`.
+NETWORK_FORMATS = ("pretrained", "onnx", "program")
+
+
+@dataclass(frozen=True)
+class ExportReport:
+    """What was written.
+
+    Attributes:
+        path: The file or folder.
+        videos: Number of videos.
+        labelled: Of these, with a label.
+        map_name: "PCA", "UMAP" or "t-SNE".
+        failures: (path, reason) of the videos without a thumbnail.
+        notes: Remarks, for example on videos left out.
+    """
+
+    path: Path
+    videos: int
+    labelled: int
+    map_name: str
+    failures: list[tuple[str, str]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def export(
+    source: str | os.PathLike,
+    to: str,
+    out: str | os.PathLike,
+    *,
+    labels: str | os.PathLike | None = None,
+    class_file: str | os.PathLike | None = None,
+    thumbnail_side: int = 128,
+    num_neighbours: int = 10,
+    with_embedding: bool = True,
+    workers: int = 0,
+    on_video: Callable[[int, bool], None] | None = None,
+) -> ExportReport:
+    """Write videos with their paths, labels, map, thumbnails and features.
+
+    Args:
+        source: Folder of an index, or an .npz file of features.
+        to: "parquet", "projector" or "fiftyone".
+        out: File (parquet) or folder (the others) to write.
+        labels: List with ``path label`` on every line; None for the labels of the source.
+        class_file: Names of the labels of the list.
+        thumbnail_side: Longest side of a thumbnail, pixels; 0 writes none. FiftyOne makes its own.
+        num_neighbours: Nearest neighbours of each video in a parquet file; 0 for none.
+        with_embedding: Whether the features are written; the projector needs them.
+        workers: Processes that read thumbnails; 0 reads in this one.
+        on_video: Called after every thumbnail with the number of videos and whether it failed.
+
+    Raises:
+        ValueError: an unknown format, a number out of range, or see
+            :func:`~sce_video.interop.export.videos.read_videos`.
+        FileNotFoundError: no such source.
+        FileExistsError: there is something at ``out``.
+        MissingPackageError: pyarrow is not installed.
+        WriteError: ``out`` cannot be written.
+    """
+    out = Path(out)
+    if to not in FORMATS:
+        raise ValueError(f"the format must be one of {', '.join(FORMATS)}, got {to!r}")
+    for name, value in (("thumbnail_side", thumbnail_side), ("num_neighbours", num_neighbours)):
+        if not 0 <= value <= 1024:
+            raise ValueError(f"{name} must be from 0 to 1024, got {value}")
+    if to == "parquet" and out.suffix != ".parquet":
+        raise ValueError(f"a parquet file must end in .parquet to be read as one, got {str(out)!r}")
+    if os.path.lexists(out):
+        raise FileExistsError(f"{out} exists: remove it, or give another --out")
+    if to == "parquet":
+        import_pyarrow()  # before the work, not after it
+    videos = read_videos(source, labels, class_file)
+    map_name, points = plane(videos.features)
+    rows, distances = neighbours(videos.features, num_neighbours if to == "parquet" else 0)
+    bundle = Bundle(
+        videos=videos,
+        map_name=map_name,
+        points=points,
+        neighbour_rows=rows,
+        distances=distances,
+        thumbnail_side=thumbnail_side,
+        workers=workers,
+        with_embedding=with_embedding,
+        on_video=lambda failed: on_video(len(videos), failed) if on_video is not None else None,
+    )
+    FORMATS[to](out, bundle)
+    labelled = sum(label is not None for label in videos.labels)
+    return ExportReport(out, len(videos), labelled, map_name, bundle.failures, bundle.notes)

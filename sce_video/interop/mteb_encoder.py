@@ -1,0 +1,159 @@
+"""Our networks as models of the package mteb, whose leaderboards have tasks on videos."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn.functional import normalize
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.inference.embed import embed
+from sce_video.inference.embed_options import EmbedOptions
+from sce_video.inference.model import VideoModel, check_model
+from sce_video.utils.files import write_bytes
+
+_COLUMN = "video"
+
+
+class MtebEncoder:
+    """An encoder of mteb's ``EncoderProtocol`` for tasks on videos alone, with cosine similarity.
+
+    ``mteb.evaluate(MtebEncoder(load_model("RUN/epoch_100.pth")), mteb.get_tasks(...))``. Videos are
+    decoded by PyAV from the encoded files of the task, as by ``sce-video embed``: torchcodec, which
+    mteb uses otherwise, is not needed.
+
+    Args:
+        model: From :func:`~sce_video.inference.model.load_model`.
+        name: ``organisation/model``, under which mteb files the results; by default the name of the
+            checkpoint's file. The revision is the start of the checkpoint's SHA-256.
+        options: Views and workers; None for the defaults of :class:`EmbedOptions`.
+
+    Raises:
+        TypeError: ``model`` is no such network.
+        ValueError: ``name`` has not one slash.
+    """
+
+    def __init__(
+        self, model: VideoModel, name: str | None = None, options: EmbedOptions | None = None
+    ) -> None:
+        check_model(model)
+        self.model = model
+        self.name = f"sce_video/{Path(model.checkpoint).stem}" if name is None else name
+        if [bool(part) for part in self.name.split("/")] != [True, True]:
+            raise ValueError(f"name must be 'organisation/model', got {self.name!r}")
+        self.options = options or EmbedOptions()
+
+    @property
+    def mteb_model_meta(self) -> Any:
+        """mteb's ``ModelMeta``: name, revision, feature size, and that only videos are understood.
+
+        Raises:
+            ImportError: mteb is not installed.
+        """
+        from mteb.models.model_meta import ModelMeta
+
+        facts = {
+            "name": self.name,
+            "revision": self.model.checkpoint_sha256[:16],
+            "embed_dim": self.model.feature_size,
+            "n_parameters": sum(p.numel() for p in self.model.encoder.parameters()),
+            "framework": ["PyTorch"],
+            "similarity_fn_name": "cosine",
+            "modalities": ["video"],
+        }
+        return ModelMeta.create_empty(overwrites=facts)
+
+    def encode(
+        self,
+        inputs: Any,
+        *,
+        task_metadata: Any,
+        hf_split: str,
+        hf_subset: str,
+        prompt_type: Any = None,
+        batch_size: int = 32,
+        show_progress_bar: bool = True,
+        precision: str = "float32",
+    ) -> np.ndarray:
+        """Features (N, D) float32 of the videos of a loader of mteb, in their order.
+
+        Args:
+            inputs: Its ``dataset`` has a column ``video`` of the type ``datasets.Video``.
+            task_metadata: Of the task; names it in errors.
+            hf_split: Split of the task; names it in errors.
+            hf_subset: Not used.
+            prompt_type: Not used.
+            batch_size: Files that are read at a time.
+            show_progress_bar: Not used.
+            precision: "float32" is all there is.
+
+        Raises:
+            ValueError: another precision, inputs without videos or with other modalities, or a
+                video that cannot be decoded; the message names the task and the position.
+        """
+        where = f"{getattr(task_metadata, 'name', 'task')}, split {hf_split}"
+        if precision != "float32":
+            raise ValueError(f"precision must be float32, got {precision!r}")
+        rows: list[np.ndarray] = []
+        for paths in _files(inputs.dataset, max(1, batch_size), where):
+            try:
+                rows.append(embed(self.model, paths, self.options))
+            except (VideoDecodeError, FileNotFoundError) as error:
+                first = sum(map(len, rows))
+                raise ValueError(
+                    f"{where}: a video of {first} to {first + len(paths) - 1} cannot be read: "
+                    f"{error}"
+                ) from error
+        return np.concatenate(rows)
+
+    def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Cosine similarities (N, M) of features (N, D) and (M, D); of one vector, (1, D)."""
+        return _unit(embeddings1) @ _unit(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
+        """Cosine similarities (N,) of features (N, D) and (N, D), row by row."""
+        return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
+
+
+def _unit(features: Any) -> torch.Tensor:
+    return normalize(torch.atleast_2d(torch.as_tensor(features).float()), dim=-1)
+
+
+def _files(dataset: Any, count: int, where: str) -> Iterator[list[str]]:
+    """``count`` paths of encoded videos at a time; those in memory are written to a folder.
+
+    Raises:
+        ValueError: no column of videos, one of something else beside it, or an empty data set.
+    """
+    from datasets import Video  # of the package that mteb's tasks are made of
+
+    columns = set(dataset.column_names) & {"text", "image", "audio", _COLUMN}
+    if columns != {_COLUMN}:
+        raise ValueError(
+            f"{where}: this encoder takes videos alone, the task gives {sorted(columns) or 'none'}"
+        )
+    if len(dataset) == 0:
+        raise ValueError(f"{where}: there are no videos")
+    encoded = dataset.select_columns([_COLUMN]).cast_column(_COLUMN, Video(decode=False))
+    for start in range(0, len(encoded), count):
+        items = encoded[start : start + count][_COLUMN]
+        with tempfile.TemporaryDirectory() as folder:
+            yield [
+                _file(item, Path(folder, f"{number}.mp4"), f"{where}: video {start + number}")
+                for number, item in enumerate(items)
+            ]
+
+
+def _file(item: Any, own: Path, where: str) -> str:
+    """The path of an encoded video; its bytes, if it has no path here, are written to ``own``."""
+    if item is None:
+        raise ValueError(f"{where} is missing")
+    if item.get("bytes") is None:
+        return item["path"]
+    write_bytes(own, item["bytes"])
+    return str(own)

@@ -1,0 +1,140 @@
+"""Convert a file of another code base: read as data, write ours."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from sce_video.engine.checkpoint import file_sha256, load_checkpoint_file, save_checkpoint_file
+from sce_video.inference.model import checkpoint_of
+from sce_video.interop.weights.images import EZTORCH_PARTS, detector_file, to_layout
+from sce_video.interop.weights.images import LAYOUTS as IMAGE_LAYOUTS
+from sce_video.interop.weights.pytorchvideo import Conversion, stored_weights
+from sce_video.interop.weights.videos import VIDEO_LAYOUTS, LayoutWeights, to_video_layout
+from sce_video.version import __version__
+
+#: Code bases that weights are written for.
+LAYOUTS = (*IMAGE_LAYOUTS, *VIDEO_LAYOUTS)
+
+
+def convert_file(
+    read: Callable[[dict[str, Any], str | None], Conversion],
+    src: Path,
+    dst: Path,
+    prefix: str | None = None,
+    add_prefix: str = "",
+    load: Callable[[Path], dict[str, Any]] = load_checkpoint_file,
+) -> Conversion:
+    """Read ``src`` and write ``dst``; nothing is written after an error.
+
+    Args:
+        read: Content of the file and the prefix to the conversion, e.g. ``from_torchvision``.
+        src: Checkpoint of the other code base. No code from it is executed.
+        dst: File to write.
+        prefix: Prefix of the network's names in ``src``; None: it is detected.
+        add_prefix: Prefix of the names in ``dst``.
+        load: Reads ``src`` as data.
+
+    Raises:
+        FileNotFoundError: no file ``src``.
+        ValueError: ``src`` is unsafe, damaged or another network, or is ``dst`` itself.
+    """
+    _check_other_file(src, dst)
+    checkpoint = load(src)
+    try:
+        conversion = read(checkpoint, prefix)
+    except ValueError as error:
+        raise ValueError(f"{src}: {error}") from error
+    settings = {key: value for key, value in conversion.backbone.items() if key != "type"}
+    meta = {
+        "backbone": conversion.backbone["type"],
+        **settings,
+        "source": src.name,
+        "source_sha256": file_sha256(src),
+        "source_prefix": conversion.prefix,
+        "dropped": conversion.dropped,
+        "sce_video_version": __version__,
+    }
+    state_dict = {add_prefix + name: value for name, value in conversion.state_dict.items()}
+    save_checkpoint_file({"state_dict": state_dict, "meta": meta}, dst)
+    return conversion
+
+
+def export_file(src: Path, dst: Path, layout: str) -> LayoutWeights:
+    """Write the weights of one of our checkpoints for another code base; returns what was written.
+
+    The file is a state dict for torchvision and timm, ``{"state_dict": ...}`` for eztorch, mmdet
+    and mmaction2, ``{"model_state": ...}`` for SlowFast and pytorchvideo, ``{"model": ...}`` with
+    name matching for detectron2.
+
+    Args:
+        src: A run or a checkpoint, as in :func:`~sce_video.inference.model.load_model`.
+        dst: File to write.
+        layout: One of :data:`LAYOUTS`.
+
+    Raises:
+        FileNotFoundError: no file ``src``.
+        ValueError: ``src`` is damaged or has no such network, or is ``dst`` itself.
+    """
+    src = Path(checkpoint_of(src))
+    _check_other_file(src, dst)
+    state = stored_weights(load_checkpoint_file(src))
+    try:
+        written = _in_layout(state, layout)
+    except ValueError as error:
+        raise ValueError(f"{src}: {error}") from error
+    weights = written.state_dict
+    content: dict[str, Any] = dict(weights)
+    if layout == "detectron2":
+        content = detector_file(weights.items())
+    elif layout in ("eztorch", "mmdet", "mmaction2"):
+        content = {"state_dict": weights}
+    elif layout in VIDEO_LAYOUTS:
+        content = {"model_state": weights}
+    save_checkpoint_file(content, dst)
+    return written
+
+
+def _in_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
+    """The weights under the names of a code base, and those that it has no names for."""
+    if layout in VIDEO_LAYOUTS:
+        return to_video_layout(state, layout)
+    stem = state.get("backbone.conv1.weight", state.get("conv1.weight"))
+    if layout == "eztorch" and stem is not None and stem.ndim == 5:
+        encoder = to_video_layout(state, "pytorchvideo")
+        trunk = {f"trunk.model.{name}": value for name, value in encoder.state_dict.items()}
+        return encoder._replace(state_dict=trunk)
+    kept = tuple(EZTORCH_PARTS) if layout == "eztorch" else ("backbone.",)
+    bare = not any(name.startswith("backbone.") for name in state)
+    left_out = [name for name in state if not (bare or name.startswith(kept))]
+    return LayoutWeights(to_layout(state, layout), {"type": "ResNet2d"}, left_out)
+
+
+def _check_other_file(src: Path, dst: Path) -> None:
+    if dst.exists() and src.exists() and dst.samefile(src):
+        raise ValueError(f"{dst} is the source itself: give another file to write")
+
+
+def describe_export(written: LayoutWeights, dst: Path, layout: str) -> str:
+    """What was written and what was left out, in lines to print."""
+    lines = [
+        f"{len(written.state_dict)} tensors in the layout of {layout} to {dst}",
+        f"left out, without a counterpart there: {len(written.left_out)}",
+        *(f"  {name}" for name in written.left_out),
+    ]
+    return "\n".join(lines)
+
+
+def summary(conversion: Conversion, dst: Path) -> str:
+    """What was converted and what was dropped, in lines to print."""
+    settings = [f"{key}={value}" for key, value in conversion.backbone.items() if key != "type"]
+    lines = [
+        f"{conversion.backbone['type']}({', '.join(settings)}): {len(conversion.state_dict)} "
+        f"tensors from prefix {conversion.prefix!r} to {dst}",
+        f"dropped, not part of the backbone: {len(conversion.dropped)}",
+        *(f"  {name}" for name in conversion.dropped),
+    ]
+    return "\n".join(lines)

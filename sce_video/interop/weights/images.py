@@ -1,0 +1,254 @@
+"""Weights of image networks to and from the layouts of other code bases.
+
+``ResNet2d`` has torchvision's names. The others differ in prefixes and in the names of parts:
+
+================ ==========================================================================
+layout           names
+================ ==========================================================================
+torchvision      ``conv1``, ``bn1``, ``layer1.0.conv1``, ..., ``layer1.0.downsample.0``
+timm             the same (``resnet18`` to ``resnet101``; not the "d" and other variants)
+mmdet            the same; ``layer4`` is the shared head of a C4 detector
+eztorch          ``trunk.`` + torchvision's; heads, target and queue of the whole model beside it
+detectron2       ``stem.conv1``, ``stem.conv1.norm``, ``res2.0.conv1``, ..., ``res2.0.shortcut``
+================ ==========================================================================
+
+eztorch is the authors' code (juliendenize/eztorch); their older release (CEA-LIST/SCE) has the same
+names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from torch import Tensor
+
+from sce_video.interop.weights.pytorchvideo import (
+    Conversion,
+    checked_weights,
+    listed,
+    stored_weights,
+)
+
+#: Of every network: dimensions of its convolutions, the first one, the one that has
+#: ``base_channels``, and the prefix of its head.
+_NETWORKS = {
+    "R2Plus1d": (5, "stem.0.weight", "stem.3.weight", "fc."),
+    "S3D": (5, "features.0.0.0.weight", "features.0.1.0.weight", "classifier."),
+    "ResNet2d": (4, "conv1.weight", "layer1.0.conv1.weight", "fc."),
+}
+#: Depth from the blocks of the third stage, and whether a block is a bottleneck.
+_DEPTHS = {(2, False): 18, (6, False): 34, (6, True): 50, (23, True): 101}
+
+
+def from_torchvision(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
+    """The backbone of ``r2plus1d_18``, ``s3d`` or ``resnet18`` to ``resnet101`` in torchvision.
+
+    BN counters (``num_batches_tracked``) that a file lacks are set to 0.
+
+    Args:
+        checkpoint: The content of the file: weights by name, directly or under ``state_dict`` or
+            ``model_state``.
+        prefix: What precedes the names of the network; None: it is detected. Give it for a file
+            with several networks.
+
+    Raises:
+        ValueError: none of these networks, several, or keys that are missing, of another shape or
+            without a counterpart; the message lists them.
+    """
+    weights = stored_weights(checkpoint)
+    prefix, kind = _find_network(weights, prefix)
+    head = prefix + _NETWORKS[kind][-1]
+    kept, dropped = {}, []
+    for name, value in weights.items():
+        if name.startswith(prefix) and not name.startswith(head):
+            kept[name.removeprefix(prefix)] = value.detach().clone()
+        else:
+            dropped.append(name)
+    backbone = _architecture(kind, kept)
+    return Conversion(checked_weights(kept, backbone), backbone, prefix, dropped)
+
+
+def _find_network(weights: dict[str, Tensor], prefix: str | None) -> tuple[str, str]:
+    """Prefix and type of the network in a file."""
+    found = []
+    for kind, (dimensions, first, second, _) in _NETWORKS.items():
+        for name in weights:
+            start = name.removesuffix(first)
+            whole = name.endswith(first) and (not start or start.endswith("."))
+            if whole and start + second in weights and weights[name].ndim == dimensions:
+                found.append((start, kind))
+    if prefix is not None:
+        found = [(start, kind) for start, kind in found if start == prefix]
+    if not found:
+        where = "with or without a prefix" if prefix is None else f"after the prefix {prefix!r}"
+        raise ValueError(
+            f"no first convolution of torchvision's r2plus1d_18, s3d or resnet, {where}: "
+            f"the file has {listed(list(weights)[:5])}"
+        )
+    if len(found) > 1:
+        raise ValueError(
+            f"the file has several networks, give the prefix of one: {[p for p, _ in found]}"
+        )
+    return found[0]
+
+
+def _architecture(kind: str, weights: dict[str, Tensor]) -> dict[str, Any]:
+    """The config that builds the network."""
+    _, first, second, _ = _NETWORKS[kind]
+    widths = {"base_channels": len(weights[second]), "in_channels": weights[first].shape[1]}
+    if kind == "S3D":
+        return {"type": kind, **widths}
+    blocks = {m[1] for m in map(re.compile(r"layer3\.(\d+)\.").match, weights) if m}
+    bottleneck = any(".conv3." in name for name in weights)
+    if (len(blocks), bottleneck) not in _DEPTHS:
+        raise ValueError(
+            f"a network of {len(blocks)} blocks in its third stage has none of the depths "
+            f"{sorted(_DEPTHS.values())}"
+        )
+    config = {"type": kind, "depth": _DEPTHS[len(blocks), bottleneck], **widths}
+    if kind == "ResNet2d" and weights[first].shape[2:] == (3, 3):
+        config["stem"] = "small"  # CIFAR's, with torchvision's names
+    return config
+
+
+#: Parts of the authors' model and ours; the queue has its own rule.
+_PARTS = {
+    "trunk.": "backbone.",
+    "projector.": "projector.",
+    "predictor.": "predictor.",
+    "momentum_trunk.": "target.backbone.",
+    "momentum_projector.": "target.projector.",
+}
+#: Replaced in this order.
+_DETECTRON2 = [
+    (re.compile(r"^(conv1|bn1)\."), r"stem.\1."),
+    *((re.compile(rf"^layer{stage}\."), f"res{stage + 1}.") for stage in range(1, 5)),
+    (re.compile(r"\bbn(\d)\."), r"conv\1.norm."),
+    (re.compile(r"\bdownsample\.0\."), "shortcut."),
+    (re.compile(r"\bdownsample\.1\."), "shortcut.norm."),
+]
+#: Beginnings of our names that the authors' files have a counterpart of.
+EZTORCH_PARTS = (*_PARTS.values(), "queue.keys", "queue.pointer")
+LAYOUTS = ("torchvision", "timm", "mmdet", "eztorch", "detectron2")
+
+
+def from_eztorch(checkpoint: dict[str, Any], prefix: str | None = None) -> Conversion:
+    """A model of the authors, as a state dict of ``SCE`` or, without a queue, of its parts.
+
+    ``backbone`` of the conversion is the config of the online encoder. The queue ``(D, K)`` becomes
+    ``queue.keys`` (K, D). The target's BN statistics are kept.
+
+    Args:
+        checkpoint: The content of the file: weights by name, directly or under ``state_dict``.
+        prefix: Prefix of all names; None: none, or that of a wrapper, ``model.`` or ``module.``.
+
+    Raises:
+        ValueError: no ``trunk.``, a trunk that is no ResNet of torchvision, or queue and pointer
+            of other shapes.
+    """
+    weights = stored_weights(checkpoint)
+    if prefix is None:
+        starts = ("", "model.", "module.")
+        prefix = next((s for s in starts if f"{s}trunk.conv1.weight" in weights), "")
+    inner = {name.removeprefix(prefix): value for name, value in weights.items()}
+    if "trunk.conv1.weight" not in inner:
+        raise ValueError(
+            f"no weight is called {prefix}trunk.conv1.weight: no image model of eztorch; the file "
+            f"has {listed(list(weights)[:5])}. A trunk that was extracted from one has "
+            "torchvision's names; 3-D trunks: tools/convert/from_pytorchvideo.py"
+        )
+    trunks = {part: _trunk(inner, part) for part in _PARTS if part.endswith("trunk.")}
+    state = {
+        _PARTS[part] + name: value
+        for part, trunk in trunks.items()
+        if trunk is not None
+        for name, value in trunk.state_dict.items()
+    }
+    for part, own in _PARTS.items():
+        if part not in trunks:
+            state |= {own + n.removeprefix(part): v for n, v in inner.items() if n.startswith(part)}
+    state |= _queue(inner)
+    known = (*_PARTS, "queue")
+    dropped = [
+        name
+        for name in weights
+        if not name.removeprefix(prefix).startswith(known) or ".fc." in name
+    ]
+    online = trunks["trunk."]
+    assert online is not None
+    copies = {name: value.detach().clone() for name, value in state.items()}
+    return Conversion(copies, online.backbone, prefix, dropped)
+
+
+def _trunk(weights: dict[str, Tensor], part: str) -> Conversion | None:
+    """The encoder of one branch, checked name by name; None if the file has none."""
+    found = {
+        name.removeprefix(part): value for name, value in weights.items() if name.startswith(part)
+    }
+    return from_torchvision(found, "") if found else None
+
+
+def _queue(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    """``queue`` (D, K) and ``queue_ptr`` (1,) as ``queue.keys`` (K, D) and ``queue.pointer`` ()."""
+    if "queue" not in weights:
+        return {}
+    keys, pointer = weights["queue"], weights.get("queue_ptr")
+    if keys.ndim != 2 or pointer is None or pointer.numel() != 1:
+        raise ValueError(
+            f"the queue must be (D, K) with one queue_ptr, got shape {tuple(keys.shape)} and "
+            f"{'no pointer' if pointer is None else tuple(pointer.shape)}"
+        )
+    return {"queue.keys": keys.T.contiguous(), "queue.pointer": pointer.reshape(())}
+
+
+def to_layout(state: dict[str, Tensor], layout: str) -> dict[str, Tensor]:
+    """Our weights under the names of another code base.
+
+    Args:
+        state: State dict of a model with ``backbone.``, or of a bare ``ResNet2d``. Heads, target
+            and queue are written in eztorch's layout and left out of the others.
+        layout: One of :data:`LAYOUTS`.
+
+    Raises:
+        ValueError: an unknown layout, no ``ResNet2d``, or one that the layout does not have.
+    """
+    if layout not in LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(LAYOUTS)}, got {layout!r}")
+    prefix = "backbone." if any(name.startswith("backbone.") for name in state) else ""
+    conversion = from_torchvision(state, prefix)
+    backbone = conversion.state_dict
+    kind = {key: conversion.backbone.get(key) for key in ("type", "stem", "depth")}
+    if kind["type"] != "ResNet2d":
+        raise ValueError(f"only weights of ResNet2d are converted, these are of {kind['type']}")
+    if layout == "eztorch":
+        return {f"trunk.{name}": value for name, value in backbone.items()} | _eztorch_rest(state)
+    if kind["stem"] == "small" and layout in ("mmdet", "detectron2"):
+        raise ValueError(f"{layout} has no ResNet with the stem of small images")
+    if layout == "detectron2":
+        return {_detectron2_name(name): value for name, value in backbone.items()}
+    return backbone
+
+
+def _eztorch_rest(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Heads, target and queue under the authors' names; other entries are left out."""
+    rest: dict[str, Tensor] = {}
+    for part, own in _PARTS.items():
+        if part != "trunk.":
+            rest |= {part + n.removeprefix(own): v for n, v in state.items() if n.startswith(own)}
+    if "queue.keys" in state:
+        rest["queue"] = state["queue.keys"].T.contiguous()
+        rest["queue_ptr"] = state["queue.pointer"].reshape(1)
+    return rest
+
+
+def _detectron2_name(name: str) -> str:
+    for pattern, replacement in _DETECTRON2:
+        name = pattern.sub(replacement, name)
+    return name
+
+
+def detector_file(weights: Iterable[tuple[str, Tensor]]) -> dict[str, Any]:
+    """The content of a weights file for detectron2, whose loader matches names by their ends."""
+    return {"model": dict(weights), "__author__": "sce_video", "matching_heuristics": True}

@@ -1,0 +1,250 @@
+"""Weights of ResNets for videos to and from the layouts of SlowFast, mmaction2 and pytorchvideo.
+
+================ ==================================== ===================================
+ours             SlowFast                             mmaction2
+================ ==================================== ===================================
+conv1, bn1       s1.pathway0_stem.conv, .bn           conv1.conv, conv1.bn
+layer1.0.conv1   s2.pathway0_res0.branch2.a           layer1.0.conv1.conv
+layer1.0.bn1     s2.pathway0_res0.branch2.a_bn        layer1.0.conv1.bn
+.downsample.0    .branch1                             .downsample.conv
+.downsample.1    .branch1_bn                          .downsample.bn
+================ ==================================== ===================================
+
+Sources: facebookresearch/SlowFast, ``slowfast/models/resnet_helper.py``, ``stem_helper.py`` (an
+``ARCH: slow`` network); mmaction2 1.1.0, ``ResNet3dSlowOnly`` and, for images and frames,
+``ResNet``; pytorchvideo as in :mod:`sce_video.interop.weights.pytorchvideo`.
+
+Both convolutions of a temporal basic block (depth 18, 34) of mmaction2 have three taps in time,
+ours have one in the second. Written are two taps of zeros around ours: the same function. Read
+back, they must be zeros.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from sce_video.interop.weights.pytorchvideo import (
+    Conversion,
+    checked_weights,
+    listed,
+    stored_weights,
+)
+from sce_video.models.backbones.common import STAGE_BLOCKS
+from sce_video.registry import MODELS
+
+
+@dataclass(frozen=True)
+class _Names:
+    """How a code base names the parts of a ResNet; {stage} counts from 1, {res} from 2."""
+
+    stem: tuple[str, str]
+    block: str
+    convolution: tuple[str, str]
+    shortcut: tuple[str, str]
+    head: str
+    wrapper: str = ""  # before the names in its files
+
+
+_LAYOUTS = {
+    "slowfast": _Names(
+        stem=("s1.pathway0_stem.conv", "s1.pathway0_stem.bn"),
+        block="s{res}.pathway0_res{block}.",
+        convolution=("branch2.{letter}", "branch2.{letter}_bn"),
+        shortcut=("branch1", "branch1_bn"),
+        head="head.",
+    ),
+    "mmaction2": _Names(
+        stem=("conv1.conv", "conv1.bn"),
+        block="layer{stage}.{block}.",
+        convolution=("conv{number}.conv", "conv{number}.bn"),
+        shortcut=("downsample.conv", "downsample.bn"),
+        head="cls_head.",
+        wrapper="backbone.",
+    ),
+    "pytorchvideo": _Names(
+        stem=("blocks.0.conv", "blocks.0.norm"),
+        block="blocks.{stage}.res_blocks.{block}.",
+        convolution=("branch2.conv_{letter}", "branch2.norm_{letter}"),
+        shortcut=("branch1_conv", "branch1_norm"),
+        head="blocks.5.",
+    ),
+}
+VIDEO_LAYOUTS = tuple(_LAYOUTS)
+_STEM = re.compile(r"(conv|bn)1\.(\w+)")
+_BLOCK = re.compile(r"layer(\d)\.(\d+)\.(?:(conv|bn)(\d)|downsample\.([01]))\.(\w+)")
+#: The second convolutions of temporal basic blocks, in our names.
+_SECOND = re.compile(r"layer[34]\.\d+\.conv2\.weight")
+
+
+class LayoutWeights(NamedTuple):
+    """Weights of a backbone under the names of another code base."""
+
+    state_dict: dict[str, Tensor]
+    backbone: dict[str, Any]  # our config of it
+    left_out: list[str]  # names outside the backbone
+
+
+def _their_name(name: str, names: _Names) -> str:
+    """The name of one of our tensors in another code base."""
+    stem = _STEM.fullmatch(name)
+    if stem:
+        return f"{names.stem[stem[1] == 'bn']}.{stem[2]}"
+    match = _BLOCK.fullmatch(name)
+    assert match is not None, name
+    stage, block, kind, number, shortcut, entry = match.groups()
+    if shortcut is None:
+        part = names.convolution[kind == "bn"].format(letter="_abc"[int(number)], number=number)
+    else:
+        part = names.shortcut[int(shortcut)]
+    return f"{names.block.format(stage=stage, res=int(stage) + 1, block=block)}{part}.{entry}"
+
+
+@cache
+def _names_of(kind: str, depth: int) -> tuple[str, ...]:
+    """Names of the tensors of one of our networks."""
+    with torch.device("meta"):  # no memory for weights
+        return tuple(MODELS.build({"type": kind, "depth": depth, "base_channels": 1}).state_dict())
+
+
+def _nearest(stem: Tensor, given: Iterable[str], names: _Names | None) -> dict[str, Any]:
+    """Config of the network with that first convolution whose names differ least from the given.
+
+    What is missing or too much is then named for that depth.
+    """
+    kind, given = "ResNet3dSlowPath" if stem.ndim == 5 else "ResNet2d", set(given)
+
+    def differences(depth: int) -> int:
+        own = _names_of(kind, depth)
+        return len(given ^ {name if names is None else _their_name(name, names) for name in own})
+
+    depth = min(STAGE_BLOCKS, key=differences)
+    channels = {"base_channels": stem.shape[0], "in_channels": stem.shape[1]}
+    return {"type": kind, "depth": depth, **channels}
+
+
+def from_video_layout(
+    checkpoint: dict[str, Any], layout: str, prefix: str | None = None
+) -> Conversion:
+    """The backbone in a file of another code base, under our names.
+
+    BN counters (``num_batches_tracked``) that a file lacks are set to 0.
+
+    Args:
+        checkpoint: The content of the file: weights by name, directly or under ``state_dict`` or
+            ``model_state``.
+        layout: One of :data:`VIDEO_LAYOUTS`.
+        prefix: What precedes the names of the network; None: it is detected.
+
+    Raises:
+        ValueError: an unknown layout, no such network, several, or tensors that are missing, of
+            another shape or without a counterpart; the message lists them.
+    """
+    names, weights = _layout(layout), stored_weights(checkpoint)
+    prefix = _prefix(weights, f"{names.stem[0]}.weight", layout) if prefix is None else prefix
+    dropped = [
+        n for n in weights if not n.startswith(prefix) or n[len(prefix) :].startswith(names.head)
+    ]
+    inner = {n.removeprefix(prefix): weights[n] for n in weights.keys() - set(dropped)}
+    stem = inner.get(f"{names.stem[0]}.weight")
+    if stem is None or stem.ndim not in (4, 5):
+        raise ValueError(f"no first convolution is called {prefix}{names.stem[0]}.weight")
+
+    backbone = _nearest(stem, inner, names)
+    own_names = _names_of(backbone["type"], backbone["depth"])
+    table = {_their_name(own, names): own for own in own_names}
+    unknown = [name for name in weights if name.removeprefix(prefix) in inner.keys() - table.keys()]
+    missing = [
+        name for name in table if name not in inner and not name.endswith("num_batches_tracked")
+    ]
+    if unknown or missing:
+        faults = {"without a counterpart": unknown, "missing": [prefix + n for n in missing]}
+        raise ValueError(
+            f"not a {backbone['type']} of depth {backbone['depth']} in the layout of {layout}: "
+            + "; ".join(f"{what}: {listed(found)}" for what, found in faults.items() if found)
+        )
+    state = {own: inner[name].detach().clone() for name, own in table.items() if name in inner}
+    if layout == "mmaction2":
+        state = {name: _without_zero_taps(name, v, backbone) for name, v in state.items()}
+    return Conversion(checked_weights(state, backbone), backbone, prefix, dropped)
+
+
+def to_video_layout(state: dict[str, Tensor], layout: str) -> LayoutWeights:
+    """Our backbone under the names of another code base.
+
+    Args:
+        state: State dict of a model with ``backbone.``, or of a bare backbone.
+        layout: One of :data:`VIDEO_LAYOUTS`.
+
+    Raises:
+        ValueError: an unknown layout, or another network than the layout has: SlowFast has no depth
+            34, and its basic blocks (depth 18) have the output channels of bottlenecks.
+    """
+    names = _layout(layout)
+    prefix = "backbone." if any(name.startswith("backbone.") for name in state) else ""
+    inner = {n.removeprefix(prefix): v for n, v in state.items() if n.startswith(prefix)}
+    stem = inner.get("conv1.weight")
+    dimensions = (4, 5) if layout == "mmaction2" else (5,)
+    if stem is None or stem.ndim not in dimensions or stem.shape[2:] == (3, 3):
+        kinds = "ResNet3dSlowPath" + " and ResNet2d" * (4 in dimensions)
+        raise ValueError(f"the layout of {layout} is for weights of {kinds}")
+    backbone = _nearest(stem, inner, None)
+    if layout == "slowfast" and backbone["depth"] < 50:
+        raise ValueError(
+            f"SlowFast has no network of depth {backbone['depth']} like ours: it builds res2 to "
+            "res5 with 256 to 2048 channels at every depth; 50 and 101 can be written"
+        )
+    weights = checked_weights(inner, backbone)
+    if layout == "mmaction2":
+        weights = {name: _with_zero_taps(name, v, backbone) for name, v in weights.items()}
+    renamed = {names.wrapper + _their_name(name, names): v for name, v in weights.items()}
+    return LayoutWeights(renamed, backbone, [n for n in state if not n.startswith(prefix)])
+
+
+def _layout(layout: str) -> _Names:
+    if layout not in _LAYOUTS:
+        raise ValueError(f"layout must be one of {', '.join(_LAYOUTS)}, got {layout!r}")
+    return _LAYOUTS[layout]
+
+
+def _prefix(weights: dict[str, Tensor], stem: str, layout: str) -> str:
+    """What precedes the name of the first convolution; blocks have one of that name, too."""
+    whole = re.compile(rf"((?:.*\.)?)(?<!layer\d\.\d\.)(?<!layer\d\.\d\d\.){re.escape(stem)}")
+    found = [match[1] for match in map(whole.fullmatch, weights) if match]
+    if not found:
+        raise ValueError(
+            f"no weight is called {stem}, with or without a prefix: this is not the layout of "
+            f"{layout}; the file has {listed(list(weights)[:5])}"
+        )
+    if len(found) > 1:
+        raise ValueError(f"the file has several networks, give the prefix of one: {found}")
+    return found[0]
+
+
+def _is_basic_3d(backbone: dict[str, Any]) -> bool:
+    return backbone["type"] == "ResNet3dSlowPath" and backbone["depth"] < 50
+
+
+def _with_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
+    """(O, I, 1, 3, 3) to (O, I, 3, 3, 3) where mmaction2's block is temporal."""
+    if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
+        return weight
+    return torch.nn.functional.pad(weight, (0, 0, 0, 0, 1, 1))
+
+
+def _without_zero_taps(name: str, weight: Tensor, backbone: dict[str, Any]) -> Tensor:
+    """The inverse; a weight of mmaction2's own training has no zeros there and is refused."""
+    if not (_is_basic_3d(backbone) and _SECOND.fullmatch(name)):
+        return weight
+    if weight.ndim != 5 or weight.shape[2] != 3 or weight[:, :, ::2].any():
+        raise ValueError(
+            f"{name} looks at three frames in mmaction2's network; ResNet3dSlowPath of depth "
+            f"{backbone['depth']} has one there, and cannot compute the same"
+        )
+    return weight[:, :, 1:2].clone()

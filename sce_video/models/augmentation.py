@@ -1,0 +1,399 @@
+"""Apply drawn parameters to a batch of views."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+# Kernel size per axis for every frame size, as in the authors' code (juliendenize/eztorch,
+# eztorch/configs/transform/contrastive).
+BLUR_KERNEL = 23
+
+
+def gaussian_kernel(sigma: Tensor, radius: int) -> Tensor:
+    """Weights (N, 2 * radius + 1) for sigma (N,) in pixels; each row sums to 1."""
+    taps = torch.arange(-radius, radius + 1, device=sigma.device, dtype=sigma.dtype)
+    weights = (taps / sigma[:, None]).square_().mul_(-0.5).exp_()
+    return weights.div_(weights.sum(dim=1, keepdim=True))
+
+
+def gaussian_blur(x: Tensor, sigma: Tensor, kernel_size: int = BLUR_KERNEL) -> Tensor:
+    """Blur every frame of (N, C, T, H, W) with its sample's sigma (N,) in pixels.
+
+    Two passes, along W and along H, with reflect padding (the edge pixel is not repeated). Reflect
+    padding is at most size - 1 pixels: where the radius ``kernel_size // 2`` is larger, that axis
+    gets the largest possible kernel, ``2 * size - 1`` taps; an axis of one pixel is not blurred.
+
+    Raises:
+        ValueError: ``kernel_size`` is even or not positive.
+    """
+    if kernel_size < 1 or kernel_size % 2 == 0:
+        raise ValueError(f"kernel_size must be odd and positive, got {kernel_size}")
+    N, C, T, H, W = x.shape
+    # Every frame and channel is a channel of its own of one depthwise 2-D convolution.
+    planes = x.reshape(1, N * C * T, H, W)
+    radius = min(kernel_size // 2, W - 1)
+    weights = gaussian_kernel(sigma, radius).repeat_interleave(C * T, dim=0)
+    planes = F.pad(planes, (radius, radius, 0, 0), mode="reflect")
+    planes = F.conv2d(planes, weights[:, None, None, :], groups=N * C * T)
+    radius = min(kernel_size // 2, H - 1)
+    weights = gaussian_kernel(sigma, radius).repeat_interleave(C * T, dim=0)
+    planes = F.pad(planes, (0, 0, radius, radius), mode="reflect")
+    planes = F.conv2d(planes, weights[:, None, :, None], groups=N * C * T)
+    return planes.view(N, C, T, H, W)
+
+
+# Rec. 601 luma, rounded as in torchvision's rgb_to_grayscale (the sum is 0.9999).
+_GREY_RED, _GREY_GREEN, _GREY_BLUE = 0.2989, 0.587, 0.114
+
+
+def _per_sample(parameter: Tensor) -> Tensor:
+    """(N,) to (N, 1, 1, 1, 1)."""
+    return parameter.view(-1, 1, 1, 1, 1)
+
+
+def _blend(x: Tensor, other: Tensor, factor: Tensor) -> Tensor:
+    """``factor * x + (1 - factor) * other``, clamped to 0..1; ``other`` is broadcast to x."""
+    factor = _per_sample(factor)
+    return (x * factor).add_((1.0 - factor) * other).clamp_(0.0, 1.0)
+
+
+def rgb_to_grey(x: Tensor) -> Tensor:
+    """Luma of (N, 3, T, H, W) as (N, 1, T, H, W)."""
+    grey = x[:, 0:1] * _GREY_RED
+    return grey.add_(x[:, 1:2], alpha=_GREY_GREEN).add_(x[:, 2:3], alpha=_GREY_BLUE)
+
+
+def to_grey(x: Tensor) -> Tensor:
+    """Luma in all three channels, (N, 3, T, H, W)."""
+    return rgb_to_grey(x).expand_as(x).contiguous()
+
+
+def adjust_brightness(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with black: 0 is black, 1 the input, 2 twice as bright."""
+    return (x * _per_sample(factor)).clamp_(0.0, 1.0)
+
+
+def adjust_contrast(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the mean luma of each frame: 0 is a uniform grey, 1 the input."""
+    return _blend(x, rgb_to_grey(x).mean(dim=(-2, -1), keepdim=True), factor)
+
+
+def adjust_saturation(x: Tensor, factor: Tensor) -> Tensor:
+    """Blend with the luma: 0 is grey, 1 the input."""
+    return _blend(x, rgb_to_grey(x), factor)
+
+
+def adjust_hue(x: Tensor, shift: Tensor) -> Tensor:
+    """Rotate the hue by ``shift`` of a full circle (-0.5..0.5); value and chroma are kept.
+
+    RGB to HSV and back without computing the saturation: with V the largest channel, C the chroma
+    (largest minus smallest) and k the hue in turns, plus 5/6, 3/6, 1/6 for red, green, blue and
+    taken modulo 1, a channel is ``V - C * clamp(2 - 6 * |k - 1/3|, 0, 1)``.
+    """
+    red, green, blue = x.unbind(1)
+    value = x.amax(dim=1)
+    chroma = value - x.amin(dim=1)
+    # Hue times chroma, in sixths of a turn: the cases of a blue, green or red maximum.
+    hue = torch.add(red - green, chroma, alpha=4.0)
+    hue = hue.lerp_(torch.add(blue - red, chroma, alpha=2.0), _mask(torch.eq, green, value))
+    hue = hue.lerp_(green - blue, _mask(torch.eq, red, value))
+    # Grey pixels have chroma 0; their hue does not matter, only that it is finite.
+    hue.div_(chroma.clamp(min=torch.finfo(x.dtype).tiny)).div_(6.0)
+    hue.add_(shift.view(-1, 1, 1, 1) + 1.0)  # never negative: the fraction is the modulo
+    out = torch.empty_like(x)
+    for channel, sixths in enumerate((5, 3, 1)):
+        k = (hue + sixths / 6.0).frac_()
+        weight = k.sub_(1.0 / 3.0).abs_().mul_(-6.0).add_(2.0).clamp_(0.0, 1.0)
+        torch.addcmul(value, weight, chroma, value=-1.0, out=out[:, channel])
+    return out
+
+
+def solarise(x: Tensor, threshold: float = 0.5) -> Tensor:
+    """Invert every value at or above ``threshold``: ``1 - x`` there, x elsewhere."""
+    return _mask(torch.ge, x, threshold).sub_(x).abs_()
+
+
+def _mask(compare: Callable[..., Tensor], x: Tensor, other: Tensor | float) -> Tensor:
+    """A comparison as 0.0 and 1.0; three times faster than ``torch.where`` on a CPU."""
+    return compare(x, other, out=torch.empty_like(x))
+
+
+def flip_horizontal(x: Tensor) -> Tensor:
+    """Mirror (N, C, T, H, W) left to right."""
+    return x.flip(-1)
+
+
+JITTER_PARTS = ("brightness", "contrast", "saturation", "hue")
+
+# First word of the entropy of every draw made here. Without it the generator of view 0,
+# default_rng([seed, 0]), would equal default_rng(seed), which the dataset may use for the crop:
+# numpy pads entropy with zeros.
+_STREAM = 0x56494557
+_DRAWS = 14
+
+
+@dataclass(frozen=True, kw_only=True)
+class ViewAugmentation:
+    """The distributions of a view's random parameters. The default changes nothing.
+
+    Attributes:
+        brightness: Factor from U(max(0, 1 - b), 1 + b).
+        contrast: Factor from U(max(0, 1 - c), 1 + c).
+        saturation: Factor from U(max(0, 1 - s), 1 + s).
+        hue: Shift from U(-h, h) of a full circle, h at most 0.5.
+        jitter_prob: Probability of the four operations above together, in random order.
+        grey_prob: Probability of the conversion to grey.
+        blur_prob: Probability of a Gaussian blur with 23 taps.
+        solarise_prob: Probability of solarisation: values of 0.5 and more are inverted.
+        flip_prob: Probability of a horizontal flip.
+        blur_sigma: Sigma in pixels from U(low, high); high is at most 11, the kernel's radius.
+
+    Raises:
+        ValueError: A value is out of its range.
+    """
+
+    brightness: float = 0.0
+    contrast: float = 0.0
+    saturation: float = 0.0
+    hue: float = 0.0
+    jitter_prob: float = 0.0
+    grey_prob: float = 0.0
+    blur_prob: float = 0.0
+    solarise_prob: float = 0.0
+    flip_prob: float = 0.0
+    blur_sigma: tuple[float, float] = (0.1, 2.0)
+
+    def __post_init__(self) -> None:
+        for name in ("jitter_prob", "grey_prob", "blur_prob", "solarise_prob", "flip_prob"):
+            value = getattr(self, name)
+            if not 0.0 <= value <= 1.0:
+                raise ValueError(f"{name} is a probability, 0 to 1, got {value}")
+        for name in ("brightness", "contrast", "saturation"):
+            value = getattr(self, name)
+            if not 0.0 <= value < float("inf"):
+                raise ValueError(f"{name} must be 0 or more, got {value}")
+        if not 0.0 <= self.hue <= 0.5:
+            raise ValueError(
+                f"hue must be 0 to 0.5 (half a circle each way), got {self.hue}: "
+                "use a smaller value or strength"
+            )
+        sigma = tuple(self.blur_sigma)
+        if len(sigma) != 2 or not 0.0 < sigma[0] <= sigma[1] <= BLUR_KERNEL // 2:
+            raise ValueError(
+                f"blur_sigma must be (low, high) with 0 < low <= high <= {BLUR_KERNEL // 2}, "
+                f"got {self.blur_sigma}"
+            )
+        object.__setattr__(self, "blur_sigma", sigma)
+
+
+@dataclass(frozen=True)
+class ViewParameters:
+    """Random parameters of one view of N samples, drawn whether or not they are applied.
+
+    Attributes:
+        jitter, grey, blur, solarise, flip: bool (N,), whether the operation is applied.
+        factors: float32 (N, 4), brightness, contrast, saturation, hue shift.
+        order: int (N, 4), columns of ``factors`` in order of application.
+        sigma: float32 (N,), of the blur, in pixels.
+    """
+
+    jitter: np.ndarray
+    grey: np.ndarray
+    blur: np.ndarray
+    solarise: np.ndarray
+    flip: np.ndarray
+    factors: np.ndarray
+    order: np.ndarray
+    sigma: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.jitter)
+
+    def rows(self, rows: slice) -> ViewParameters:
+        """The parameters of some of the samples."""
+        return ViewParameters(**{f.name: getattr(self, f.name)[rows] for f in fields(self)})
+
+
+# Paper, table tab:augmentations, with the colour jitter of strength 1, twice the table's.
+_STRONG: dict[str, Any] = dict(
+    brightness=0.8, contrast=0.8, hue=0.2, jitter_prob=0.8, grey_prob=0.2, flip_prob=0.5
+)
+_NAMED = {
+    "weak": ViewAugmentation(flip_prob=0.5),
+    "strong": ViewAugmentation(**_STRONG, saturation=0.8, blur_prob=0.5, solarise_prob=0.0),
+    "strong-alpha": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=1.0, solarise_prob=0.0),
+    "strong-beta": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=0.1, solarise_prob=0.2),
+    "strong-gamma": ViewAugmentation(**_STRONG, saturation=0.4, blur_prob=0.5, solarise_prob=0.2),
+}
+
+
+def named_view(name: str, strength: float = 0.5) -> ViewAugmentation:
+    """One of the five augmentations of the paper's table ``tab:augmentations``.
+
+    Args:
+        name: "weak", "strong", "strong-alpha", "strong-beta" or "strong-gamma".
+        strength: s of the colour jitter. 0.5 gives the table (brightness 0.4, contrast 0.4,
+            saturation 0.2, hue 0.1, and saturation 0.4 for "strong"); the best video setting has
+            1.0, twice that. "weak" has no colour jitter and ignores it.
+
+    Raises:
+        ValueError: The name is unknown or the strength negative or above 2.5 (hue above 0.5).
+    """
+    if name not in _NAMED:
+        raise ValueError(f"unknown view {name!r}{_suggest(name, _NAMED)}")
+    if strength < 0:
+        raise ValueError(f"strength must be 0 or more, got {strength}")
+    full = _NAMED[name]
+    return replace(full, **{part: getattr(full, part) * strength for part in JITTER_PARTS})
+
+
+def build_view(config: ViewAugmentation | Mapping[str, Any]) -> ViewAugmentation:
+    """A :class:`ViewAugmentation` from a config.
+
+    Args:
+        config: ``dict(name=..., strength=...)``, a named augmentation, where any attribute of
+            :class:`ViewAugmentation` given too overrides the named one's; or such attributes
+            only; or a :class:`ViewAugmentation` itself.
+
+    Raises:
+        ValueError: It is not a dict, a key is unknown, or ``strength`` is given without ``name``.
+    """
+    if isinstance(config, ViewAugmentation):
+        return config
+    if not isinstance(config, Mapping):
+        raise ValueError(f"a view is a dict such as dict(name='strong'), got {config!r}")
+    known = [f.name for f in fields(ViewAugmentation)]
+    values = dict(config)
+    for key in values:
+        if key not in (*known, "name", "strength"):
+            raise ValueError(f"unknown key {key!r} of a view{_suggest(key, known)}")
+    named = {key: values.pop(key) for key in ("name", "strength") if key in values}
+    if "strength" in named and "name" not in named:
+        raise ValueError(f"strength={named['strength']} scales a named view: give name=... too")
+    return replace(named_view(**named) if named else ViewAugmentation(), **values)
+
+
+def _suggest(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, list(known), n=1)
+    hint = f": did you mean {near[0]!r}?" if near else ";"
+    return f"{hint} Known: {', '.join(known)}"
+
+
+def draw_parameters(
+    augmentation: ViewAugmentation, seeds: Iterable[int], view: int
+) -> ViewParameters:
+    """Draw the parameters of view number ``view`` for the samples with these seeds.
+
+    Every sample uses the same 14 uniform numbers in the same order, whatever the distributions:
+    5 decisions, 4 factors, sigma, and 4 keys whose ranking is the order of the colour jitter (all
+    24 orders are equally likely).
+    """
+    entropy = [[_STREAM, view, int(seed) % 2**64] for seed in seeds]
+    u = np.array([np.random.default_rng(words).random(_DRAWS) for words in entropy])
+    u = u.reshape(-1, _DRAWS)
+    a = augmentation
+    probabilities = (a.jitter_prob, a.grey_prob, a.blur_prob, a.solarise_prob, a.flip_prob)
+    decisions = u[:, :5] < np.array(probabilities)
+    spread = np.array([a.brightness, a.contrast, a.saturation])
+    low = np.append(np.maximum(0.0, 1.0 - spread), -a.hue)
+    high = np.append(1.0 + spread, a.hue)
+    sigma_low, sigma_high = a.blur_sigma
+    jitter, grey, blur, solarise, flip = decisions.T
+    return ViewParameters(
+        jitter=jitter,
+        grey=grey,
+        blur=blur,
+        solarise=solarise,
+        flip=flip,
+        factors=(low + u[:, 5:9] * (high - low)).astype(np.float32),
+        order=np.argsort(u[:, 10:14], axis=1),
+        sigma=(sigma_low + u[:, 9] * (sigma_high - sigma_low)).astype(np.float32),
+    )
+
+
+# Operation -> its function. These five take one parameter per sample: column i of the block of
+# values that is copied to the device belongs to the i-th of them.
+_WITH_VALUE: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "brightness": adjust_brightness,
+    "contrast": adjust_contrast,
+    "saturation": adjust_saturation,
+    "hue": adjust_hue,
+    "blur": gaussian_blur,
+}
+_WITHOUT_VALUE: dict[str, Callable[[Tensor], Tensor]] = {
+    "grey": to_grey,
+    "solarise": solarise,
+    "flip": flip_horizontal,
+}
+_COLUMN = {name: column for column, name in enumerate(_WITH_VALUE)}
+_NEUTRAL = np.array([1.0, 1.0, 1.0, 0.0], dtype=np.float32)
+
+
+def plan(parameters: ViewParameters) -> list[tuple[str, np.ndarray]]:
+    """The operations in order, each with the samples (int64 indices) that it is applied to.
+
+    The colour jitter takes four rounds: in round r each jittered sample gets the r-th operation of
+    its own order, so a round is at most four batched operations for any batch size. Then grey,
+    blur, solarise, flip, the order of the authors' code (juliendenize/eztorch,
+    eztorch/configs/transform/contrastive). Operations without effect are left out.
+    """
+    p = parameters
+    steps = []
+    for round_ in range(len(JITTER_PARTS)):
+        for part, name in enumerate(JITTER_PARTS):
+            here = p.jitter & (p.order[:, round_] == part)
+            steps.append((name, here & (p.factors[:, part] != _NEUTRAL[part])))
+    steps += [("grey", p.grey), ("blur", p.blur), ("solarise", p.solarise), ("flip", p.flip)]
+    return [(name, np.flatnonzero(mask)) for name, mask in steps if mask.any()]
+
+
+def augment(x: Tensor, parameters: ViewParameters) -> Tensor:
+    """Augment views (N, 3, T, H, W), float in 0..1, each sample by its parameters.
+
+    Each operation is computed for the samples it is applied to only. Nothing is read back from the
+    device; the indices and the values are copied to it in one transfer each.
+
+    Args:
+        x: The views. Overwritten: do not read it afterwards.
+        parameters: The parameters of the same N samples.
+
+    Returns:
+        The augmented views, in 0..1; may share memory with ``x``.
+    """
+    if len(parameters) != len(x):
+        raise ValueError(f"{len(parameters)} parameters for {len(x)} samples")
+    steps = plan(parameters)
+    if not steps:
+        return x
+    indices = _to_device(np.concatenate([samples for _, samples in steps]), x.device)
+    block = np.concatenate([parameters.factors, parameters.sigma[:, None]], axis=1)
+    values = _to_device(block, x.device)
+    sizes = [len(samples) for _, samples in steps]
+    for (name, _), index in zip(steps, indices.split(sizes), strict=True):
+        if len(index) == len(x):
+            x = _run(name, x, values)
+        else:
+            part = _run(name, x.index_select(0, index), values.index_select(0, index))
+            x.index_copy_(0, index, part)
+    return x
+
+
+def _run(name: str, x: Tensor, values: Tensor) -> Tensor:
+    if name in _WITH_VALUE:
+        return _WITH_VALUE[name](x, values[:, _COLUMN[name]])
+    return _WITHOUT_VALUE[name](x)
+
+
+def _to_device(array: np.ndarray, device: torch.device) -> Tensor:
+    tensor = torch.from_numpy(array)
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)

@@ -1,0 +1,181 @@
+"""What our convolutional backbones share: stages, initialisation, freezing, pooling."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Self
+
+import torch
+from mmengine.model import BaseModule
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from sce_video.models.modules.pooling import average_pool
+
+
+def check_staged(base_channels: int, frozen_stages: int) -> None:
+    """Raise ValueError for no channels or a stage that does not exist."""
+    if base_channels < 1:
+        raise ValueError(f"base_channels must be at least 1, got {base_channels}")
+    if not -1 <= frozen_stages <= 4:
+        raise ValueError(f"frozen_stages must be from -1 to 4, got {frozen_stages}")
+
+
+def check_view(view: Tensor) -> None:
+    """Raise ValueError unless a view is (N, C, T, H, W)."""
+    if view.ndim != 5:
+        raise ValueError(f"expected a view (N, C, T, H, W), got shape {tuple(view.shape)}")
+
+
+class StagedBackbone(BaseModule):
+    """A stem and four stages, one after the other; their initialisation, freezing and pooling.
+
+    A subclass builds them, calls :meth:`finish`, and says what they are in :meth:`stem_layers` and
+    :meth:`stages`. Residual blocks have ``last_norm``, the BN before the sum. Clips of fewer frames
+    than ``least_frames`` take another graph of operators than longer ones.
+    """
+
+    least_frames = 1
+
+    @abstractmethod
+    def stem_layers(self) -> list[nn.Module]:
+        """The layers before the first stage."""
+
+    @abstractmethod
+    def stages(self) -> list[nn.Sequential]:
+        """The four stages, after the stem."""
+
+    def finish(
+        self,
+        frozen_stages: int,
+        norm_eval: bool,
+        zero_init_residual: bool,
+        channels_last: bool,
+    ) -> None:
+        """Initialise the weights, set their memory format, freeze; keeps the options."""
+        self.frozen_stages = frozen_stages
+        self.norm_eval = norm_eval
+        self.zero_init_residual = zero_init_residual
+        self.channels_last = channels_last
+        self.reset_parameters()
+        if channels_last:
+            self.to(memory_format=self._memory_format())
+        self._freeze()
+
+    def reset_parameters(self) -> None:
+        """He initialisation (fan out) of convolutions; BN to 1, or 0 where a block ends."""
+        for module in self.modules():
+            if isinstance(module, nn.Conv2d | nn.Conv3d):
+                nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            elif isinstance(module, _BatchNorm):
+                nn.init.ones_(module.weight)
+                nn.init.zeros_(module.bias)
+        if self.zero_init_residual:
+            for module in self.modules():
+                if isinstance(last_norm := getattr(module, "last_norm", None), _BatchNorm):
+                    nn.init.zeros_(last_norm.weight)
+
+    def _memory_format(self) -> torch.memory_format:
+        is_3d = any(isinstance(module, nn.Conv3d) for module in self.modules())
+        return torch.channels_last_3d if is_3d else torch.channels_last
+
+    def _freeze(self) -> None:
+        """Stop gradients and BN statistics of the frozen part."""
+        if self.frozen_stages >= 0:
+            for module in (*self.stem_layers(), *self.stages()[: self.frozen_stages]):
+                module.eval()
+                module.requires_grad_(False)
+
+    def train(self, mode: bool = True) -> Self:
+        """Training mode, except for what is frozen."""
+        super().train(mode)
+        self._freeze()
+        if mode and self.norm_eval:
+            for module in self.modules():
+                if isinstance(module, _BatchNorm):
+                    module.eval()
+        return self
+
+    def run_stages(self, x: Tensor) -> Tensor:
+        """Stem and stages, in the memory format of the weights."""
+        if self.channels_last:
+            x = x.contiguous(memory_format=self._memory_format())
+        for layer in (*self.stem_layers(), *self.stages()):
+            x = layer(x)
+        return x
+
+    def pool(self, features: Tensor) -> Tensor:
+        """Representation (N, C): features (N, C, T, H, W) averaged over time and space."""
+        return average_pool(features)
+
+
+# Depth -> blocks in res2, res3, res4, res5 (He et al. 2016, table 1).
+STAGE_BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
+
+
+def check_arguments(depth: int, base_channels: int, frozen_stages: int) -> None:
+    """Raise ValueError for an unknown depth, no channels or a stage that does not exist."""
+    if depth not in STAGE_BLOCKS:
+        raise ValueError(f"depth must be one of {sorted(STAGE_BLOCKS)}, got {depth}")
+    check_staged(base_channels, frozen_stages)
+
+
+class BasicBlockBase(nn.Module):
+    """Forward pass of two convolutions, their BN and the shortcut ``downsample``."""
+
+    expansion = 1
+    conv1: nn.Module
+    bn1: nn.Module
+    conv2: nn.Module
+    bn2: nn.Module
+    relu: nn.Module
+    downsample: nn.Module
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The normalisation before the sum."""
+        return self.bn2
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.bn2(self.conv2(x))
+        return self.relu(x + shortcut)
+
+
+class BottleneckBase(nn.Module):
+    """Forward pass of three convolutions, their BN and the shortcut ``downsample``."""
+
+    expansion = 4
+    conv1: nn.Module
+    bn1: nn.Module
+    conv2: nn.Module
+    bn2: nn.Module
+    conv3: nn.Module
+    bn3: nn.Module
+    relu: nn.Module
+    downsample: nn.Module
+
+    @property
+    def last_norm(self) -> nn.Module:
+        """The normalisation before the sum."""
+        return self.bn3
+
+    def forward(self, x: Tensor) -> Tensor:
+        shortcut = self.downsample(x)
+        x = self.relu(self.bn1(self.conv1(x)))
+        x = self.relu(self.bn2(self.conv2(x)))
+        x = self.bn3(self.conv3(x))
+        return self.relu(x + shortcut)
+
+
+class ResNetBase(StagedBackbone):
+    """A subclass builds ``conv1, bn1, relu, maxpool`` and the stages ``layer1 .. layer4``."""
+
+    def stem_layers(self) -> list[nn.Module]:
+        """The layers before res2."""
+        return [self.conv1, self.bn1, self.relu, self.maxpool]
+
+    def stages(self) -> list[nn.Sequential]:
+        """res2 to res5."""
+        return [getattr(self, f"layer{i}") for i in range(1, 5)]

@@ -1,0 +1,248 @@
+"""From the collated uint8 batch to augmented, normalised views on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from mmengine.model import BaseDataPreprocessor
+from torch import Tensor
+
+from sce_video.models.augmentation import (
+    ViewAugmentation,
+    ViewParameters,
+    augment,
+    build_view,
+    draw_parameters,
+)
+from sce_video.registry import MODELS
+from sce_video.utils import tensors as reused_memory
+
+
+@MODELS.register_module()
+class VideoDataPreprocessor(BaseDataPreprocessor):
+    """Move to the device, augment (training only), normalise.
+
+    Augmentation is colour jitter, grey, blur, solarise and flip, in this order, on whole batches.
+    Every random parameter is drawn once per view of a sample, from the sample's seed and the index
+    of the view, and applied to all frames of the view. It runs without gradient and in float32,
+    under autocast too.
+
+    Args:
+        views: One distribution per view of the batch, see
+            :func:`~sce_video.models.augmentation.build_view`, for example
+            ``[dict(name="strong-alpha", strength=1.0), dict(name="strong-beta", strength=1.0)]``.
+            None or an empty list: no augmentation, for any number of views.
+        mean: Subtracted, on the 0..1 scale; one number or one per channel.
+        std: Divided by after that; one number or one per channel.
+        channels_last: Return views in ``torch.channels_last_3d`` memory.
+        chunk_size: Samples processed at a time; changes speed and memory, and results by rounding
+            only. In addition to its uint8 input and float output a view needs memory for up to
+            about five times this many float views. None: 32, or on a CPU as many as fit into
+            4 MiB, the size of its caches.
+
+    Raises:
+        ValueError: A view's config, ``mean``, ``std`` or ``chunk_size`` is out of range.
+    """
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(
+        self,
+        views: Sequence[ViewAugmentation | dict] | None = None,
+        mean: float | Sequence[float] = 0.45,
+        std: float | Sequence[float] = 0.225,
+        channels_last: bool = False,
+        chunk_size: int | None = None,
+    ) -> None:
+        super().__init__(non_blocking=True)
+        if isinstance(views, (str, dict)):
+            raise ValueError(f"views is a list with one entry per view, got {views!r}")
+        if chunk_size is not None and chunk_size < 1:
+            raise ValueError(f"chunk_size must be 1 or more, got {chunk_size}")
+        self.views = [build_view(view) for view in views or []]
+        self.channels_last = channels_last
+        self.chunk_size = chunk_size
+        self.register_buffer("mean", _per_channel("mean", mean), persistent=False)
+        self.register_buffer("std", _per_channel("std", std), persistent=False)
+        if not bool((self.std > 0).all()):
+            raise ValueError(f"std must be above 0, got {std}")
+
+    @torch.no_grad()
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Prepare a batch.
+
+        Args:
+            data: ``inputs``, a list of V uint8 tensors (N, T, H, W, 3), which may differ in T, H,
+                W; optionally ``label`` and ``index`` (N,), and ``seed`` (N,) int64: without it
+                seeds are drawn from torch's global generator.
+            training: Augment.
+
+        Returns:
+            ``inputs``, a list of V float32 tensors (N, 3, T, H, W), and ``data_samples`` with
+            ``label`` and ``index`` on the device.
+
+        Raises:
+            ValueError: A view is not a uint8 tensor (N, T, H, W, 3), or in training the batch has
+                another number of views than ``views``.
+        """
+        views = self.prepare_views(data, training)
+        samples = {key: data[key] for key in ("label", "index") if key in data}
+        return dict(inputs=views, data_samples=self.cast_data(samples))
+
+    @torch.no_grad()
+    def prepare_views(self, data: dict[str, Any], training: bool = False) -> list[Tensor]:
+        """The views alone, in the same format for every sub-class.
+
+        Args and errors: as of :meth:`forward`.
+
+        Returns:
+            V float32 tensors (N, 3, T, H, W).
+        """
+        clips = data["inputs"]
+        for number, clip in enumerate(clips):
+            if clip.dtype != torch.uint8 or clip.ndim != 5 or clip.shape[-1] != 3:
+                raise ValueError(
+                    f"view {number} must be uint8 (N, T, H, W, 3), got {clip.dtype} "
+                    f"{tuple(clip.shape)}: this class scales and normalises, the pipeline must not"
+                )
+        parameters: list[ViewParameters] | list[None] = [None] * len(clips)
+        if training and self.views and clips:  # a batch of skipped samples has no view at all
+            parameters = self.draw(len(clips[0]), len(clips), data.get("seed"))
+        with torch.autocast(self.device.type, enabled=False):
+            return [self._prepare(c, p) for c, p in zip(clips, parameters, strict=True)]
+
+    @torch.no_grad()
+    def normalise(self, clip: Tensor) -> Tensor:
+        """A view without augmentation: uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W)."""
+        with torch.autocast(self.device.type, enabled=False):
+            return self._prepare(clip, None)
+
+    def draw(self, batch_size: int, num_views: int, seeds: Tensor | None) -> list[ViewParameters]:
+        """Random parameters of each view, for samples with these seeds (N,).
+
+        Raises:
+            ValueError: ``num_views`` is not the number of configured views.
+        """
+        if num_views != len(self.views):
+            raise ValueError(
+                f"the batch has {num_views} views, the data preprocessor {len(self.views)}: "
+                "give `views` one entry per view of the pipeline"
+            )
+        if seeds is None:
+            seeds = torch.randint(2**63 - 1, (batch_size,))
+        numbers = seeds.tolist()
+        return [draw_parameters(a, numbers, view) for view, a in enumerate(self.views)]
+
+    def _prepare(self, clip: Tensor, parameters: ViewParameters | None) -> Tensor:
+        """uint8 (N, T, H, W, 3) to float32 (N, 3, T, H, W), chunk by chunk."""
+        clip = self.cast_data(clip).permute(0, 4, 1, 2, 3)
+        out = self._empty(clip)
+        chunk_size = self.chunk_size or _default_chunk_size(clip)
+        # Without augmentation frames are independent: blocks of them stay in the caches of a CPU.
+        whole = parameters is not None or clip.device.type != "cpu"
+        block = clip.shape[2] if whole else _block_size(clip)
+        for start in range(0, len(clip), chunk_size):
+            rows = slice(start, start + chunk_size)
+            for first in range(0, clip.shape[2], max(1, block)):
+                part = (rows, slice(None), slice(first, first + block))
+                x = clip[part].contiguous().to(torch.float32).div_(255.0)
+                if parameters is not None:
+                    x = augment(x, parameters.rows(rows))
+                torch.sub(x, self.mean, out=out[part]).div_(self.std)
+        return out
+
+    def _empty(self, clip: Tensor) -> Tensor:
+        """Uninitialised float32 of the shape of a view (N, 3, T, H, W), in the network's layout."""
+        if clip.device.type != "cpu":
+            layout = torch.channels_last_3d if self.channels_last else torch.contiguous_format
+            return torch.empty(clip.shape, device=clip.device, memory_format=layout)
+        n, c, t, h, w = clip.shape
+        if self.channels_last:
+            return reused_memory.empty((n, t, h, w, c), torch.float32).permute(0, 4, 1, 2, 3)
+        return reused_memory.empty((n, c, t, h, w), torch.float32)
+
+
+def _default_chunk_size(clip: Tensor) -> int:
+    if clip.device.type != "cpu":
+        return 32
+    return max(1, 2**20 // max(1, clip[:1].numel()))
+
+
+def _block_size(clip: Tensor) -> int:
+    """Frames of a view (N, C, T, H, W) that fit into 1 MiB as float32."""
+    return max(1, 2**18 // max(1, clip[:1, :, :1].numel()))
+
+
+def _per_channel(name: str, value: float | Sequence[float]) -> Tensor:
+    """One number or three as a tensor (1, 1 or 3, 1, 1, 1)."""
+    tensor = torch.tensor(value, dtype=torch.float32).reshape(1, -1, 1, 1, 1)
+    if tensor.shape[1] not in (1, 3):
+        raise ValueError(f"{name} must be one number or three, got {value}")
+    return tensor
+
+
+@MODELS.register_module()
+class BoxDataPreprocessor(VideoDataPreprocessor):
+    """Move clips, boxes and actions to the device; augment the colours and normalise the clips.
+
+    Geometric augmentation is done in the pipeline, which moves the boxes too; this class changes
+    colours only and refuses a view that flips.
+
+    Args: as of :class:`VideoDataPreprocessor`.
+    """
+
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Prepare a batch.
+
+        Args:
+            data: ``inputs``, one view uint8 (N, T, H, W, 3), ``boxes`` and ``actions``, N tensors
+                each, as :func:`sce_video.collate_boxes` makes them.
+            training: Augment.
+
+        Returns:
+            ``inputs`` float32 (N, 3, T, H, W) and ``data_samples`` with ``boxes`` and ``actions``.
+
+        Raises:
+            ValueError: a configured view flips, or the batch does not have exactly one view.
+        """
+        if any(view.flip_prob > 0 for view in self.views):
+            raise ValueError(
+                "a view of BoxDataPreprocessor must not flip: boxes stay where they are"
+            )
+        prepared = super().forward(data, training)
+        if torch.is_tensor(prepared["inputs"]) or len(prepared["inputs"]) != 1:
+            raise ValueError(f"expected one view per clip, got {len(prepared['inputs'])}")
+        samples = {key: self.cast_data(data[key]) for key in ("boxes", "actions") if key in data}
+        return {"inputs": prepared["inputs"][0], "data_samples": samples}
+
+
+@MODELS.register_module()
+class RecognizerDataPreprocessor(VideoDataPreprocessor):
+    """A :class:`VideoDataPreprocessor` for mmaction2's ``Recognizer3D``.
+
+    Arguments and augmentation are the same; the output has mmaction2's format.
+    """
+
+    def forward(self, data: dict[str, Any], training: bool = False) -> dict[str, Any]:
+        """Prepare a batch.
+
+        Args:
+            data: As for :class:`VideoDataPreprocessor`; all V views have the same shape.
+            training: Augment.
+
+        Returns:
+            ``inputs`` float32 (N, V, 3, T, H, W) and ``data_samples``, N ``ActionDataSample`` with
+            the label.
+        """
+        # Here, so that a project without recognisers does not import mmaction2.
+        from mmaction.structures import ActionDataSample
+
+        prepared = super().forward(data, training)
+        samples = [
+            ActionDataSample().set_gt_labels(label)
+            for label in prepared["data_samples"]["label"].reshape(-1, 1)
+        ]
+        return {"inputs": torch.stack(prepared["inputs"], dim=1), "data_samples": samples}

@@ -1,0 +1,339 @@
+"""Attentive probes on a frozen backbone: a grid of rates and weight decays, trained together."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from itertools import product
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from sce_video.models.modules import roi_align
+from sce_video.models.modules.pooling import map_tokens
+from sce_video.registry import MODELS
+
+_EPS = 1e-5
+_INIT_STD = 0.02
+
+
+class GridPoint(NamedTuple):
+    """Learning rate and weight decay of one probe."""
+
+    lr: float
+    weight_decay: float
+
+    @property
+    def name(self) -> str:
+        """``lr0.001_wd0.01``, for the names of metrics."""
+        return f"lr{self.lr:g}_wd{self.weight_decay:g}"
+
+
+def attend(tokens: Tensor, keys: Tensor) -> Tensor:
+    """Means of standardised tokens (N, L, C) weighted by softmax(tokens @ keys): (N, Q, C).
+
+    Args:
+        tokens: (N, L, C); each is standardised over C.
+        keys: (Q, C).
+    """
+    tokens = F.layer_norm(tokens, tokens.shape[-1:], eps=_EPS)
+    weights = (tokens @ keys.T).transpose(1, 2).softmax(dim=-1)
+    return weights.to(tokens.dtype) @ tokens
+
+
+class AttentiveProbe(nn.Module):
+    """Cross-attention of one learned query to the tokens, an MLP, and a linear classifier.
+
+    The same function as the attentive classifier of V-JEPA 2 (facebookresearch/vjepa2,
+    src/models/attentive_pooler.py): self-attention blocks, layer norm, cross-attention without
+    output projection, shortcut, MLP with shortcut, linear layer. Query and keys are multiplied
+    first, H C-dimensional vectors for H heads; the values are computed of the weighted means of the
+    tokens. So no token is projected, and a probe of depth 1 costs 2 L C H products for a clip, not
+    2 L C^2. What the keys add to all tokens alike (bias of the norm and of the keys) cancels in the
+    softmax and is left out.
+
+    Args:
+        channels: C.
+        num_classes: K.
+        num_heads: H.
+        depth: Blocks, of which all but the last are self-attention.
+        mlp_ratio: Width of the MLP over C; 0 for no MLP.
+    """
+
+    def __init__(
+        self, channels: int, num_classes: int, num_heads: int, depth: int, mlp_ratio: int
+    ) -> None:
+        super().__init__()
+        self.num_heads = num_heads
+        self.blocks = nn.Sequential(
+            *(
+                nn.TransformerEncoderLayer(
+                    channels, num_heads, 4 * channels, dropout=0.0, activation="gelu",
+                    layer_norm_eps=_EPS, batch_first=True, norm_first=True,
+                )
+                for _ in range(depth - 1)
+            )
+        )  # fmt: skip
+        self.query = nn.Parameter(torch.empty(channels))
+        self.norm = nn.LayerNorm(channels)  # its weight and bias alone, see keys and classify
+        self.to_query = nn.Linear(channels, channels)
+        self.to_key = nn.Linear(channels, channels, bias=False)
+        self.to_value = nn.Linear(channels, channels)
+        self.mlp = None
+        if mlp_ratio:
+            self.mlp = nn.Sequential(
+                nn.LayerNorm(channels, eps=_EPS),
+                nn.Linear(channels, mlp_ratio * channels),
+                nn.GELU(),
+                nn.Linear(mlp_ratio * channels, channels),
+            )
+        self.fc_cls = nn.Linear(channels, num_classes)
+        self.reset_parameters()
+
+    @torch.no_grad()
+    def reset_parameters(self) -> None:
+        """Normal with 0.02, truncated, for weights and query; biases 0, norms the identity.
+
+        The linear layer that ends a shortcut is divided by ``sqrt(2 i)`` in block i, in the
+        cross-attention as in the block before it; the classifier is torch's.
+        """
+        nn.init.trunc_normal_(self.query, std=_INIT_STD)
+        for name, parameter in self.named_parameters():
+            if name.startswith("fc_cls"):
+                continue
+            if parameter.ndim == 2:
+                nn.init.trunc_normal_(parameter, std=_INIT_STD)
+            elif name.endswith("bias"):
+                nn.init.zeros_(parameter)
+        for i in range(len(self.blocks)):
+            for name in ("self_attn.out_proj", "linear2"):
+                self.get_parameter(f"blocks.{i}.{name}.weight").div_(math.sqrt(2 * (i + 1)))
+        if self.mlp is not None:
+            divisor = math.sqrt(2 * max(1, len(self.blocks)))
+            self.get_parameter("mlp.3.weight").div_(divisor)
+
+    def keys(self) -> Tensor:
+        """(H, C): products with standardised tokens that the softmax is taken of."""
+        query = self.to_query(self.query).unflatten(0, (self.num_heads, -1))
+        weight = self.to_key.weight.unflatten(0, (self.num_heads, -1))  # (H, C/H, C)
+        scale = math.sqrt(query.shape[1])
+        return torch.einsum("hd,hdc->hc", query, weight) * self.norm.weight / scale
+
+    def classify(self, pooled: Tensor) -> Tensor:
+        """Logits (N, K) of the means (N, H, C) of :func:`attend`."""
+        weight = self.to_value.weight.unflatten(0, (self.num_heads, -1))
+        values = torch.einsum("nhc,hdc->nhd", pooled * self.norm.weight + self.norm.bias, weight)
+        x = self.query + values.flatten(1) + self.to_value.bias
+        if self.mlp is not None:
+            x = x + self.mlp(x)
+        return self.fc_cls(x)
+
+
+@MODELS.register_module()
+class AttentiveProbeHead(nn.Module):
+    """Attentive probes of one frozen backbone, one for each learning rate and weight decay.
+
+    The features of a batch are computed once for all probes. The loss is the sum of theirs, and no
+    parameter belongs to two: with one parameter group for each
+    (:class:`~sce_video.engine.optimizers.ProbeGridConstructor`) the probes are trained as in
+    separate runs. All start from the same weights. Tokens are the positions of the backbone's
+    features; an encoder with a class token gives its patch tokens, without class and register
+    tokens, where ``pool="mean"``.
+
+    Source: facebookresearch/vjepa2, evals/video_classification_frozen/eval.py and configs/eval
+    (depth 4, 16 heads, 20 points); facebookresearch/jepa, configs/evals (depth 1, one point).
+
+    Args:
+        num_classes: K; None in a config: counted in the training data (tools/train.py).
+        in_channels: C of the features, a multiple of ``num_heads``; None in a config: the
+            backbone's.
+        lrs: Learning rates; the grid is every one with every weight decay.
+        weight_decays: Weight decays, of all parameters of a probe.
+        num_heads: Heads of the attention.
+        depth: Blocks of a probe: the cross-attention, and ``depth - 1`` of self-attention before.
+        mlp_ratio: Width of the MLP after the cross-attention over C; 0 for no MLP.
+        selected: Index of the probe that classifies, counted through the weight decays of the first
+            rate first. None: the only one, or the one that a test selects.
+
+    Raises:
+        ValueError: an empty grid, a point twice, fewer than two classes, or a value out of its
+            range.
+    """
+
+    def __init__(
+        self,
+        num_classes: int | None,
+        in_channels: int | None,
+        lrs: Sequence[float],
+        weight_decays: Sequence[float] = (0.0,),
+        num_heads: int = 16,
+        depth: int = 1,
+        mlp_ratio: int = 4,
+        selected: int | None = None,
+    ) -> None:
+        super().__init__()
+        num_classes, in_channels = num_classes or 0, in_channels or 0
+        _check_sizes(num_classes, in_channels, num_heads, depth, mlp_ratio)
+        grid = _checked_grid(lrs, weight_decays)
+        self.num_classes, self.in_channels, self.depth = num_classes, in_channels, depth
+        # A buffer: a checkpoint says which grid it was trained with.
+        self.register_buffer("points", torch.tensor(grid, dtype=torch.float64))
+        first = AttentiveProbe(in_channels, num_classes, num_heads, depth, mlp_ratio)
+        self.probes = nn.ModuleList(copy.deepcopy(first) for _ in grid)
+        self.select(0 if selected is None and len(grid) == 1 else selected)
+
+    @property
+    def grid(self) -> list[GridPoint]:
+        """The points of the grid, in the order of the probes."""
+        points: Any = self.points
+        return [GridPoint(*values) for values in points.tolist()]
+
+    def select(self, index: int | None) -> None:
+        """Let one probe classify; None leaves it open.
+
+        Raises:
+            ValueError: there is no such probe.
+        """
+        if index is not None and not 0 <= index < len(self.probes):
+            raise ValueError(
+                f"selected must be the index of one of {len(self.probes)} grid points, got {index}"
+            )
+        self.selected = index
+
+    def parameter_groups(self) -> list[dict[str, Any]]:
+        """One group of an optimiser for each probe, with its learning rate and weight decay."""
+        return [
+            {"params": list(probe.parameters()), **point._asdict()}
+            for probe, point in zip(self.probes, self.grid, strict=True)
+        ]
+
+    def forward(self, features: Tensor, loss_aux: dict | None = None) -> Tensor:
+        """Logits (N, G, K) of all G probes; (N, K) in evaluation mode if one is selected.
+
+        Args:
+            features: (N, C, ...) of a frozen backbone.
+            loss_aux: Given by mmaction2's recognisers; not used.
+
+        Raises:
+            ValueError: a backbone that is trained, or whose features have a single position.
+        """
+        if features.requires_grad:
+            raise ValueError(
+                "an attentive probe is trained on a frozen backbone, and this one takes gradients: "
+                "set model.backbone.frozen_stages=4"
+            )
+        tokens = map_tokens(features)
+        if self.training or self.selected is None:
+            return torch.stack(self._logits(tokens, list(self.probes)), dim=1)
+        return self._logits(tokens, [self.probes[self.selected]])[0]
+
+    def _logits(self, tokens: Tensor, probes: list[Any]) -> list[Tensor]:
+        if self.depth > 1:
+            pooled = [attend(probe.blocks(tokens), probe.keys()) for probe in probes]
+        else:  # of the same tokens: one product for all probes reads them once
+            keys = torch.cat([probe.keys() for probe in probes])
+            pooled = list(attend(tokens, keys).chunk(len(probes), dim=1))
+        return [probe.classify(x) for probe, x in zip(probes, pooled, strict=True)]
+
+    def loss(
+        self, features: Tensor, data_samples: Sequence[Any], loss_aux: dict | None = None
+    ) -> dict[str, Tensor]:
+        """``loss``, the sum over the probes; of these the least and largest (``ce_min, ce_max``).
+
+        Args:
+            features: As in :meth:`forward`.
+            data_samples: N of mmaction2's ``ActionDataSample``, with a label.
+            loss_aux: Not used.
+        """
+        logits = self(features)
+        labels = torch.cat([sample.gt_labels.item for sample in data_samples]).to(logits.device)
+        # A diverged probe makes the sum NaN, not the gradients of the others.
+        losses = torch.stack([F.cross_entropy(one, labels) for one in logits.unbind(dim=1)])
+        values = losses.detach()
+        return {"loss": losses.sum(), "ce_min": values.min(), "ce_max": values.max()}
+
+
+def _check_sizes(num_classes: int, channels: int, num_heads: int, depth: int, ratio: int) -> None:
+    if num_classes < 2:
+        raise ValueError(f"a classifier needs two classes or more, got num_classes={num_classes}")
+    if num_heads < 1 or channels < 1 or channels % num_heads:
+        raise ValueError(
+            f"num_heads must divide the {channels} channels of the backbone, got {num_heads}"
+        )
+    if depth < 1 or ratio < 0:
+        raise ValueError(f"depth must be at least 1 and mlp_ratio 0, got {depth} and {ratio}")
+
+
+def _checked_grid(lrs: Sequence[float], weight_decays: Sequence[float]) -> list[GridPoint]:
+    grid = [GridPoint(float(lr), float(decay)) for lr, decay in product(lrs, weight_decays)]
+    if not grid:
+        raise ValueError(
+            "the grid is empty: lrs and weight_decays of the attentive probe need a value each, "
+            f"got lrs={list(lrs)} and weight_decays={list(weight_decays)}"
+        )
+    for point in grid:
+        if not (0 < point.lr < math.inf and 0 <= point.weight_decay < math.inf):
+            raise ValueError(
+                "learning rates must be above 0 and weight decays 0 or more, got "
+                f"lr={point.lr:g}, weight_decay={point.weight_decay:g}"
+            )
+    names = [point.name for point in grid]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"points of the grid are given twice: {', '.join(twice)}")
+    return grid
+
+
+@MODELS.register_module()
+class RoIActionHead(nn.Module):
+    """Mean over time, RoIAlign, maximum over space, dropout, one linear layer.
+
+    Source: facebookresearch/SlowFast, slowfast/models/head_helper.py.
+
+    Args:
+        in_channels: C of the features.
+        num_classes: Number of actions; several may apply to one box.
+        roi_size: Height and width of the grid that a box is sampled to.
+        stride: Pixels of the frame per feature cell: 16 with a last stage of stride 1.
+        dropout_ratio: Dropout before the linear layer.
+        init_std: Standard deviation of the linear layer's initial weights.
+        roi_backend: See :func:`sce_video.models.modules.roi_align`.
+    """
+
+    def __init__(
+        self,
+        in_channels: int,
+        num_classes: int = 80,
+        roi_size: int = 7,
+        stride: int = 16,
+        dropout_ratio: float = 0.5,
+        init_std: float = 0.01,
+        roi_backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.roi_size = roi_size
+        self.stride = stride
+        self.roi_backend = roi_backend
+        self.dropout = nn.Dropout(dropout_ratio)
+        self.fc_cls = nn.Linear(in_channels, num_classes)
+        nn.init.normal_(self.fc_cls.weight, std=init_std)
+        nn.init.zeros_(self.fc_cls.bias)
+
+    def forward(self, features: Tensor, boxes: list[Tensor]) -> Tensor:
+        """Logits of every box, (sum of n_i, number of classes).
+
+        Args:
+            features: (N, C, T, H, W).
+            boxes: N tensors (n_i, 4), x1 y1 x2 y2 in pixels of the clip.
+        """
+        maps = features.mean(dim=2)
+        indices = [boxes[i].new_full((len(boxes[i]), 1), i) for i in range(len(boxes))]
+        rois = torch.cat([torch.cat(pair, dim=1) for pair in zip(indices, boxes, strict=True)])
+        grid = roi_align(
+            maps, rois, self.roi_size, 1 / self.stride, aligned=True, backend=self.roi_backend
+        )
+        return self.fc_cls(self.dropout(grid.amax(dim=(2, 3))))

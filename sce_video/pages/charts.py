@@ -1,0 +1,396 @@
+"""Which logged values a page draws, in which chart, under which name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from sce_video.pages.run_record import RunRecord
+from sce_video.utils.metric_names import NOT_FRACTIONS
+
+#: Bins of a long curve: more than a wide screen has pixels for.
+MAX_BINS = 1000
+#: Curves with at most this many points are kept as they are.
+MAX_POINTS = 2 * MAX_BINS
+
+
+@dataclass(frozen=True)
+class Points:
+    """A curve.
+
+    Attributes:
+        x: (n,) iterations.
+        y: (n,) values, of a reduced curve the mean of each bin; NaN where none is finite.
+        low: (n,) smallest value of each bin; None of a curve that was not reduced.
+        high: (n,) largest value, likewise.
+        not_finite: Values that were NaN or infinite.
+    """
+
+    x: np.ndarray
+    y: np.ndarray
+    low: np.ndarray | None = None
+    high: np.ndarray | None = None
+    not_finite: int = 0
+
+
+def reduced(
+    x: Sequence[float], y: Sequence[float], span: tuple[float, float] | None = None
+) -> Points:
+    """The points of a curve, or of a long one the mean, minimum and maximum of each bin.
+
+    Bins are equally wide on ``span``, so that curves of one log share their x: the middle of each
+    bin that holds a point.
+
+    Args:
+        x: n iterations in increasing order.
+        y: n values.
+        span: First and last iteration of all curves of the log; None for those of ``x``.
+    """
+    at, values = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
+    finite = np.isfinite(values)
+    wrong = int((~finite).sum())
+    if len(at) <= MAX_POINTS:
+        return Points(at, np.where(finite, values, np.nan), not_finite=wrong)
+    first, last = span or (at[0], at[-1])
+    width = (last - first) / MAX_BINS or 1.0
+    bins = np.clip(((at - first) / width).astype(np.int64), 0, MAX_BINS - 1)
+    starts = np.flatnonzero(np.diff(bins, prepend=-1))
+    counts = np.add.reduceat(finite.astype(np.float64), starts)
+    sums = np.add.reduceat(np.where(finite, values, 0.0), starts)
+    low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+    high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+    some = counts > 0
+    middle = first + (bins[starts] + 0.5) * width
+    mean = np.divide(sums, counts, out=np.full(len(starts), np.nan), where=some)
+    low, high = np.where(some, low, np.nan), np.where(some, high, np.nan)
+    return Points(middle, mean, low, high, wrong)
+
+
+_DIGITS = 6
+#: Of a row, but no value to draw.
+_NOT_DRAWN = frozenset({"iter", "epoch", "step", "time", "kind", "eta", "videos", "failures"})
+_SCHEDULES = frozenset("lr base_lr momentum lambda_ mu eta tau tau_m weight_decay".split())
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of chart.
+
+    Attributes:
+        id: Short name.
+        title: What is drawn.
+        note: How to read it.
+        names: Logged names; empty for a kind whose values are found otherwise.
+        percent: Whether values are shares, drawn in percent.
+        online: Whether they are of the online evaluation.
+        apart: Whether each value has a chart of its own: their sizes differ.
+    """
+
+    id: str
+    title: str
+    note: str
+    names: tuple[str, ...] = ()
+    percent: bool = False
+    online: bool = False
+    apart: bool = False
+
+    def split(self) -> list[Kind]:
+        """The kinds of its charts."""
+        if not self.apart:
+            return [self]
+        return [
+            replace(self, id=f"{self.id}_{name}", title=self.title_of(name), names=(name,))
+            for name in self.names
+        ]
+
+    def title_of(self, name: str) -> str:
+        """The title of a chart of one value."""
+        several = self.apart or len(self.names) > 1
+        return f"{self.title}: {LABELS.get(name, name)}" if several else self.title
+
+
+KINDS = (
+    Kind(
+        "loss",
+        "Loss",
+        "It should fall below chance level, the loss of a network that tells no samples apart.",
+        ("loss",),
+    ),
+    Kind(
+        "part",
+        "Loss",
+        "A part of the loss, before its weight.",
+        ("infonce", "ressl", "ceil", "prediction", "sigreg", "loss_cls"),
+        apart=True,
+    ),
+    Kind(
+        "knn",
+        "kNN accuracy during training",
+        "Nearest neighbours of labelled videos: how good the representation is by now.",
+        ("knn_top1", "knn_top5"),
+        percent=True,
+        online=True,
+    ),
+    Kind(
+        "rank",
+        "Effective rank of the representation",
+        "In how many directions the features of a batch differ. Close to 1: collapsed.",
+        ("h_rank",),
+    ),
+    Kind(
+        "spread",
+        "Spread per dimension",
+        "Standard deviation of normalised features (h) and embeddings (z), about 1 when well "
+        "spread. Close to 0: collapsed.",
+        ("h_std", "z_std"),
+    ),
+    Kind(
+        "similarity",
+        "Similarity of query and key",
+        "Mean cosine of two views of one video. 1 from the first steps on: collapsed.",
+        ("positive_similarity",),
+    ),
+    Kind(
+        "entropy",
+        "Entropy of the targets",
+        "In nats; 0 when all weight is on one sample.",
+        ("target_entropy", "code_entropy"),
+    ),
+    Kind(
+        "online_rank",
+        "Online evaluation: effective rank",
+        "Of the features of the evaluated videos.",
+        ("effective_rank",),
+        online=True,
+    ),
+    Kind(
+        "online_spread",
+        "Online evaluation: spread per dimension",
+        "Of the features of the evaluated videos, about 1 when well spread.",
+        ("feature_std",),
+        online=True,
+    ),
+    Kind("grad_norm", "Norm of the gradient", "Spikes go with a loss that jumps.", ("grad_norm",)),
+    Kind(
+        "data_wait",
+        "Share of time spent waiting for data",
+        "Above 30 % the decoders are too slow for the network: more workers, or repacked videos.",
+        ("data_wait",),
+        percent=True,
+    ),
+    Kind("rate", "Videos per second", "Of all processes together.", ("videos_per_s",)),
+    Kind(
+        "seconds",
+        "Seconds of a step",
+        "The whole step, and the part of it that waits for data.",
+        ("step_seconds", "data_seconds"),
+    ),
+    Kind(
+        "repeats",
+        "RGB differences of frames that repeat",
+        "Share of the clips of RGB differences in which frames repeat, and that stay RGB for it.",
+        ("diff_repeats", "diff_as_rgb"),
+        percent=True,
+    ),
+    Kind("memory", "Memory of the GPU", "Largest so far, in MB.", ("memory",)),
+)
+
+LABELS = {
+    "loss": "loss",
+    "infonce": "InfoNCE",
+    "ressl": "ReSSL",
+    "ceil": "Ceil",
+    "sigreg": "SIGReg",
+    "knn_top1": "top-1",
+    "knn_top5": "top-5",
+    "lr": "learning rate",
+    "momentum": "target momentum",
+    "lambda_": "lambda",
+    "tau_m": "tau_m",
+    "h_rank": "effective rank of h",
+    "h_std": "representation h",
+    "z_std": "embedding z",
+    "positive_similarity": "cosine",
+    "target_entropy": "targets",
+    "code_entropy": "codes",
+    "data_wait": "data wait",
+    "videos_per_s": "videos/s",
+    "step_seconds": "step",
+    "data_seconds": "data",
+    "diff_repeats": "frames repeat",
+    "diff_as_rgb": "stay RGB",
+    "feature_std": "spread per dimension",
+    "effective_rank": "effective rank",
+    "memory": "memory",
+    "grad_norm": "norm",
+}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A named curve; ``slot`` selects its colour."""
+
+    name: str
+    label: str
+    points: Points
+    slot: int = 0
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart with one or several curves, and constant lines (label, value)."""
+
+    id: str
+    title: str
+    note: str
+    curves: list[Curve]
+    lines: list[tuple[str, float]] = field(default_factory=list)
+    percent: bool = False
+
+    def data(self) -> dict[str, Any]:
+        """The chart as JSON data for charts.js."""
+        return {
+            "id": self.id,
+            "title": self.title,
+            "percent": self.percent,
+            "lines": [{"label": label, "value": value} for label, value in self.lines],
+            "curves": [
+                {
+                    "label": curve.label,
+                    "slot": curve.slot,
+                    "x": _numbers(curve.points.x),
+                    "y": _numbers(curve.points.y),
+                    "low": _numbers(curve.points.low),
+                    "high": _numbers(curve.points.high),
+                }
+                for curve in self.curves
+            ],
+        }
+
+    @property
+    def not_finite(self) -> int:
+        """Values that cannot be drawn."""
+        return sum(curve.points.not_finite for curve in self.curves)
+
+
+def _numbers(values: Any) -> list[float | int | None] | None:
+    """Six digits of each value, None for what is not finite: JSON has no NaN."""
+    if values is None:
+        return None
+    found: list[float | int | None] = []
+    for value in values.tolist():
+        if not math.isfinite(value):
+            found.append(None)
+        elif value == int(value):
+            found.append(int(value))
+        else:
+            found.append(float(f"{value:.{_DIGITS}g}"))
+    return found
+
+
+def scheduled_names(record: RunRecord) -> set[str]:
+    """Names of the values that a schedule of the run sets, and usual names of such values."""
+    hooks = record.config.get("custom_hooks") or []
+    hooks = hooks.values() if isinstance(hooks, dict) else hooks
+    named = (hook.get("model") for hook in hooks if isinstance(hook, dict))
+    return set(_SCHEDULES).union(*(model for model in named if isinstance(model, dict)))
+
+
+def run_charts(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
+    """The charts of a run, and the scheduled values (label, value) that are constant."""
+    rows, online = record.scalars, record.evaluations
+    charts = []
+    for kind in (one for several in KINDS for one in several.split()):
+        found = _present(online if kind.online else rows, kind.names)
+        chance = [("chance level", record.chance)] if kind.id == "loss" and record.chance else []
+        if kind.id == "loss" and not chance:
+            kind = replace(kind, note="What is minimised.")
+        chart = _chart(kind, found, online if kind.online else rows, chance)
+        charts += [chart] if chart.curves else []
+    schedules, constant = _schedules(record)
+    known = {name for kind in KINDS for name in kind.names} | scheduled_names(record) | _NOT_DRAWN
+    others = _other_charts(rows, known, "value")
+    others += _other_charts(online, known | {"seconds"}, "online")
+    others += _other_charts(record.validations, set(_NOT_DRAWN), "val")
+    losses = sum(chart.id.startswith(("loss", "part")) for chart in charts)
+    return [*charts[:losses], *schedules, *charts[losses:], *others], constant
+
+
+def _present(rows: Sequence[dict[str, Any]], names: Iterable[str]) -> list[str]:
+    """The names that a row has."""
+    keys = set().union(*rows) if rows else set()
+    return [name for name in names if name in keys]
+
+
+def _of(rows: Sequence[dict[str, Any]], name: str) -> tuple[list[float], list[float]]:
+    pairs = [(row["iter"], row[name]) for row in rows if isinstance(row.get(name), int | float)]
+    return [pair[0] for pair in pairs], [pair[1] for pair in pairs]
+
+
+def _chart(kind: Kind, names: Sequence[str], rows: Sequence[dict[str, Any]], lines: list) -> Chart:
+    span = (rows[0]["iter"], rows[-1]["iter"]) if rows else None
+    curves = [
+        Curve(name, LABELS.get(name, name), reduced(*_of(rows, name), span), slot)
+        for slot, name in enumerate(names)
+    ]
+    return Chart(kind.id, kind.title, kind.note, curves, lines, kind.percent)
+
+
+def _schedules(record: RunRecord) -> tuple[list[Chart], list[tuple[str, float]]]:
+    charts, constant = [], []
+    for name in sorted(scheduled_names(record), key=lambda name: (name != "lr", name)):
+        if not (values := _of(record.scalars, name)[1]):
+            continue
+        label = LABELS.get(name, name)
+        if len(set(values)) == 1:
+            constant.append((label, values[0]))
+        else:
+            kind = Kind(f"schedule_{name}", label[:1].upper() + label[1:], "Schedule.")
+            charts.append(_chart(kind, [name], record.scalars, []))
+    return charts, constant
+
+
+_WHERE = {
+    "value": ("", "Logged by the method."),
+    "online": ("Online evaluation: ", "Of the features of the evaluated videos."),
+    "val": ("Validation: ", "Of the validation set."),
+}
+
+
+def _other_charts(rows: Sequence[dict[str, Any]], known: set[str], kind: str) -> list[Chart]:
+    """A chart for each value that no kind names, such as those of a method of one's own."""
+    names = sorted((set().union(*rows) if rows else set()) - known)
+    before, note = _WHERE[kind]
+    charts = []
+    for i, name in enumerate(names):
+        if values := _of(rows, name)[1]:
+            shares = kind != "value" and name.rpartition("/")[2] not in NOT_FRACTIONS
+            percent = shares and all(0 <= value <= 1 for value in values)
+            chart = Kind(f"{kind}_{i}", f"{before}{name}", note, percent=percent)
+            charts.append(_chart(chart, [name], rows, []))
+    return charts
+
+
+def comparison_charts(records: Sequence[RunRecord]) -> list[Chart]:
+    """A chart for every value that a run has logged, with a curve for each run."""
+    kinds = [(name, kind) for kind in KINDS for name in kind.names]
+    scheduled = set().union(*map(scheduled_names, records))
+    known = {name for name, _ in kinds} | scheduled | _NOT_DRAWN
+    kinds += [(name, Kind(name, LABELS.get(name, name), "Schedule.")) for name in sorted(scheduled)]
+    others = {name for record in records for row in record.scalars for name in row} - known
+    kinds += [(name, Kind(name, name, "Logged by the method.")) for name in sorted(others)]
+    charts = []
+    for name, kind in kinds:
+        curves = []
+        for slot, record in enumerate(records):
+            rows = record.evaluations if kind.online else record.scalars
+            if _present(rows, [name]):
+                curves.append(Curve(name, record.name, reduced(*_of(rows, name)), slot))
+        if curves:
+            id, title = f"{kind.id}_{name}", kind.title_of(name)
+            charts.append(Chart(id, title, kind.note, curves, [], kind.percent))
+    return charts

@@ -1,0 +1,201 @@
+"""The two-dimensional map of a page: features as points whose clips play on hover."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from sce_video.evaluation import Rows
+from sce_video.evaluation.functional.neighbours import check_features
+from sce_video.pages.frames import ClipReader, Quality, animation_uri, clip_frames
+from sce_video.pages.gallery import GalleryEntry
+from sce_video.pages.neighbour_rows import label_name, principal_plane, spread_out
+from sce_video.pages.parts import Part, render_part, sentence_part
+
+#: Features above which only the principal plane is computed: t-SNE and UMAP take minutes.
+MAX_NEIGHBOUR_MAP = 3000
+#: Dimensions kept before t-SNE and UMAP.
+_COMPONENTS = 50
+#: Coordinates of unit vectors below this are errors of rounding.
+_ROUNDING = 1e-5
+
+
+def projections(features: Tensor, seed: int = 0) -> dict[str, np.ndarray]:
+    """Coordinates of l2-normalised features in the plane, by the method's name.
+
+    ``PCA`` always; ``UMAP`` where umap-learn is installed, else ``t-SNE`` where scikit-learn is,
+    both for 10 to :data:`MAX_NEIGHBOUR_MAP` features that are not all equal.
+
+    Args:
+        features: (N, C), N >= 2.
+        seed: Of UMAP and t-SNE.
+
+    Returns:
+        Arrays (N, 2) float32.
+
+    Raises:
+        ValueError: fewer than two features.
+    """
+    plane, _ = principal_plane(features)
+    found = {"PCA": plane.numpy().astype(np.float32)}
+    if 10 <= len(features) <= MAX_NEIGHBOUR_MAP:
+        leading = _leading_components(features)
+        # Of equal features scikit-learn's t-SNE divides by zero and ends the process.
+        if np.abs(leading).max() > _ROUNDING:
+            found |= _neighbour_map(leading, seed)
+    return found
+
+
+def _leading_components(features: Tensor) -> np.ndarray:
+    x = F.normalize(features.double(), dim=1)
+    x = x - x.mean(dim=0)
+    _, _, directions = torch.linalg.svd(x, full_matrices=False)
+    return (x @ directions[:_COMPONENTS].T).float().numpy()
+
+
+def _neighbour_map(x: np.ndarray, seed: int) -> dict[str, np.ndarray]:
+    if importlib.util.find_spec("umap") is not None:
+        import umap
+
+        reducer = umap.UMAP(n_neighbors=min(15, len(x) - 1), random_state=seed)
+        return {"UMAP": reducer.fit_transform(x).astype(np.float32)}
+    if importlib.util.find_spec("sklearn") is not None:
+        from sklearn.manifold import TSNE
+
+        perplexity = min(30.0, (len(x) - 1) / 3)
+        return {"t-SNE": TSNE(perplexity=perplexity, random_state=seed).fit_transform(x)}
+    return {}
+
+
+_ID, _TITLE = "map", "Map of the features"
+_LEVELS = (Quality(110, 55, 12), Quality(90, 50, 10), Quality(72, 45, 8), Quality(56, 40, 6))
+
+
+def feature_map_part(
+    rows: Rows,
+    class_names: Sequence[str] = (),
+    *,
+    planes: Mapping[str, np.ndarray] | None = None,
+    max_clips: int = 80,
+    max_bytes: int = 1_500_000,
+    reader: ClipReader | None = None,
+) -> Part:
+    """A map of the features in the plane, coloured by label or folder.
+
+    Args:
+        rows: Features, labels and paths of the files.
+        class_names: Names of the labels 0, 1, ...
+        planes: Coordinates (N, 2) by the name of their method; None: :func:`projections`.
+        max_clips: Points whose clips are part of the page, far from each other in features; the
+            others show their name only.
+        max_bytes: Of all clips together.
+        reader: Reads the files; None makes one.
+
+    Returns:
+        The part; one with a sentence if there are no two videos or a feature is not finite.
+    """
+    if len(rows) < 2:
+        found = "Only one video has features" if len(rows) else "No video has features"
+        return sentence_part(_ID, _TITLE, f"{found}: a map needs two or more.")
+    try:
+        check_features(rows.features, rows.name)
+        planes = projections(rows.features) if planes is None else planes
+    except ValueError as error:
+        return sentence_part(_ID, _TITLE, f"There is no map to show: {error}")
+    reader = reader or ClipReader()
+    clips, entries = embedded_clips(rows, max_clips, max_bytes, reader)
+    values = {
+        "data": map_data(rows, class_names, planes, clips),
+        "total": len(rows),
+        "with_clips": sum(clip is not None for clip in clips),
+        "problems": [(e.name, e.problem) for e in entries if e.problem and not e.skipped],
+        "skipped": sum(entry.skipped for entry in entries),
+        "tried": len(entries),
+        "seconds": reader.seconds,
+        "methods": list(planes),
+        "kept": _share_of_variance(rows.features, planes["PCA"]) if "PCA" in planes else None,
+    }
+    return render_part(_ID, _TITLE, "feature_map.html", values)
+
+
+def _share_of_variance(features: Tensor, plane: np.ndarray) -> int | None:
+    """Percent of the variance of l2-normalised features in their PCA; None if they are equal."""
+    x = F.normalize(features.float(), dim=1)
+    total = float((x - x.mean(dim=0)).square().sum())
+    return round(100 * float(np.square(plane).sum()) / total) if total > 1e-9 else None
+
+
+def map_data(
+    rows: Rows,
+    class_names: Sequence[str],
+    planes: Mapping[str, np.ndarray],
+    clips: Sequence[str | None],
+) -> dict[str, Any]:
+    """What ``featureMap`` of ``feature_map.js`` draws: lists with an entry for each point."""
+    names, groups = relative_names(rows.paths)
+    labels = [label_name(label, class_names) for label in rows.labels.tolist()]
+    data: dict[str, Any] = {
+        "projections": {name: _coordinates(plane) for name, plane in planes.items()},
+        "name": names,
+        "label": labels,
+    }
+    # Folders that are just the classes are not offered beside them.
+    pairs = set(zip(labels, groups, strict=True))
+    if not len(pairs) == len(set(labels)) == len(set(groups)):
+        data["group"] = groups
+    if any(clips):
+        data["clip"] = list(clips)
+    return data
+
+
+def _coordinates(plane: np.ndarray) -> dict[str, list[float]]:
+    """Columns of (N, 2) with four digits of their range, which is less than a pixel."""
+    plane = np.asarray(plane, np.float64)
+    digits = 4 - int(np.ceil(np.log10(max(float(np.ptp(plane, axis=0).max()), 1e-12))))
+    x, y = np.round(plane, digits).T.tolist()
+    return {"x": x, "y": y}
+
+
+def relative_names(paths: Sequence[str]) -> tuple[list[str], list[str | None]]:
+    """Paths below the folder that all share, and the first sub-folder of each (None: in it)."""
+    parts = [PurePath(path).parts for path in paths]
+    shared = 0
+    while all(len(p) > shared + 1 and p[shared] == parts[0][shared] for p in parts):
+        shared += 1
+    names = ["/".join(p[shared:]) for p in parts]
+    return names, [p[shared] if len(p) > shared + 1 else None for p in parts]
+
+
+def embedded_clips(
+    rows: Rows, max_clips: int, max_bytes: int, reader: ClipReader
+) -> tuple[list[str | None], list[GalleryEntry]]:
+    """Animations of some points, None for the others, and what was read of these files.
+
+    Args:
+        rows: Features and paths.
+        max_clips: Points with clips, far from each other in features.
+        max_bytes: Of all clips together; if the smallest are too large, the last are left out.
+        reader: Reads the files.
+    """
+    clips: list[str | None] = [None] * len(rows)
+    chosen = spread_out(rows.features, max_clips) if max_clips > 0 else []
+    entries = reader.read_all(rows.paths[row] for row in chosen)
+    read = ((row, entries[rows.paths[row]]) for row in chosen)
+    frames = {row: clip_frames(entry) for row, entry in read if not entry.problem}
+    for quality in _LEVELS:
+        made = {row: animation_uri(*clip, quality) for row, clip in frames.items()}
+        if sum(map(len, made.values())) <= max_bytes:
+            break
+    used = 0
+    for row, uri in made.items() if frames else ():
+        used += len(uri)
+        if used <= max_bytes:
+            clips[row] = uri
+    return clips, list(entries.values())

@@ -1,0 +1,358 @@
+"""A gallery of search results: frames of the query and of every result, as HTML or as an image."""
+
+from __future__ import annotations
+
+import base64
+import io
+import os
+import time
+import urllib.parse
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sce_video.datasets import (
+    FrameCountError,
+    VideoDecodeError,
+    is_elsewhere,
+    open_video,
+    video_exists,
+)
+from sce_video.datasets.clip_sampling import frames_between, segment_positions, shown_at
+from sce_video.utils.files import write_text
+from sce_video.utils.html_template import render_template
+from sce_video.utils.printable import printable_utf8
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure  # imported where it is used: a slow import
+
+_FRAMES = 4
+_FRAME_HEIGHT, _FRAME_WIDTH = 150, 300  # largest size of a frame, pixels
+_JPEG_QUALITY = 80
+_READ_SECONDS = 30.0
+_READ_AT_ONCE = 8  # frames in their full size, which may be large
+#: The stretch in the middle of a video that can be played, and its frames per second.
+_PLAYED_SECONDS, _PLAYED_RATE = 3.0, 8
+
+# Layout of the image, inches.
+_WIDTH, _MARGIN, _ROW, _TEXT, _HEAD = 11.0, 0.25, 1.25, 3.6, 0.75
+_PAPER = "#f7f7f5"
+
+
+@dataclass(frozen=True)
+class GalleryEntry:
+    """One video of a gallery.
+
+    Attributes:
+        name: Displayed name.
+        file: Path of the file.
+        frames: Small frames (h, w, 3) uint8 RGB at equal steps; empty if it cannot be read.
+        played: Small frames of the middle, 8 per second, which the page plays; empty for none.
+        duration: Seconds; None if it cannot be read.
+        problem: Why it cannot be read; empty if it can.
+        skipped: Whether there was no time to read it; ``problem`` says so.
+        rank: From 1; None for the query.
+        similarity: Cosine with the query; None for the query.
+        start: Of the moment that is shown, seconds; None for the whole video.
+        end: Likewise.
+    """
+
+    name: str
+    file: str
+    frames: list[np.ndarray] = field(default_factory=list)
+    played: list[np.ndarray] = field(default_factory=list)
+    duration: float | None = None
+    problem: str = ""
+    skipped: bool = False
+    rank: int | None = None
+    similarity: float | None = None
+    start: float | None = None
+    end: float | None = None
+
+    @property
+    def moment(self) -> str:
+        """``1:02:03-1:02:08``; empty for a whole video."""
+        return "" if self.start is None or self.end is None else format_moment(self.start, self.end)
+
+
+# -- reading -------------------------------------------------------------------------------
+
+
+def read_entry(
+    name: str,
+    file: str | os.PathLike,
+    rank: int | None = None,
+    similarity: float | None = None,
+    num_frames: int = _FRAMES,
+    seconds: float = _READ_SECONDS,
+    *,
+    start: float | None = None,
+    end: float | None = None,
+) -> GalleryEntry:
+    """The gallery entry of a video, or of its moment from ``start`` to ``end``; for a missing or
+    broken file, one with ``problem`` set."""
+    file = os.fspath(file)
+    span = None if start is None or end is None else (start, end)
+    entry = GalleryEntry(name, file, rank=rank, similarity=similarity, start=start, end=end)
+    try:
+        if not video_exists(file):
+            raise VideoDecodeError(file, "the file is missing")
+        frames, played, duration = read_frames(file, num_frames, seconds, span=span)
+    except VideoDecodeError as error:
+        return replace(entry, problem=error.reason)
+    return replace(entry, frames=frames, played=played, duration=duration)
+
+
+def read_frames(
+    file: str | os.PathLike,
+    num_frames: int = _FRAMES,
+    seconds: float = _READ_SECONDS,
+    played: bool = True,
+    span: tuple[float, float] | None = None,
+) -> tuple[list[np.ndarray], list[np.ndarray], float]:
+    """Small frames of a video.
+
+    Args:
+        file: The video.
+        num_frames: Frames of the whole video.
+        seconds: Time limit.
+        played: Whether the frames of the middle are read as well.
+        span: Start and end of the moment that is read, seconds; None for the whole video.
+
+    Returns:
+        ``num_frames`` from the centres of equal segments; those of the 3 seconds in the middle, 8
+        per second, in order; the duration in seconds.
+
+    Raises:
+        VideoDecodeError: the file cannot be read.
+    """
+    path, deadline = os.fspath(file), time.monotonic() + seconds
+    correction = None
+    for _ in range(2):
+        with open_video(path, correction=correction, deadline=deadline) as reader:
+            start, end = span or (0.0, reader.duration)
+            first, stop = frames_between(reader.timestamps, start, min(end, reader.duration))
+            positions = first + segment_positions(stop - first, num_frames)
+            length = end - start if played else 0.0
+            middle = _middle(reader.timestamps, (start + end) / 2, length)
+            indices, inverse = np.unique([*positions, *middle], return_inverse=True)
+            try:
+                parts = np.split(indices, range(_READ_AT_ONCE, len(indices), _READ_AT_ONCE))
+                frames = [small_frame(frame) for part in parts for frame in reader.read(part)]
+            except FrameCountError as error:  # fewer frames than the header states
+                correction = error.correction
+                continue
+            chosen = [frames[i] for i in inverse]
+            return chosen[:num_frames], chosen[num_frames:], reader.duration
+    raise VideoDecodeError(path, "its frames cannot be counted")
+
+
+def _middle(timestamps: np.ndarray, centre: float, length: float) -> np.ndarray:
+    """Indices of the frames displayed during the seconds that the page plays."""
+    seconds = min(_PLAYED_SECONDS, length)
+    times = centre - seconds / 2 + np.arange(round(seconds * _PLAYED_RATE)) / _PLAYED_RATE
+    return shown_at(timestamps, times)
+
+
+def small_frame(frame: np.ndarray) -> np.ndarray:
+    """The frame scaled to fit ``_FRAME_HEIGHT`` x ``_FRAME_WIDTH``, aspect ratio kept."""
+    import cv2
+
+    height, width = frame.shape[:2]
+    scale = min(_FRAME_HEIGHT / height, _FRAME_WIDTH / width)
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    return cv2.resize(frame, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+
+
+# -- HTML ----------------------------------------------------------------------------------
+
+
+def write_gallery(
+    path: str | os.PathLike,
+    query: GalleryEntry,
+    results: Sequence[GalleryEntry],
+    note: str = "",
+) -> None:
+    """Write a gallery as one self-contained HTML file, frames included.
+
+    Beside its frames every video has a player of some seconds. Names link to the files, relative
+    to the gallery. The page loads nothing and runs nothing.
+
+    Args:
+        path: The file, written as an atomic file.
+        query: The video that was searched for.
+        results: In the order of their rank.
+        note: A line about the search.
+    """
+    file = Path(path)
+    values = {
+        "title": f"Videos like {os.path.basename(query.name)}",
+        "note": note,
+        "query": _card(query, file),
+        "results": [_card(entry, file) for entry in results],
+    }
+    write_text(file, render_template("sce_video.pages", "gallery.html", values))
+
+
+def _card(entry: GalleryEntry, gallery: Path) -> dict[str, Any]:
+    """Template values of one video."""
+    return {
+        "rank": entry.rank,
+        "name": entry.name,
+        "link": "" if entry.problem else _link(entry, gallery),
+        "moment": entry.moment,
+        "problem": entry.problem,
+        "similarity": entry.similarity,
+        "duration": None if entry.duration is None else format_duration(entry.duration),
+        "played": "" if entry.problem else _data_uri("video/mp4", encode_clip(entry.played)),
+        "images": []
+        if entry.problem
+        else [_data_uri("image/jpeg", encode_jpeg(frame)) for frame in entry.frames],
+    }
+
+
+def encode_clip(frames: Sequence[np.ndarray]) -> bytes:
+    """Frames (h, w, 3) uint8 RGB as h264 in an mp4, 8 per second; empty if fewer than two.
+
+    h264 with 4:2:0 chroma is what all browsers play.
+    """
+    import av
+
+    if len(frames) < 2:
+        return b""
+    buffer = io.BytesIO()
+    height, width = (size // 2 * 2 for size in frames[0].shape[:2])  # even, for the chroma
+    if min(height, width) < 2:
+        return b""
+    with av.open(buffer, "w", format="mp4") as container:
+        stream = container.add_stream("libx264", rate=_PLAYED_RATE, options={"crf": "26"})
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for frame in frames:
+            image = np.ascontiguousarray(frame[:height, :width])
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(image, format="rgb24")))
+        container.mux(stream.encode())
+    return buffer.getvalue()
+
+
+def encode_jpeg(frame: np.ndarray) -> bytes:
+    """A frame (h, w, 3) uint8 RGB as JPEG."""
+    import cv2
+
+    good, data = cv2.imencode(
+        ".jpg", cv2.cvtColor(frame, cv2.COLOR_RGB2BGR), [cv2.IMWRITE_JPEG_QUALITY, _JPEG_QUALITY]
+    )
+    assert good
+    return data.tobytes()
+
+
+def _data_uri(kind: str, content: bytes) -> str:
+    """The content as a ``data:`` URI; empty for no content."""
+    if not content:
+        return ""
+    return f"data:{kind};base64," + base64.b64encode(content).decode("ascii")
+
+
+def _link(entry: GalleryEntry, gallery: Path) -> str:
+    """URL of a file relative to the gallery, whose name may hold any bytes; empty for no file."""
+    if is_elsewhere(entry.file):
+        return ""
+    relative = os.path.relpath(os.path.abspath(entry.file), gallery.resolve().parent)
+    url = "./" + urllib.parse.quote(os.fsencode(relative))
+    return url if entry.start is None else f"{url}#t={entry.start:.2f},{entry.end:.2f}"
+
+
+def format_moment(start: float, end: float) -> str:
+    """12.5 and 17 as 0:12.5-0:17.0."""
+    return f"{_clock(start)}-{_clock(end)}"
+
+
+def _clock(seconds: float) -> str:
+    minutes, tenths = divmod(round(seconds * 10), 600)
+    hours, minutes = divmod(minutes, 60)
+    rest = f"{tenths // 10:02}.{tenths % 10}"
+    return f"{hours}:{minutes:02}:{rest}" if hours else f"{minutes}:{rest}"
+
+
+def format_duration(seconds: float) -> str:
+    """4.25 as 4.2 s, 75 as 1:15."""
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+# -- image ---------------------------------------------------------------------------------
+
+
+def draw_gallery(query: GalleryEntry, results: Sequence[GalleryEntry], note: str = "") -> Figure:
+    """The same gallery as a matplotlib figure; save it with ``save_figure``.
+
+    Args:
+        query: The video that was searched for.
+        results: In the order of their rank.
+        note: A line about the search.
+    """
+    from matplotlib.figure import Figure
+
+    height = 2 * _MARGIN + _HEAD + _ROW * (1 + len(results))
+    figure = Figure(figsize=(_WIDTH, height), dpi=100, facecolor=_PAPER)
+    _text(figure, _MARGIN, _MARGIN, f"Videos like {query.name}", 13, "bold", "#111111")
+    _text(figure, _MARGIN, _MARGIN + 0.28, note, 8.5, "normal", "#666666")
+    top = _MARGIN + _HEAD
+    for entry in (query, *results):
+        _draw_row(figure, entry, top)
+        top += _ROW
+    return figure
+
+
+def _draw_row(figure: Figure, entry: GalleryEntry, top: float) -> None:
+    """Text on the left, frames to its right."""
+    width, height = figure.get_size_inches()
+    heading = "query" if entry.rank is None else f"{entry.rank}"
+    lines = [_shortened(printable_utf8(entry.name))]
+    if entry.moment:
+        lines[0] += f"   {entry.moment}"
+    if entry.similarity is not None:
+        lines.append(f"distance {1 - entry.similarity:.4f}   similarity {entry.similarity:.4f}")
+    if entry.duration is not None:
+        lines.append(format_duration(entry.duration))
+    _text(figure, _MARGIN, top, heading, 11, "bold", "#111111")
+    _text(figure, _MARGIN, top + 0.26, "\n".join(lines), 8.5, "normal", "#333333")
+    left, tall = _MARGIN + _TEXT, _ROW - 0.12
+    if entry.problem:
+        _text(figure, left, top + 0.3, entry.problem, 9, "normal", "#b00020")
+    room = (width - left - _MARGIN) / max(1, len(entry.frames))
+    for frame in entry.frames:
+        scale = min(tall / frame.shape[0], (room - 0.06) / frame.shape[1])
+        wide, high = frame.shape[1] * scale, frame.shape[0] * scale
+        box = (left / width, 1 - (top + high) / height, wide / width, high / height)
+        axes = figure.add_axes(box)
+        axes.imshow(frame, aspect="auto", interpolation="bilinear")
+        axes.set_axis_off()
+        left += room
+
+
+def _shortened(name: str, letters: int = 46) -> str:
+    """The end of a long name, which identifies the file better than its beginning."""
+    return name if len(name) <= letters else "…" + name[1 - letters :]
+
+
+def _text(
+    figure: Figure, left: float, top: float, text: str, size: float, weight: str, color: str
+) -> None:
+    """Text with its upper left corner ``left`` and ``top`` inches from that of the figure."""
+    width, height = figure.get_size_inches()
+    shown = "\n".join(map(printable_utf8, text.split("\n")))
+    figure.text(
+        left / width,
+        1 - top / height,
+        shown.replace("$", r"\$"),  # a dollar sign begins a formula
+        fontsize=size,
+        weight=weight,
+        color=color,
+        va="top",
+    )

@@ -1,0 +1,116 @@
+"""Parts of a page: pieces of HTML with a title, rendered from templates.
+
+A page puts ``part.html`` into its body and, once, ``parts.css``, ``feature_map.js`` and
+``parts.js`` of ``templates/`` into its head and at its end. Parts load nothing and need no server.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from sce_video.evaluation.random_weights import MEASURES, OTHERS, measure_of, sentences
+from sce_video.utils.errors import MissingPackageError
+from sce_video.utils.html_template import render_template
+
+_PACKAGE = "sce_video.pages"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A piece of a page.
+
+    Attributes:
+        id: Name of the part, unique on its page: letters and hyphens.
+        title: Heading.
+        html: Content without the heading. What it shows of others (file names, class names) is
+            escaped, so a template inserts it with ``|safe``.
+    """
+
+    id: str
+    title: str
+    html: str
+
+
+def render_part(id: str, title: str, template: str, values: dict[str, Any]) -> Part:
+    """The part that a template of ``pages/templates`` renders; values are escaped."""
+    return Part(id, title, render_template(_PACKAGE, template, values))
+
+
+def random_weights_part(row: Mapping[str, Any]) -> Part:
+    """The trained network beside random weights, from a row of the log of kind ``random``."""
+    measure = measure_of(row)
+    names = {"": "this network", **{f"_{name}": words for name, words in OTHERS.items()}}
+    lines = [
+        (
+            words,
+            "" if measure is None else f"{100 * row[measure + suffix]:.1f} %",
+            f"{row['rank' + suffix]:.1f}",
+        )
+        for suffix, words in names.items()
+        if f"rank{suffix}" in row
+    ]
+    values = {
+        "sentences": [text[:1].upper() + text[1:] + "." for text in sentences(row)],
+        "measure": MEASURES.get(measure or "", ""),
+        "lines": lines,
+    }
+    return render_part("random-weights", "Does it help?", "part_random_weights.html", values)
+
+
+def sentence_part(id: str, title: str, sentence: str) -> Part:
+    """A part that only says why there is nothing to show."""
+    return render_part(id, title, "part_sentence.html", {"sentence": sentence})
+
+
+_LOADER = """
+window.plotlyReady = (async () => {
+  if (typeof DecompressionStream === "undefined") {
+    throw new Error("this browser is too old for the charts: it has no DecompressionStream");
+  }
+  const packed = document.getElementById("plotly-gzip").textContent.trim();
+  const bytes = Uint8Array.from(atob(packed), (c) => c.charCodeAt(0));
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  const script = document.createElement("script");
+  script.textContent = await new Response(stream).text();
+  document.head.appendChild(script);
+  return window.Plotly;
+})();
+window.plotlyReady.catch((error) => {
+  for (const place of document.querySelectorAll(".plot")) place.textContent = String(error.message);
+});
+"""
+
+
+@cache
+def plotly_script() -> str:
+    """HTML that makes ``Plotly`` available without a network, about 2 MB.
+
+    The page gets a promise ``plotlyReady`` of the library. The library is in it as gzip in base64,
+    which the browser unpacks, since its text is 4.8 MB.
+
+    Raises:
+        MissingPackageError: plotly is not installed.
+    """
+    packed = base64.b64encode(gzip.compress(plotly_library(), compresslevel=9, mtime=0))
+    kept = f'<script id="plotly-gzip" type="text/plain">{packed.decode("ascii")}</script>'
+    return f"{kept}\n<script>{_LOADER}</script>\n"
+
+
+def plotly_library() -> bytes:
+    """The text of plotly.js, 4.8 MB, as a server serves it.
+
+    Raises:
+        MissingPackageError: plotly is not installed.
+    """
+    spec = importlib.util.find_spec("plotly")
+    if spec is None or spec.origin is None:
+        raise MissingPackageError("the charts of the page need plotly: pip install plotly")
+    # Read as a file, since the import of plotly takes most of a second.
+    return (Path(spec.origin).parent / "package_data/plotly.min.js").read_bytes()

@@ -1,0 +1,294 @@
+"""The page of one run as self-contained HTML."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from markupsafe import Markup
+
+from sce_video.pages.charts import run_charts
+from sce_video.pages.parts import Part, plotly_script
+from sce_video.pages.run_record import RunRecord, grouped_alarms, lasting_errors, state_of
+from sce_video.utils.html_template import render_template
+from sce_video.utils.metric_names import NOT_FRACTIONS
+from sce_video.version import __version__
+
+_MAX_CLASSES = 24
+_DATA_NAMES = {
+    "type": "Data set",
+    "samples": "Samples",
+    "data_root": "Folder",
+    "ann_file": "List",
+    "num_classes": "Classes",
+    "classes": "Names of the classes",
+    "films": "Films",
+    "name": "Name",
+    "split": "Split",
+    "kind": "Kind",
+}
+
+
+class Tile(NamedTuple):
+    """A number in the head of a page."""
+
+    title: str
+    value: str
+    detail: str = ""
+
+
+def tiles(record: RunRecord) -> list[Tile]:
+    """The numbers that tell how a run stands; only those that were logged."""
+    last = record.last
+    found = []
+    if "epoch" in last:
+        of = f" of {record.max_epochs}" if record.max_epochs else ""
+        found.append(Tile("epoch", f"{last['epoch']}{of}", f"iteration {last['iter']:,}"))
+    if "loss" in last:
+        chance = f"chance level {record.chance:.3f}" if record.chance else ""
+        found.append(Tile("loss", number(last["loss"]), chance))
+    accuracies = [row for row in record.evaluations if "knn_top1" in row]
+    if accuracies:
+        best = max(accuracies, key=lambda row: row["knn_top1"])
+        detail = f"best {100 * best['knn_top1']:.1f} % at epoch {best.get('epoch', '?')}"
+        found.append(Tile("kNN top-1", f"{100 * accuracies[-1]['knn_top1']:.1f} %", detail))
+    accuracies = [row for row in record.validations if "top1" in row]
+    if accuracies:
+        best = max(accuracies, key=lambda row: row["top1"])
+        detail = f"best {100 * best['top1']:.1f} % at epoch {best.get('epoch', '?')}"
+        found.append(Tile("validation top-1", f"{100 * accuracies[-1]['top1']:.1f} %", detail))
+    if "h_rank" in last:
+        found.append(Tile("effective rank", number(last["h_rank"]), "of the representation"))
+    if "videos_per_s" in last:
+        found.append(Tile("videos/s", number(last["videos_per_s"])))
+    if "data_wait" in last:
+        found.append(Tile("data wait", f"{100 * last['data_wait']:.0f} %", "of the time"))
+    seconds = training_seconds(record)
+    if seconds:
+        found.append(Tile("training time", duration(seconds)))
+    return found
+
+
+def training_seconds(record: RunRecord) -> float:
+    """Seconds that all starts together have trained, from the duration of the logged steps."""
+    total, before = 0.0, 0
+    for row in record.scalars:
+        total += row.get("step_seconds", 0.0) * max(0, row["iter"] - before)
+        before = row["iter"]
+    return total
+
+
+def number(value: Any) -> str:
+    """Four digits of a number, thousands separated."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if abs(value) >= 1000 and value == value and abs(value) != float("inf"):
+        return f"{value:,.0f}"
+    return f"{value:.4g}"
+
+
+def duration(seconds: float) -> str:
+    """``3 h 20 min``, ``4 min 5 s``, ``12 s``."""
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s" if rest and minutes < 10 else f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24) if hours >= 72 else (0, hours)
+    return f"{days} d {hours} h" if days else f"{hours} h {minutes} min"
+
+
+def moment(seconds: Any) -> str:
+    """Date and time of day of unix seconds, local."""
+    if not isinstance(seconds, int | float) or not 0 < seconds < 1e11:
+        return ""
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def command_of(record: RunRecord) -> str:
+    """The command line of the last start; empty if it was not recorded."""
+    words = record.start.get("command")
+    return shlex.join(map(str, words)) if isinstance(words, list) else ""
+
+
+def provenance_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """Name and value of what the run depends on; only what is known."""
+    start, end = record.start, record.end
+    versions = start.get("versions")
+    starts = sum(row.get("event") == "start" for row in record.history)
+    rows = [
+        ("Folder", record.folder),
+        ("Config", record.config_file),
+        ("Recipe", record.recipe),
+        ("Method", record.method),
+        ("Network", network(record.config)),
+        ("Started", moment(start.get("time"))),
+        ("Ended", moment(end.get("time"))),
+        ("Starts", f"{starts}, the last resumed" if starts > 1 else ""),
+        ("Resumed from", start.get("resumed_from")),
+        ("Device", start.get("device")),
+        ("Processes", start.get("ranks")),
+        ("Git", _joined(start.get("git"))),
+        ("Versions", _joined(versions)),
+        ("Checkpoints", ", ".join(record.checkpoints[:6])),
+    ]
+    return [(name, str(value)) for name, value in rows if value not in (None, "", {})]
+
+
+def network(config: Mapping[str, Any]) -> str:
+    """``ResNet3dSlowPath, depth 18, base_channels 16`` of a config's backbone."""
+    backbone = (config.get("model") or {}).get("backbone") or {}
+    if not isinstance(backbone, dict):
+        return ""
+    simple = [
+        f"{name} {value}"
+        for name, value in backbone.items()
+        if name != "type" and isinstance(value, int | float | str) and not isinstance(value, bool)
+    ]
+    return ", ".join([str(backbone.get("type", "")), *simple]).strip(", ")
+
+
+def _joined(values: Any) -> str:
+    if isinstance(values, dict):
+        return ", ".join(f"{name} {value}" for name, value in values.items())
+    return "" if values is None else str(values)
+
+
+def data_rows(record: RunRecord) -> list[tuple[str, str]]:
+    """Name and value of the facts of the training set."""
+    rows = []
+    for name, value in record.data.items():
+        if isinstance(value, list):
+            more = f" and {len(value) - _MAX_CLASSES} more" if len(value) > _MAX_CLASSES else ""
+            value = ", ".join(map(str, value[:_MAX_CLASSES])) + more
+        rows.append((_DATA_NAMES.get(name, name), number(value) if name == "samples" else value))
+    return [(name, str(value)) for name, value in rows]
+
+
+class Plan(NamedTuple):
+    """The choices of ``sce-video pretrain``: sentences, and (setting, value, reason)."""
+
+    sentences: list[str]
+    choices: list[tuple[str, str, str]]
+
+
+def plan_of(config: Mapping[str, Any]) -> Plan:
+    """The plan in a config; empty if it was not planned."""
+    lines = config.get("plan")
+    plan = Plan([], [])
+    for line in map(str, lines if isinstance(lines, list) else ()):
+        parts = re.split(r"\s{2,}", line.strip())
+        if line.startswith(" ") and len(parts) == 3:
+            plan.choices.append((parts[0], parts[1], parts[2]))
+        elif line.strip():
+            plan.sentences.append(line.strip())
+    return plan
+
+
+def result_rows(
+    metrics: Mapping[str, Any], intervals: Mapping[str, Sequence[float]]
+) -> list[tuple[str, str]]:
+    """Name and value, with its interval, of the metrics of a file; fractions in percent."""
+    return [
+        (name, f"{metric_text(name, value)} {interval_text(intervals.get(name))}".rstrip())
+        for name, value in metrics.items()
+    ]
+
+
+def interval_text(ends: Sequence[float] | None) -> str:
+    """``[81.20, 85.90]``, an interval in percent; empty for None."""
+    return "" if ends is None else f"[{100 * ends[0]:.2f}, {100 * ends[1]:.2f}]"
+
+
+def metric_text(name: str, value: float) -> str:
+    """A metric as text: a fraction in percent, everything else with four digits."""
+    if name.rpartition("/")[2] in NOT_FRACTIONS or not 0 <= value <= 1:
+        return number(value)
+    return f"{100 * value:.2f} %"
+
+
+_PACKAGE = "sce_video.pages"
+_MAX_BAD_FILES = 200
+
+
+def render_run_page(
+    record: RunRecord, parts: Sequence[Part] = (), notes: Sequence[str] = ()
+) -> str:
+    """The page of a run; everything in it is escaped and nothing is loaded.
+
+    Args:
+        record: What the folder holds.
+        parts: Views, neighbours, map, in their order.
+        notes: Sentences on parts that could not be made.
+    """
+    charts, constant = run_charts(record)
+    alarms = grouped_alarms(record.alarms)
+    values = {
+        "title": record.name,
+        "lead": _lead(record),
+        "state": state_of(record),
+        "running": record.locked,
+        "alarms": alarms,
+        "errors": lasting_errors(alarms),
+        "alarms_known": bool(record.alarms or record.history),
+        "tiles": tiles(record),
+        "notes": [note[:1].upper() + note[1:] for note in (*record.notes, *notes)],
+        "charts": charts,
+        "constant": [(label, number(value)) for label, value in constant],
+        "parts": parts,
+        "results": {
+            name: result_rows(metrics, record.intervals.get(name, {}))
+            for name, metrics in record.results.items()
+        },
+        "data": data_rows(record),
+        **_bad_files(record),
+        "command": command_of(record),
+        "provenance": provenance_rows(record),
+        "plan": plan_of(record.config),
+        "changes": record.changes,
+        "config_text": record.config_text,
+        **page_frame([chart.data() for chart in charts], bool(charts or parts)),
+    }
+    return render_template(_PACKAGE, "run.html", values)
+
+
+def page_frame(charts: list[dict[str, Any]], draws: bool) -> dict[str, Any]:
+    """Values that every page needs; ``draws`` is whether anything on it needs Plotly."""
+    return {
+        "chart_data": charts,
+        "plotly": Markup(plotly_script()) if draws else "",
+        "made": moment(time.time()),
+        "version": __version__,
+    }
+
+
+def _lead(record: RunRecord) -> str:
+    samples = record.data.get("samples")
+    words = [
+        record.method,
+        str((record.config.get("model") or {}).get("backbone", {}).get("type", "")),
+    ]
+    if record.recipe:
+        words.insert(0, f"recipe {record.recipe}")
+    if samples:
+        words.append(f"{number(samples)} samples")
+    return " · ".join(filter(None, words))
+
+
+def _bad_files(record: RunRecord) -> dict[str, Any]:
+    rows = [
+        (str(row.get("path", "?")), row.get("count", 1), str(row.get("error", "")))
+        for row in record.bad_files
+    ]
+    samples = record.data.get("samples")
+    share = f" of {number(samples)}" if isinstance(samples, int) and samples else ""
+    return {
+        "bad_files": rows[:_MAX_BAD_FILES],
+        "bad_files_more": max(0, len(rows) - _MAX_BAD_FILES),
+        "bad_count": f"{len(rows)}{share} file{'s' * (len(rows) != 1)} could not be decoded",
+        "bad_total": sum(count for _, count, _ in rows if isinstance(count, int)),
+    }

@@ -1,0 +1,187 @@
+"""What a run folder holds, as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+#: States of a run.
+RUNNING, FINISHED, INTERRUPTED, FAILED, UNKNOWN = (
+    "running",
+    "finished",
+    "interrupted",
+    "failed",
+    "unknown",
+)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """Everything the page shows of a run but pictures.
+
+    Attributes:
+        name: Name of the folder.
+        folder: Its absolute path.
+        config_file: Path of the config; empty if there is none.
+        config: The config as plain data; empty if it cannot be read.
+        config_text: Its text.
+        recipe: Recipe that the config comes from; empty if that is not known.
+        changes: (key, value of the recipe, value of the run) of the settings that differ.
+        scalars: Logged rows, see :func:`~sce_video.pages.curves.read_scalars`.
+        evaluations: Rows of the online evaluation.
+        validations: Rows of the validation of a classifier.
+        compared: The last comparison with random weights; empty if there is none.
+        alarms: Lines of ``alarms.jsonl``.
+        history: Lines of ``history.jsonl``, the starts and ends of the training.
+        bad_files: Lines of ``bad_files.jsonl``.
+        results: Files with results and their metrics.
+        intervals: Files with results and the 95 % intervals of their metrics.
+        data: Facts of the training set.
+        checkpoints: Names of the checkpoints, newest first.
+        chance: Loss of a network that tells no samples apart; None if not known.
+        locked: Whether a training holds the folder.
+        notes: What is missing or damaged, a sentence each.
+    """
+
+    name: str
+    folder: str
+    config_file: str = ""
+    config: dict[str, Any] = field(default_factory=dict)
+    config_text: str = ""
+    recipe: str = ""
+    changes: list[tuple[str, str, str]] = field(default_factory=list)
+    scalars: list[dict[str, Any]] = field(default_factory=list)
+    evaluations: list[dict[str, Any]] = field(default_factory=list)
+    validations: list[dict[str, Any]] = field(default_factory=list)
+    compared: dict[str, Any] = field(default_factory=dict)
+    alarms: list[dict[str, Any]] = field(default_factory=list)
+    history: list[dict[str, Any]] = field(default_factory=list)
+    bad_files: list[dict[str, Any]] = field(default_factory=list)
+    results: dict[str, dict[str, Any]] = field(default_factory=dict)
+    intervals: dict[str, dict[str, tuple[float, float]]] = field(default_factory=dict)
+    data: dict[str, Any] = field(default_factory=dict)
+    checkpoints: list[str] = field(default_factory=list)
+    chance: float | None = None
+    locked: bool = False
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def last(self) -> dict[str, Any]:
+        """The newest logged row; empty if nothing was logged."""
+        return self.scalars[-1] if self.scalars else {}
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs that were planned, or planned again within a budget of time."""
+        again = (row for row in reversed(self.history) if row.get("event") == "replanned")
+        for row in again:
+            return row["epochs"] if isinstance(row.get("epochs"), int) else None
+        value = (self.config.get("train_cfg") or {}).get("max_epochs")
+        return value if isinstance(value, int) else None
+
+    @property
+    def method(self) -> str:
+        """Class of the model."""
+        return str((self.config.get("model") or {}).get("type") or self.start.get("model") or "")
+
+    @property
+    def start(self) -> dict[str, Any]:
+        """The last start of the training in its history; empty if there is none."""
+        return next((row for row in reversed(self.history) if row.get("event") == "start"), {})
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The end that belongs to the last start; empty if there is none."""
+        row = self.history[-1] if self.history else {}
+        return row if row.get("event") == "end" else {}
+
+
+_LEVELS = {"error": 0, "warning": 1}
+
+
+class State(NamedTuple):
+    """State of a run and a sentence about it."""
+
+    name: str
+    text: str
+
+
+def state_of(record: RunRecord) -> State:
+    """The state of a run: from its lock, its history, or where there is none, its last epoch."""
+    epoch, planned = record.last.get("epoch"), record.max_epochs
+    reached = "before its first logged step"
+    if epoch is not None:
+        reached = f"in epoch {epoch}" + (f" of {planned}" if planned else "")
+    if record.locked:
+        return State(RUNNING, f"A training is running, {reached}; this page shows its log so far.")
+    end = record.end
+    if end:
+        message = str(end.get("message") or "").strip()
+        text = {
+            FINISHED: f"The training has ended after {epoch} epochs.",
+            INTERRUPTED: f"The training was interrupted {reached}; --resume continues it.",
+            FAILED: f"The training failed {reached}.",
+        }
+        name = end.get("status")
+        if name in text:
+            more = f" {message}" if message and name != FINISHED else ""
+            return State(name, text[name] + more)
+    if record.start:
+        return State(
+            INTERRUPTED,
+            f"The training stopped {reached} without noting an end (killed, or the machine went "
+            "down); --resume continues it.",
+        )
+    if epoch is None:
+        return State(UNKNOWN, "Nothing was logged in this folder.")
+    if planned and epoch >= planned:
+        return State(FINISHED, f"All {planned} epochs are logged.")
+    if planned:
+        return State(INTERRUPTED, f"The log ends {reached}; --resume continues the training.")
+    return State(UNKNOWN, f"The log ends {reached}.")
+
+
+class AlarmGroup(NamedTuple):
+    """All alarms of one kind."""
+
+    name: str
+    level: str
+    message: str
+    """Of the last one."""
+    times: int
+    first_iter: Any
+    last_iter: Any
+    cleared: Any = None
+    """Iteration at which the condition of the last one ended; None while it lasts."""
+
+
+def lasting_errors(alarms: Sequence[AlarmGroup]) -> list[str]:
+    """What is wrong with a run, a word or two each: its alarms of level error that last."""
+    names = [a.name for a in alarms if a.level == "error" and a.cleared is None]
+    return ["collapsed" if name == "collapse" else name.replace("_", " ") for name in names]
+
+
+def grouped_alarms(alarms: Sequence[dict[str, Any]]) -> list[AlarmGroup]:
+    """Alarms by kind: those that last first, errors before warnings, else by their first one."""
+    groups: dict[str, list[dict[str, Any]]] = {}
+    for row in alarms:
+        groups.setdefault(str(row.get("alarm", "alarm")), []).append(row)
+    found = []
+    for name, rows in groups.items():
+        levels = [str(row.get("level", "warning")) for row in rows]
+        level = min(levels, key=lambda x: _LEVELS.get(x, 1))
+        message = str(rows[-1].get("message") or name)
+        first, last = rows[0], rows[-1]
+        found.append(
+            AlarmGroup(
+                name=name,
+                level=level if level in _LEVELS else "warning",
+                message=message[:1].upper() + message[1:],
+                times=len(rows),
+                first_iter=first.get("iter"),
+                last_iter=last.get("iter"),
+                cleared=last.get("cleared"),
+            )
+        )
+    return sorted(found, key=lambda group: (group.cleared is not None, _LEVELS[group.level]))

@@ -1,0 +1,431 @@
+"""Names and phrases that the markdown and the HTML page of a report share."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+from sce_video.published import IMAGE_METHODS
+from sce_video.published.paper_results import PaperResult
+from sce_video.reporting.comparability import unit_of, views_of
+from sce_video.reporting.result_files import Result, count_of
+from sce_video.utils.metric_names import NOT_FRACTIONS, is_trivial
+
+#: Test sets of the video ablations, all after a pretraining on Kinetics-200.
+ABLATION_SETS = ("kinetics200", "ucf101", "hmdb51")
+MEASURED, DEVIATING, NOT_RUN = "measured", "measured, deviates", "not run"
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """One result in a cell.
+
+    Attributes:
+        name: File of the result.
+        values: Percent, one for each number of the cell.
+        plain: Retrieval without centring, percent; empty if not measured.
+        deviations: Where the evaluation differs from the paper's.
+        how: The evaluation in words.
+        notes: What a reader must know of the paper's number beside it.
+        weights: SHA-256 of the checkpoint; empty if not stated.
+    """
+
+    name: str
+    values: tuple[float, ...]
+    plain: tuple[float, ...]
+    deviations: tuple[str, ...]
+    how: str
+    notes: tuple[str, ...] = ()
+    weights: str = ""
+
+    @property
+    def status(self) -> str:
+        """``MEASURED`` or ``DEVIATING``."""
+        return DEVIATING if self.deviations else MEASURED
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of the paper (R@1, R@5 and R@10 together) and its measurements."""
+
+    papers: tuple[PaperResult, ...]
+    measurements: tuple[Measurement, ...]
+
+
+@dataclass(frozen=True)
+class AblationRow:
+    """A row of the ablations with the numbers that have not been measured.
+
+    Attributes:
+        table: Label of the table in the paper.
+        row: Its row.
+        pretraining: Name of the pretraining.
+        values: The paper's numbers by data set, percent.
+    """
+
+    table: str
+    row: str
+    pretraining: str
+    values: dict[str, float]
+
+
+@dataclass(frozen=True)
+class MissingTable:
+    """The numbers of a table on images that have not been measured.
+
+    Attributes:
+        table: Label of the table in the paper.
+        cells: Those on data sets that the table has results on.
+        counts: Their number by data set, for all others.
+    """
+
+    table: str
+    cells: tuple[Cell, ...]
+    counts: dict[str, int]
+
+
+_NAMES = {
+    "cifar10": "CIFAR10",
+    "cifar100": "CIFAR100",
+    "stl10": "STL10",
+    "tiny_imagenet": "Tiny-ImageNet",
+    "imagenet100": "ImageNet100",
+    "imagenet": "ImageNet",
+    "food101": "Food-101",
+    "sun397": "SUN397",
+    "cars": "Cars",
+    "aircraft": "Aircraft",
+    "voc2007": "VOC2007",
+    "dtd": "DTD",
+    "pets": "Pets",
+    "caltech101": "Caltech-101",
+    "flowers": "Flowers",
+    "coco": "COCO",
+    "kinetics400": "Kinetics-400",
+    "kinetics200": "Kinetics-200",
+    "ucf101": "UCF101",
+    "hmdb51": "HMDB51",
+    "ssv2": "SSv2",
+    "ava": "AVA",
+    "r3d18": "ResNet3D-18",
+    "r3d50": "ResNet3D-50",
+    "r3d101": "ResNet3D-101",
+    "r2plus1d18": "R(2+1)D-18",
+    "s3dg": "S3D-G",
+    "r18_small": "ResNet-18 (3x3 stem)",
+    "r50_2d": "ResNet-50",
+    "many_shot": "many-shot linear",
+    "low_shot_svm": "low-shot SVM",
+    "instance_segmentation": "Mask R-CNN",
+    "linear": "linear",
+    "attentive_probe": "attentive probe",
+    "finetune": "finetuned",
+    "retrieval": "retrieval",
+    "supervised": "supervised",
+    "detection": "detection",
+    "top1": "top-1",
+    "top5": "top-5",
+    "sce": "SCE",
+    "sce_baseline": "SCE baseline",
+    "sce_images_lars": "SCE, symmetric, LARS",
+    "sce_images_multicrop": "SCE, multi-crop",
+    "moco_images": "MoCo v2",
+    "ressl_images": "ReSSL",
+    "byol": "BYOL",
+    "lejepa": "LeJEPA",
+    "mocov3": "MoCo v3",
+    "simclr": "SimCLR",
+    "moco": "MoCo v2",
+    "ressl": "ReSSL",
+    "swav": "SwAV",
+    "moco_rho": "rho-MoCo",
+    "byol_rho": "rho-BYOL",
+    "simclr_rho": "rho-SimCLR",
+    "swav_rho": "rho-SwAV",
+    "mean_class_accuracy": "mean class accuracy",
+    "linear_top1": "linear probe top-1",
+    "linear_top5": "linear probe top-5",
+    "linear_mean_class": "linear probe mean class",
+    "knn_top1": "kNN top-1",
+    "knn_top5": "kNN top-5",
+    "one_view_top1": "1 view top-1",
+    "one_view_top5": "1 view top-5",
+    "one_view_mean_class_accuracy": "1 view mean class",
+    "feature_std": "feature std",
+    "effective_rank": "effective rank",
+    "many_shot_top1": "top-1",
+    "many_shot_mean_class": "mean class",
+    "many_shot_map11": "11-point mAP",
+    "many_shot_mean": "mean of 11 sets",
+    "low_shot_map_full": "mAP, all images",
+    "box_AP": "box AP",
+    "mask_AP": "mask AP",
+}
+#: Titles of the tables by their labels in the paper.
+_TABLES = {
+    "tab:lambda": "Ablation on ImageNet100: lambda",
+    "tab:loss": "Ablation on ImageNet100: coefficients of the loss",
+    "tab:aug": "Ablation on ImageNet100: views and symmetry",
+    "tab:temperature": "Ablation on ImageNet100: temperatures",
+    "tab:temperature-small": "Temperatures on small images",
+    "tab:baselines": "SCE and its baselines",
+    "tab:sota": "ImageNet, two views",
+    "tab:sota-multi-crop": "ImageNet, multi-crop",
+    "tab:many-shot": "Transfer: many-shot linear classification",
+    "tab:low-shot-voc": "Transfer: low-shot SVMs on VOC2007",
+    "tab:object-detection": "Transfer: Mask R-CNN on COCO",
+    "tab:video-sota-action": "Action recognition",
+    "tab:video-sota-retrieval": "Video retrieval",
+    "tab:video-sota-generalization": "Generalization",
+    "tab:video-baseline": "Ablation on Kinetics-200: baseline and supervised",
+    "tab:video-lambda-vary": "Ablation on Kinetics-200: lambda",
+    "tab:video-temp": "Ablation on Kinetics-200: tau_m",
+    "tab:video-color": "Ablation on Kinetics-200: colour strength",
+    "tab:video-time": "Ablation on Kinetics-200: jitter, reverse, diff",
+    "tab:video-best": "Ablation on Kinetics-200: best setting",
+}
+_IMAGES = "sce_images_"
+#: A setting in the name of a pretraining: ``_tau_m_0.07``.
+_SETTING = re.compile(r"_([a-z_]+)_(\d+\.\d+)")
+
+
+def name_of(value: Any) -> str:
+    """A name of a config or a metric, for readers."""
+    if not isinstance(value, str):
+        return str(value)
+    if value in _NAMES:
+        return _NAMES[value]
+    if value in IMAGE_METHODS:
+        return _name_of_image_method(value)
+    varied = re.fullmatch(r"(sce(?:_baseline)?)((?:_[a-z_]+_\d+\.\d+)+)", value)
+    if varied is not None:  # a row of an ablation, named by what differs
+        return _with_settings(_NAMES[varied[1]], varied[2])
+    recall = re.fullmatch(r"retrieval_(plain_)?r(\d+)", value)
+    if recall is not None:
+        return f"R@{recall[2]}{' (plain)' if recall[1] else ''}"
+    shots = re.fullmatch(r"low_shot_map_(\d+)", value)
+    return value if shots is None else f"mAP, {shots[1]} images per class"
+
+
+def table_title(table: str) -> str:
+    """Title of a table of the paper, by its label."""
+    return _TABLES.get(table, table)
+
+
+def _with_settings(name: str, settings: str) -> str:
+    """``SCE, lambda 0.125, tau_m 0.07``."""
+    found = _SETTING.findall(settings)
+    return ", ".join([name, *(f"{key} {number}" for key, number in found)])
+
+
+def _name_of_image_method(value: str) -> str:
+    """A row of a table on images: its views if they are varied, else its numbers."""
+    settings = IMAGE_METHODS[value]
+    free = re.match(r"free_([\d.]+)_([\d.]+)_([\d.]+)(_.*)", value.removeprefix(_IMAGES))
+    if free is not None:
+        return _with_settings(f"SCE, coefficients {', '.join(free.groups()[:3])}", free[4])
+    if not _SETTING.search(value):
+        symmetric = ", symmetric" if settings["symmetric"] else ""
+        return f"SCE{symmetric}, {' / '.join(settings['views'])}"
+    return _with_settings("SCE", f"_{value.removeprefix(_IMAGES)}")
+
+
+TITLE = "Results compared with those of the paper"
+LEGEND = (
+    "Percent, as in the paper; differences in percentage points. A result stands beside a number "
+    "of the paper only if network, pretraining data, method and epochs are known and equal. "
+    "Retrieval is centred: the mean feature of each set is subtracted first; plain is without "
+    "that. Deviations from the paper's evaluation protocol are listed with the result."
+)
+ABLATIONS = (
+    "Ablations: ResNet3D-18, 8 x 224², pretrained on Kinetics-200; linear evaluation on "
+    "Kinetics-200, finetuned on split 1 of UCF101 and HMDB51, top-1. An empty cell is measured, or "
+    "listed with another table."
+)
+IMAGES = (
+    "Linear evaluation of a frozen network on the data set of its pretraining, one view of each "
+    "test image; transfer of the network of tab:sota-multi-crop. The linear numbers of the paper "
+    "are those of the epoch that is best on the test split; a result here is the last epoch, "
+    "unless it says otherwise."
+)
+_METHOD = "SCE, "  # left out where all rows have it
+COLUMNS = ("benchmark", "network", "pretrained on", "paper", "measured", "difference", "status")
+
+
+def describe_evaluation(result: Result) -> str:
+    """How a result was measured, in one line; for a mean, what the splits share and each split."""
+    if not result.parts:
+        return ", ".join(_evaluation_words(result))
+    words = [_evaluation_words(part) for part in result.parts]
+    shared = [word for word in words[0] if all(word in others for others in words)]
+    lines = [", ".join(shared)] if shared else []
+    for part, own in zip(result.parts, words, strict=True):
+        top1 = part.metric("top1")
+        value = [] if top1 is None else [_percent(top1)]
+        rest = [word for word in own if word not in shared]
+        lines.append(f"split {part.split}: {', '.join([*value, *rest])}")
+    return "; ".join(lines)
+
+
+def _evaluation_words(result: Result) -> list[str]:
+    protocol = result.protocol
+    words = []
+    views = views_of(protocol)
+    if views is not None:
+        words.append(f"{views[0]} x {views[1]} views")
+    for name in ("crop_size", "test_size"):
+        if isinstance(protocol.get(name), int):
+            words.append(f"crop {protocol[name]}")
+            break
+    unit = unit_of(protocol)
+    counted = (("videos", unit), ("bank_videos", f"gallery {unit}"), ("failures", "failed"))
+    for name, what in counted:
+        value = count_of(protocol.get(name))
+        if value is not None:
+            words.append(f"{value:,} {what}")
+    test = protocol.get("test")
+    for source in (protocol, test if isinstance(test, dict) else {}):
+        decoder = source.get("decoder_version") or source.get("decoder")
+        if decoder:
+            words.append(f"decoder {decoder}")
+            break
+    checkpoint = protocol.get("checkpoint")
+    if isinstance(checkpoint, dict):
+        digest = str(checkpoint.get("sha256") or "")[:12]
+        path = checkpoint.get("path") or checkpoint.get("source") or "?"
+        words.append(f"checkpoint {_basename(path)}{f' ({digest})' if digest else ''}")
+    for name, what in (("one_view_top1", "1 view top-1"), ("top5", "top-5")):
+        fraction = result.metric(name)
+        if fraction is not None and not is_trivial(name, protocol.get("num_classes")):
+            words.append(f"{what} {_percent(fraction)}")
+    return words
+
+
+def describe_benchmark(result: Result) -> str:
+    """The setting that a result states: data, protocol, split, network, clip, pretraining."""
+    benchmark = result.benchmark
+    if not benchmark:
+        return "not stated"
+    words = [
+        name_of(benchmark.get("dataset")),
+        name_of(benchmark.get("protocol")),
+        describe_split(result.split),
+        name_of(benchmark.get("network")),
+        _clip(benchmark.get("frames"), benchmark.get("size")),
+    ]
+    source = benchmark.get("pretrained_on")
+    method = benchmark.get("pretraining")
+    trained = "not pretrained" if source is None else f"pretrained on {_or_unknown(source, 'data')}"
+    words.append(trained if method is None else f"{trained} by {_or_unknown(method, 'method')}")
+    return ", ".join(word for word in words if word)
+
+
+def _or_unknown(name: Any, what: str) -> str:
+    return f"unknown {what}" if name == "unknown" else name_of(name)
+
+
+def describe_test(result: Result) -> str:
+    """Data set, protocol and split that a result states."""
+    benchmark = result.benchmark
+    words = [name_of(benchmark.get("dataset")), name_of(benchmark.get("protocol"))]
+    return ", ".join(word for word in [*words, describe_split(result.split)] if word)
+
+
+def describe_split(split: int | str | None) -> str:
+    """``split 1``, ``mean of 3 splits``; empty if there is only one split."""
+    if split is None or split == "val":
+        return ""
+    return f"split {split}" if isinstance(split, int) else f"{split} splits"
+
+
+def describe_papers(papers: Sequence[PaperResult]) -> tuple[str, str, str, str]:
+    """Benchmark, network, pretraining and value of the numbers of one cell."""
+    paper = papers[0]
+    metric = name_of(paper.metric)
+    if paper.protocol == "retrieval":
+        ranks = [p.metric.removeprefix("retrieval_r") for p in papers]
+        metric = f"R@{'/'.join(ranks)}"
+    words = [name_of(paper.dataset), name_of(paper.protocol), describe_split(paper.split), metric]
+    benchmark = ", ".join(dict.fromkeys(word for word in words if word))
+    network = f"{name_of(paper.network)}, {_clip(paper.frames, paper.size)}"
+    source = "none" if paper.pretrained_on is None else name_of(paper.pretrained_on)
+    if paper.pretraining is not None:
+        source += f", {name_of(paper.pretraining)}"
+    if paper.pretraining_epochs is not None:
+        source += f", {paper.pretraining_epochs} epochs"
+    return benchmark, network, source, format_values((p.value for p in papers), papers)
+
+
+def describe_missing(tables: Iterable[MissingTable]) -> Iterator[tuple[str, str, str]]:
+    """Table, data set and the numbers that have not been measured: ``MoCo v2: 87.6; ...``."""
+    for table in tables:
+        for dataset, cells in groupby(table.cells, lambda cell: cell.papers[0].dataset):
+            papers = [cell.papers[0] for cell in cells]
+            names = [_short_name(paper) for paper in papers]
+            if all(name.startswith(_METHOD) for name in names):
+                names = [name.removeprefix(_METHOD) for name in names]
+            values = [format_values([paper.value], [paper]) for paper in papers]
+            numbers = (f"{name}: {value}" for name, value in zip(names, values, strict=True))
+            yield table.table, name_of(dataset), "; ".join(numbers)
+
+
+def _short_name(paper: PaperResult) -> str:
+    """What tells a number of a table on images from the others on its data set."""
+    if paper.protocol != "linear":
+        return name_of(paper.metric)
+    if paper.pretraining_epochs is not None:
+        return f"{paper.pretraining_epochs} epochs"
+    return name_of(paper.pretraining)
+
+
+def _clip(frames: Any, size: Any) -> str:
+    """``8 x 224²``; of an image, a clip of one frame, ``224²``."""
+    return f"{size}²" if frames == 1 else f"{frames} x {size}²"
+
+
+def format_metric(name: str, value: float | None) -> str:
+    """A fraction in percent, another number as it is; empty for None."""
+    if value is None:
+        return ""
+    return f"{value:.2f}" if name in NOT_FRACTIONS else _percent(value)
+
+
+def format_with_interval(name: str, result: Result) -> str:
+    """A metric and, where the file states one, its interval: ``84.2 [81.9, 86.4]``."""
+    value = format_metric(name, result.metric(name))
+    ends = result.intervals.get(name)
+    if ends is None or not value:
+        return value
+    return f"{value} [{', '.join(format_metric(name, end) for end in ends)}]"
+
+
+def format_values(values: Iterable[float], papers: Sequence[PaperResult]) -> str:
+    """``74.4 / 85.6 / 90.0``, with the decimals of the paper."""
+    pairs = zip(values, papers, strict=True)
+    return " / ".join(f"{value:.{paper.decimals}f}" for value, paper in pairs)
+
+
+def format_differences(values: Sequence[float], papers: Sequence[PaperResult]) -> str:
+    """Signed differences of the rounded numbers, so that they agree with what is shown."""
+    pairs = zip(values, papers, strict=True)
+    return " / ".join(
+        format_signed(round(value, paper.decimals) - paper.value, paper.decimals)
+        for value, paper in pairs
+    )
+
+
+def format_signed(points: float, decimals: int = 1) -> str:
+    """``+0.4``, ``-0.3``, ``0.0``."""
+    text = f"{points:+.{decimals}f}"
+    return text if float(text) else text[1:]
+
+
+def _percent(fraction: float) -> str:
+    return f"{100 * fraction:.1f}"
+
+
+def _basename(path: Any) -> str:
+    return str(path).replace("\\", "/").rsplit("/", 1)[-1]

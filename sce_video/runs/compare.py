@@ -1,0 +1,264 @@
+"""Makes the page that compares runs."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from math import isfinite
+from pathlib import Path
+from statistics import fmean, stdev
+
+import numpy as np
+
+from sce_video.evaluation.functional.statistics import (
+    bootstrap_intervals,
+    holm,
+    paired_differences,
+    paired_p_value,
+    seeds_test,
+)
+from sce_video.evaluation.scores import Outcomes, load_outcomes, outcomes_path
+from sce_video.pages.compare import Chance, Difference, SeedMean, render_comparison
+from sce_video.pages.run_record import RunRecord
+from sce_video.runs.folder import different_settings, flattened, read_run
+from sce_video.utils.files import write_text
+from sce_video.utils.run_files import EVALUATIONS, METRICS
+
+_SEED = "randomness.seed"
+#: Of a logged step: the loss and the collapse metrics.
+_LOGGED = ("loss", "h_rank", "h_std")
+_NOT_METRICS = frozenset({"epoch", "iter", "videos", "failures", "seconds", "error"})
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs of the same settings and different seeds, or a single run."""
+
+    name: str
+    records: tuple[RunRecord, ...]
+
+
+def chance_of_differences(records: Sequence[RunRecord]) -> Chance:
+    """Means over seeds, and a test of each two groups for each metric of each file.
+
+    Means are those of the files with results, the last online evaluation and the last logged step.
+
+    Of groups of seeds the test is about other seeds and other videos, of single runs about other
+    videos alone. What is missing or does not match is a note.
+
+    Args:
+        records: With different names.
+    """
+    groups = seed_groups(records)
+    files = sorted({file for record in records for file in record.results})
+    notes: list[str] = []
+    differences: list[Difference] = []
+    for file in files:
+        known = [group for group in groups if all(file in r.results for r in group.records)]
+        outcomes = {group.name: _outcomes(group, file, notes) for group in known}
+        for first, second in combinations(known, 2):
+            pair = outcomes[first.name], outcomes[second.name]
+            if pair[0] is None or pair[1] is None:
+                continue
+            try:
+                differences += _tests(file, (first.name, second.name), (pair[0], pair[1]))
+            except ValueError as error:
+                notes.append(f"{first.name} and {second.name} are not compared: {error}.")
+    return Chance(_seed_means(groups, files), _corrected(differences), notes)
+
+
+def seed_groups(records: Sequence[RunRecord]) -> list[Group]:
+    """The runs by their settings but the seed; runs of one seed are not put together."""
+    found: dict[tuple, list[RunRecord]] = {}
+    for record in records:
+        settings = flattened(record.config)
+        settings.pop(_SEED, None)
+        key = tuple(sorted(settings.items())) if settings else (record.name,)
+        found.setdefault(key, []).append(record)
+    groups = []
+    for members in found.values():
+        seeds = {flattened(record.config).get(_SEED, "") for record in members}
+        if len(members) > 1 and len(seeds) == len(members) and "" not in seeds:
+            name = " + ".join(record.name for record in members)
+            groups.append(Group(name, tuple(members)))
+        else:
+            groups += [Group(record.name, (record,)) for record in members]
+    return groups
+
+
+def _seed_means(groups: Sequence[Group], files: Sequence[str]) -> list[SeedMean]:
+    means = []
+    for group in (group for group in groups if len(group.records) > 1):
+        for file in files:
+            found = [record.results.get(file, {}) for record in group.records]
+            for name in found[0]:
+                if all(name in metrics for metrics in found):
+                    values = [metrics[name] for metrics in found]
+                    means.append(_seed_mean(group, file, name, values))
+        means += _logged_means(group)
+    return means
+
+
+def _seed_mean(group: Group, file: str, name: str, values: Sequence[float]) -> SeedMean:
+    return SeedMean(group.name, file, name, fmean(values), stdev(values), len(values))
+
+
+def _logged_means(group: Group) -> list[SeedMean]:
+    """Of the last online evaluation and the last logged step, where all are of one iteration."""
+    evaluations = [(record.evaluations or [{}])[-1] for record in group.records]
+    steps = [record.last for record in group.records]
+    names = [name for name in evaluations[0] if name not in _NOT_METRICS]
+    means = []
+    for file, rows, wanted in ((EVALUATIONS, evaluations, names), (METRICS, steps, _LOGGED)):
+        if len({row.get("iter") for row in rows}) > 1:
+            continue
+        for name in wanted:
+            values = [row.get(name) for row in rows]
+            numbers = [float(v) for v in values if isinstance(v, int | float) and isfinite(v)]
+            if len(numbers) == len(rows):
+                means.append(_seed_mean(group, file, name, numbers))
+    return means
+
+
+def _outcomes(group: Group, file: str, notes: list[str]) -> list[Outcomes] | None:
+    """The outcomes of each run of a group, sorted; None with a note if they cannot be had."""
+    parts = []
+    for record in group.records:
+        path = outcomes_path(Path(record.folder, file))
+        try:
+            parts.append(_sorted(load_outcomes(path)))
+        except FileNotFoundError:
+            notes.append(
+                f"{record.name} has no outcomes of single videos beside {file} ({Path(path).name}),"
+                " so its differences are not tested: evaluate it again."
+            )
+            return None
+        except (OSError, ValueError) as error:
+            notes.append(f"{error}.")
+            return None
+    try:
+        for part in parts[1:]:
+            check_same_videos(parts[0], part)
+    except ValueError as error:
+        notes.append(f"The seeds {group.name} are not compared as one: {error}.")
+        return None
+    return parts
+
+
+def _sorted(outcomes: Outcomes) -> Outcomes:
+    """The samples in the order of their paths and labels."""
+    order = np.lexsort((outcomes.labels, np.array(outcomes.paths)))
+    return replace(
+        outcomes,
+        paths=[outcomes.paths[i] for i in order],
+        labels=outcomes.labels[order],
+        values=outcomes.values[order],
+    )
+
+
+def check_same_videos(first: Outcomes, second: Outcomes) -> None:
+    """Raise ValueError saying how many samples differ unless both have the same, equally labelled.
+
+    Args:
+        first: Sorted outcomes.
+        second: Sorted outcomes.
+    """
+    if first.paths == second.paths and np.array_equal(first.labels, second.labels):
+        return
+    left, right = (
+        Counter(zip(part.paths, part.labels.tolist(), strict=True)) for part in (first, second)
+    )
+    one, other = left - right, right - left
+    path, label = next(iter(one or other))
+    raise ValueError(
+        f"a paired test needs the same labelled videos: {one.total()} of {left.total()} are only "
+        f"in the first, {other.total()} of {right.total()} only in the second, for example {path} "
+        f"with label {label}; evaluate both on one list"
+    )
+
+
+def _tests(
+    file: str, names: tuple[str, str], pair: tuple[list[Outcomes], list[Outcomes]]
+) -> list[Difference]:
+    """A test for each metric that all runs have, not yet corrected for the number of pairs."""
+    first, runs = pair[0][0], (len(pair[0]), len(pair[1]))
+    check_same_videos(first, pair[1][0])
+    units = np.unique(first.paths, return_inverse=True)[1]
+    interval: tuple[float, float] | None
+    found = []
+    for column, metric in enumerate(first.names):
+        if not all(metric in part.names for group in pair for part in group):
+            continue
+        a, b = (
+            np.stack([part.values[:, part.names.index(metric)] for part in group], dtype=np.float64)
+            for group in pair
+        )
+        classes = first.labels if first.by_class[column] else None
+        parts = paired_differences(a.mean(axis=0), b.mean(axis=0), units, classes)
+        if max(runs) > 1 and len(parts) > 1:
+            interval, p_value = seeds_test(a, b, units, classes)
+        else:
+            p_value = paired_p_value(parts)
+            ends = bootstrap_intervals((b - a).mean(axis=0)[:, None], units, classes)
+            interval = None if ends is None else (float(ends[0, 0]), float(ends[0, 1]))
+        change = float(parts.sum())
+        found.append(
+            Difference(file, metric, *names, change, interval, p_value, p_value, len(parts), runs)
+        )
+    return found
+
+
+def _corrected(differences: Sequence[Difference]) -> list[Difference]:
+    """The tests with Holm's correction over the pairs of each metric of each file."""
+    families: dict[tuple[str, str], list[Difference]] = {}
+    for one in differences:
+        families.setdefault((one.file, one.metric), []).append(one)
+    return [
+        replace(one, adjusted=adjusted)
+        for family in families.values()
+        for one, adjusted in zip(family, holm([d.p_value for d in family]), strict=True)
+    ]
+
+
+def write_comparison(runs: Sequence[str | Path], out: str | Path) -> Chance:
+    """Write the page of two or more runs.
+
+    Returns:
+        Which differences of their results are within chance, as the page says.
+
+    Raises:
+        FileNotFoundError: a folder does not exist.
+        ValueError: fewer than two runs, one given twice, a folder without a training, or a name
+            that does not end in .html.
+        WriteError: the page cannot be written.
+    """
+    if Path(out).suffix not in (".html", ".htm"):
+        raise ValueError(f"--out must end in .html, got {str(out)!r}")
+    folders = [Path(run).resolve() for run in runs]
+    if len(folders) < 2:
+        raise ValueError("give two runs or more; sce-video report RUN shows a single one")
+    double = next(
+        (run for run, path in zip(runs, folders, strict=True) if folders.count(path) > 1), 0
+    )
+    if double:
+        raise ValueError(f"{double} is given twice")
+    records = [
+        replace(read_run(folder), name=name)
+        for folder, name in zip(folders, distinct_names(folders), strict=True)
+    ]
+    settings = different_settings([record.config for record in records])
+    chance = chance_of_differences(records)
+    write_text(out, render_comparison(records, settings, chance))
+    return chance
+
+
+def distinct_names(folders: Sequence[Path]) -> list[str]:
+    """The name of each folder, or the path below the folder they share where names repeat."""
+    names = [folder.name for folder in folders]
+    if len(set(names)) == len(names):
+        return names
+    shared = os.path.commonpath(folders)
+    return [str(folder.relative_to(shared)) for folder in folders]

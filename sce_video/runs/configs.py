@@ -1,0 +1,440 @@
+"""From command-line options to the checked config of a training, a test or an extraction."""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.logging import print_log
+
+from sce_video.datasets import dataset_settings
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.config.changes import parse_options
+from sce_video.engine.config.load import check_config, load_config, set_backend
+from sce_video.engine.hooks.mirror import add_mirror, mirror_of, restore_run
+from sce_video.engine.restarts import is_restart
+from sce_video.engine.runner import RANDOM
+from sce_video.engine.trackers import add_trackers
+from sce_video.engine.training_record import BEST
+from sce_video.inference.model import checkpoint_of
+from sce_video.registry import DATASETS, MODELS
+from sce_video.runs.adoption import adopted_config
+from sce_video.utils.storage import absolute, exists, is_url, list_files, split
+
+#: The weights of a classifier, of the first one of a grid.
+_WEIGHTS = ("cls_head.fc_cls.weight", "cls_head.probes.0.fc_cls.weight")
+
+
+def complete_classifier(cfg: Config, checkpoint: str | None = None) -> None:
+    """Fill in ``num_classes`` and ``in_channels`` of ``model.cls_head`` where they are None.
+
+    ``in_channels`` is the backbone's number of channels; ``num_classes`` that of the checkpoint's
+    classifier, or, without a checkpoint, that of the training data.
+
+    Args:
+        cfg: The config; other models than classifiers are left as they are.
+        checkpoint: A file whose classifier will be loaded.
+
+    Raises:
+        ValueError: the training data has no labels, one class only or more classes than videos, or
+            the checkpoint has no classifier.
+    """
+    head = (cfg.get("model") or {}).get("cls_head")
+    if head is None:
+        return
+    if head.get("in_channels", 0) is None:
+        with torch.device("meta"):  # no memory for weights
+            head.in_channels = MODELS.build(cfg.model.backbone).out_channels
+    if head.get("num_classes", 0) is None:
+        if checkpoint is not None:
+            head.num_classes = _outputs(checkpoint)
+        else:
+            head.num_classes = _count_classes(cfg.train_dataloader.dataset)
+
+
+def _outputs(checkpoint: str) -> int:
+    content = load_checkpoint_file(checkpoint)
+    weights = content.get("state_dict", content)
+    weight = next((weights[name] for name in _WEIGHTS if name in weights), None)
+    if weight is None:
+        raise ValueError(
+            f"{checkpoint} has no classifier (no {_WEIGHTS[0]}): train one from it first, python "
+            f"tools/train.py CONFIG --pretrained {checkpoint}"
+        )
+    return len(weight)
+
+
+def _count_classes(settings: dict[str, Any]) -> int:
+    """Classes of a data set: its class names, or its labels from 0 to the largest."""
+    dataset = DATASETS.build({**settings, "pipeline": []})
+    source = settings.get("ann_file") or settings.get("data_root")
+    names, labels = dataset.metainfo["classes"], np.asarray(dataset.labels)
+    count = len(names) or int(labels.max()) + 1
+    if count < 2:
+        raise ValueError(
+            f"{source!r} has {count} classes, a classifier needs two or more: give a folder with a "
+            "sub-folder for each class, or a list with 'path label' on every line"
+        )
+    if count > max(len(names), len(dataset)):
+        raise ValueError(
+            f"{source!r} has the label {count - 1}, but only {len(dataset)} videos: labels are the "
+            "numbers of the classes, from 0"
+        )
+    shown = f": {', '.join(names)}" if names else ""
+    print_log(f"{count} classes in {len(dataset)} videos of {source}{shown}", logger="current")
+    empty = sorted(set(range(count)) - set(labels.tolist()))
+    if empty:
+        print_log(
+            f"no training video of {source} has the label {', '.join(map(str, empty[:5]))}"
+            f"{', ...' if empty[5:] else ''}; labels count from 0 to {count - 1}",
+            logger="current",
+            level=logging.WARNING,
+        )
+    return count
+
+
+#: Results of a checkpoint, in its work dir.
+RESULTS = "results.json"
+#: Those of a checkpoint that a validation metric selected.
+BEST_RESULTS = "best.json"
+
+
+def checkpoints_to_test(path: str) -> list[str]:
+    """A checkpoint itself, or those of a work folder: the newest, then the best if it was kept.
+
+    Args:
+        path: A file, the word "random" or a folder of a training.
+
+    Raises:
+        ValueError: a folder without checkpoints, or with several best ones.
+    """
+    folder = Path(path)
+    if not folder.is_dir():
+        return [path]
+    epochs, best = find_checkpoints(folder), sorted(folder.glob(f"{BEST}*.pth"))
+    if not epochs:
+        raise ValueError(f"{folder} has no checkpoint epoch_N.pth: give the folder of a training")
+    if len(best) > 1:
+        names = ", ".join(file.name for file in best)
+        raise ValueError(f"{folder} has several best checkpoints ({names}): give one file")
+    return [str(epochs[0]), *map(str, best)]
+
+
+#: Settings that testing does not use; custom hooks belong to the training.
+_TRAINING_ONLY = (
+    "train_dataloader",
+    "train_cfg",
+    "optim_wrapper",
+    "param_scheduler",
+    "custom_hooks",
+    "val_dataloader",
+    "val_cfg",
+    "val_evaluator",
+)
+#: Data set of a table, and its settings beside the data.
+_TABLE, _OF_TABLE = "LanceVideoDataset", frozenset(("type", "storage_options", "block_size"))
+#: Parts of a config's data that can be embedded.
+_PARTS = ("test", "bank", "train")
+
+
+def training_config(
+    config: str | Path | Config,
+    *,
+    work_dir: str | Path | None = None,
+    resume: str | None = None,
+    amp: str | None = None,
+    seed: int | None = None,
+    pretrained: str | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
+    launcher: str = "none",
+    track: Sequence[str] = (),
+    mirror: str | None = None,
+) -> Config:
+    """The checked config of a training.
+
+    A start by torchrun or Slurm after an earlier one of the same launch resumes from the newest
+    checkpoint of the work dir, whatever ``resume`` says.
+
+    Args:
+        config: A config file, or a config.
+        work_dir: Folder for logs and checkpoints; by default the config's, or
+            ``work_dirs/<config name>``.
+        resume: "auto" for the newest readable checkpoint of the work dir, or a run or checkpoint.
+        amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
+        seed: Random seed of weights, sampling and augmentation.
+        pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) whose backbone
+            the training starts from, or "random".
+        backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; None:
+            the config's.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
+        launcher: "none", "pytorch" or "slurm".
+        track: Trackers beside the files of the run: "wandb", "mlflow".
+        mirror: Folder of an object store to which checkpoints and logs are copied; with ``resume``
+            "auto" a newer run there is restored to the work dir first.
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: unknown keys or trackers, nothing to train, no such checkpoint, or
+            ``pretrained`` for a config that does not start from a pretrained backbone.
+    """
+    cfg = load_config(config, cfg_options)
+    source = config.filename if isinstance(config, Config) else config
+    work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
+    resume = _checkpoint_or("auto", _after_restart(resume, work_dir))
+    resumed, content = _resumed_checkpoint(resume, work_dir, mirror or mirror_of(cfg))
+    pretrained = pretrained or cfg.get("pretrained")
+    pretrained = _checkpoint_or(RANDOM, pretrained)
+    if resumed is not None:
+        cfg = adopted_config(config, cfg_options, resumed, "resume", content)
+    elif "pretrained" in cfg and pretrained not in (None, RANDOM):
+        _check_file(pretrained, "trains without one")
+        cfg = adopted_config(config, cfg_options, pretrained, "finetune")
+    if backend is not None:
+        set_backend(cfg, backend)
+    cfg.launcher = launcher
+    cfg.work_dir = work_dir
+    if cfg.get("train_cfg") is None:
+        raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
+    if amp is None and _is_slow_here(cfg):
+        amp = "float32"
+        print_log(
+            f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
+            "(--amp float16 or bfloat16 enforces it)",
+            logger="current",
+            level=logging.WARNING,
+        )
+    if amp:
+        cfg.optim_wrapper.type = "MixedPrecisionOptimWrapper"
+        cfg.optim_wrapper.dtype = amp
+    if seed is not None:
+        cfg.randomness = {**cfg.get("randomness", {}), "seed": seed}
+    if pretrained is not None:
+        if "pretrained" not in cfg:
+            raise ValueError(
+                f"{source} trains from random weights and takes no --pretrained; to start it from "
+                "a whole checkpoint: --cfg-options load_from=CHECKPOINT"
+            )
+        cfg.pretrained = pretrained
+    if resume:
+        cfg.resume = True
+        cfg.load_from = None if resume == "auto" else resume
+    add_trackers(cfg, track)
+    add_mirror(cfg, mirror)
+    check_config(cfg)
+    complete_classifier(cfg)
+    if resumed is not None or "model.queue_size" in parse_options(cfg_options):
+        cfg.fit_queue = False
+    return cfg
+
+
+def _checkpoint_or(word: str, given: str | None) -> str | None:
+    """None and the word are themselves, anything else is a run or a checkpoint."""
+    return given if given in (None, word) else checkpoint_of(given)
+
+
+def _after_restart(resume: str | None, work_dir: str) -> str | None:
+    """What to resume from: in a restart what an earlier start of the same launch has trained."""
+    if not is_restart(work_dir) or (resume is not None and not find_checkpoints(work_dir)):
+        return resume
+    print_log(f"restarted: continuing the training in {work_dir}", logger="current")
+    return "auto"
+
+
+def _resumed_checkpoint(
+    resume: str | None, work_dir: str, mirror: str | None
+) -> tuple[str | Path | None, dict]:
+    """The checkpoint that ``resume`` names, or the newest readable one, and its content.
+
+    Raises:
+        FileNotFoundError: no such checkpoint.
+        ValueError: the checkpoint that is named is damaged.
+    """
+    if resume is not None and resume != "auto":
+        return resume, load_checkpoint_file(resume)
+    if mirror is not None and resume:
+        restore_run(mirror, work_dir)
+    for path in find_checkpoints(work_dir) if resume else ():
+        with suppress(ValueError):  # a damaged file; the runner says so
+            return path, load_checkpoint_file(path)
+    return None, {}
+
+
+def _check_file(checkpoint: str, random: str) -> None:
+    if not exists(checkpoint):
+        raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
+
+
+def _is_slow_here(cfg: Config) -> bool:
+    """Whether a recipe uses mixed precision and there is no GPU."""
+    wrapper = cfg.get("optim_wrapper") or {}
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
+    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
+
+
+def _checked_output(out: str | Path) -> str:
+    """The absolute path, or the URL after its folder could be listed: before hours of work."""
+    if is_url(out):
+        list_files(split(str(out))[0])
+    return absolute(out)
+
+
+def testing_config(
+    config: str | Path | Config,
+    checkpoint: str,
+    *,
+    work_dir: str | Path | None = None,
+    out: str | Path | None = None,
+    dump: str | Path | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
+    launcher: str = "none",
+) -> Config:
+    """The checked config of a test.
+
+    Args:
+        config: A config file with ``test_dataloader`` and ``test_cfg``; or a config, which takes
+            no settings from the checkpoint (:func:`~sce_video.inference.stored_test.stored_test`).
+        checkpoint: A run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`), or
+            "random" to test random initialisation.
+        work_dir: Folder for logs; by default the config's, or ``work_dirs/<config name>``.
+        out: JSON file of results; by default ``results.json`` in the work dir, or ``best.json``
+            for a checkpoint that a validation metric selected.
+        dump: A .npz file for per-video scores (of a classifier) or features.
+        backend: Decoder of all videos, as in :func:`training_config`.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
+        launcher: "none", "pytorch" or "slurm".
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: the config has no test, unknown keys, or no such checkpoint.
+    """
+    selected = False
+    source = config.filename if isinstance(config, Config) else config
+    content = None
+    if checkpoint != RANDOM:
+        checkpoint = checkpoint_of(checkpoint)
+        _check_file(checkpoint, "tests random weights")
+        content = load_checkpoint_file(checkpoint)
+        meta = content.get("meta")  # of a stranger's file, anything
+        selected = isinstance(meta, dict) and isinstance(meta.get("selected"), dict)
+    if content is None or isinstance(config, Config):
+        cfg = load_config(config, cfg_options)
+    else:
+        cfg = adopted_config(config, cfg_options, checkpoint, "test", content)
+    if backend is not None:
+        set_backend(cfg, backend)
+    check_config(cfg)
+    if cfg.get("test_cfg") is None or cfg.get("test_dataloader") is None:
+        raise ValueError(f"{source} has no test_cfg and test_dataloader: nothing to test with")
+    if cfg.get("test_evaluator") is None:
+        raise ValueError(f"{source} has no test_evaluator: name the metrics to evaluate by")
+    cfg.launcher = launcher
+    cfg.resume = False
+    cfg.load_from = None
+    if checkpoint != RANDOM:
+        cfg.load_from = absolute(checkpoint)
+    complete_classifier(cfg, cfg.load_from)
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
+    cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
+    if out is not None:
+        cfg.test_cfg.out = _checked_output(out)
+    elif selected and cfg.test_cfg.get("type") == "MultiViewTestLoop":
+        if cfg.test_cfg.get("out", RESULTS) == RESULTS:  # which has those of the last epoch
+            cfg.test_cfg.out = BEST_RESULTS
+    if dump is not None:
+        cfg.test_cfg.dump = _checked_output(dump)
+    return cfg
+
+
+def extraction_config(
+    config: str | Path | Config,
+    checkpoint: str,
+    out: str | Path,
+    *,
+    part: str = "test",
+    data_root: str | None = None,
+    ann_file: str | None = None,
+    backend: str | None = None,
+    cfg_options: Sequence[str] | Mapping[str, Any] = (),
+    launcher: str = "none",
+    processes: dict[str, Any] | None = None,
+) -> Config:
+    """The checked config that embeds a data set with the backbone of a checkpoint.
+
+    Args:
+        config: Config of a pretraining, a linear evaluation, a finetuning or a retrieval; its
+            backbone, normalisation and test pipeline are used. Or a config, as in
+            :func:`testing_config`.
+        checkpoint: A file with that backbone, or "random".
+        out: The .npz file.
+        part: "test", "bank" (the gallery of a retrieval recipe) or "train" (the training list with
+            the test pipeline).
+        data_root: Another folder or table than the config's, for your own videos; without
+            ``ann_file`` all videos in it.
+        ann_file: Another annotation list.
+        backend: Decoder of all videos, as in :func:`training_config`.
+        cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
+        launcher: "none", "pytorch" or "slurm".
+        processes: Where it runs: ``workers``, ``ray``, ``processes_per_gpu`` and ``shard`` of
+            :class:`~sce_video.evaluation.FeatureExtractionLoop`.
+
+    Raises:
+        FileNotFoundError: no such config.
+        ValueError: as :func:`testing_config`, or the config has no such part.
+    """
+    if is_url(out):
+        raise ValueError(
+            f"features are extracted to a file, since their records lie beside it, got {out}: "
+            "give a path and copy the file, or use sce-video embed, which does both"
+        )
+    cfg = testing_config(
+        config, checkpoint, backend=backend, cfg_options=cfg_options, launcher=launcher
+    )
+    if part not in _PARTS:
+        raise ValueError(f"part must be one of {', '.join(_PARTS)}, got {part!r}")
+    found = {
+        "test": cfg.test_dataloader,
+        "bank": cfg.test_cfg.get("gallery_dataloader"),
+        "train": load_config(config, cfg_options).get("train_dataloader"),
+    }[part]
+    if found is None:
+        raise ValueError(f"the config has no {part} data to embed; it has a test part")
+    loader = copy.deepcopy(cfg.test_dataloader)
+    for key in ("data_root", "ann_file"):
+        loader.dataset[key] = found.dataset.get(key)
+    if found.dataset.get("type") == _TABLE:
+        loader.dataset.update({key: found.dataset[key] for key in _OF_TABLE & set(found.dataset)})
+    if data_root is not None:
+        loader.dataset.ann_file = ann_file
+        loader.dataset.update(dataset_settings(data_root))
+    elif ann_file is not None:
+        loader.dataset.ann_file = ann_file
+    if data_root is not None or ann_file is not None:  # not the data of the recipe
+        cfg.split = None
+        if "dataset" in (cfg.get("benchmark") or {}):  # that of a transfer names none
+            cfg.benchmark = None
+    loader.dataset.on_error = "skip"  # counted and listed with the features
+    cfg.test_dataloader = loader
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.get("data_preprocessor") or {}
+    kept = {k: preprocessor[k] for k in ("mean", "std", "channels_last") if k in preprocessor}
+    cfg.data_preprocessor = None
+    cfg.model = {
+        "type": "Encoder",
+        "backbone": cfg.model.backbone,
+        "data_preprocessor": {"type": "VideoDataPreprocessor", **kept},
+    }
+    out = Path(out).resolve()
+    cfg.test_cfg = {"type": "FeatureExtractionLoop", "out": str(out), **(processes or {})}
+    cfg.test_evaluator = []
+    cfg.work_dir = str(out.parent / f"{out.stem}_logs")
+    return cfg

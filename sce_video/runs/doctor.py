@@ -1,0 +1,313 @@
+"""Is this machine fit for training? One finding per property, with the line that mends it.
+
+Every check is a function of plain values, so that a test can provoke each finding; :func:`examine`
+reads the values of this machine.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import re
+import resource
+import shutil
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+import numpy as np
+import torch
+from packaging.version import Version
+
+from sce_video.datasets import list_videos, open_video
+from sce_video.datasets.readers import backend_importable
+from sce_video.datasets.readers.errors import VideoDecodeError
+from sce_video.datasets.sources import is_table
+from sce_video.datasets.tables.table import is_remote
+from sce_video.dependencies import dependency_problems, installed_version
+from sce_video.registry import READERS
+from sce_video.runs.choices import MANY_REPEATS
+from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.pretrain import PlannedPretraining, planned_pretraining
+
+OK, WARNING, FAILURE = "ok", "warning", "failure"
+_GIB = 2**30
+#: A loader worker hands its batches over in shared memory: a batch of 32 x 2 views of 8x224x224 is
+#: 73 MiB, and several are under way for each worker.
+_SHARED_MEMORY = (1 * _GIB, 8 * _GIB)
+_DISK = (1 * _GIB, 10 * _GIB)
+#: Loader workers, sockets and log files of a training need some hundreds.
+_OPEN_FILES = (256, 4096)
+_SECONDS_PER_BACKEND = 5.0
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What was found of one property.
+
+    Attributes:
+        level: ``ok``, ``warning`` (slow, or may fail later) or ``failure`` (will fail).
+        what: The fact.
+        advice: What mends it; empty if nothing has to be.
+    """
+
+    level: str
+    what: str
+    advice: str = ""
+
+    def line(self) -> str:
+        """For the terminal."""
+        mark = {OK: "ok     ", WARNING: "warning", FAILURE: "FAILURE"}[self.level]
+        return f"{mark}  {self.what}" + (f"\n         -> {self.advice}" if self.advice else "")
+
+
+def check_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
+    """Python itself."""
+    what = f"Python {version[0]}.{version[1]}"
+    if version < (3, 11):
+        return Finding(FAILURE, what, "install Python 3.11 or later")
+    return Finding(OK, what)
+
+
+def check_packages(problems: list[str] | None = None) -> Iterator[Finding]:
+    """torch and the OpenMMLab packages, by :func:`~sce_video.dependencies.dependency_problems`."""
+    found = dependency_problems() if problems is None else problems
+    for problem in found:
+        what, _, advice = problem.partition(": ")
+        yield Finding(FAILURE, what, advice)
+    if not found:
+        names = ("torch", "mmengine", "mmcv-lite", "mmaction2")
+        versions = [f"{name} {installed_version(name)}" for name in names]
+        yield Finding(OK, ", ".join(versions))
+
+
+def check_cudnn(version: Version | None, cudnn: int | None) -> Finding | None:
+    """torch 2.9 computes 3-D convolutions in bf16 slowly or wrongly with cuDNN below 9.15.
+
+    Args:
+        version: Of torch.
+        cudnn: As ``torch.backends.cudnn.version()``: 91500 is 9.15.0.
+    """
+    if cudnn is None or version is None:
+        return None
+    what = f"cuDNN {cudnn // 10000}.{cudnn // 100 % 100}"
+    if (version.major, version.minor) == (2, 9) and cudnn < 91500:
+        return Finding(FAILURE, f"{what} with torch {version}", "pip install 'torch>=2.10'")
+    return Finding(OK, what)
+
+
+def check_nccl(gpus: int, available: bool, version: tuple[int, ...] | None) -> Finding | None:
+    """NCCL, through which several GPUs exchange gradients.
+
+    Args:
+        gpus: Number of GPUs; without any there is nothing to check.
+        available: Whether this torch was built with NCCL.
+        version: Of NCCL, as ``torch.cuda.nccl.version()``.
+    """
+    if gpus == 0:
+        return None
+    if available:
+        return Finding(OK, f"NCCL {'.'.join(map(str, version or ()))}")
+    advice = "install torch's CUDA build for Linux, which contains NCCL; one GPU works without it"
+    level = FAILURE if gpus > 1 else WARNING
+    return Finding(level, f"this torch has no NCCL, and there are {gpus} GPUs", advice)
+
+
+def _libavcodec(distribution: str) -> str:
+    """``, libavcodec 58`` of the FFmpeg inside a wheel; empty if the wheel holds none."""
+    for file in importlib.metadata.files(distribution) or ():
+        found = re.match(r"libavcodec\S*\.so\.(\d+)", file.name)
+        if found:
+            return f", libavcodec {found[1]}"
+    return ""
+
+
+def _video_decoders() -> list[str]:
+    """Registered readers but those that need no library: they read folders of frames."""
+    return [name for name, kind in READERS.module_dict.items() if kind.library or name == "av"]
+
+
+def check_decoders() -> Iterator[Finding]:
+    """Every registered decoder; PyAV must be there, the others are faster for some files."""
+    for name in _video_decoders():
+        if name == "av":
+            codec = ".".join(map(str, av.library_versions["libavcodec"]))
+            ffmpeg = f"FFmpeg {av.ffmpeg_version_info}"
+            yield Finding(OK, f"decoder av: PyAV {av.__version__}, {ffmpeg}, libavcodec {codec}")
+        elif backend_importable(name):
+            library = READERS.module_dict[name].library
+            version = f"{library} {installed_version(library)}{_libavcodec(library)}"
+            yield Finding(OK, f"decoder {name}: {version}")
+        else:
+            hint = READERS.module_dict[name].import_hint
+            yield Finding(
+                OK, f"decoder {name}: not here, and not needed" + f" ({hint})" * bool(hint)
+            )
+
+
+def check_gpu(names: list[str], built_for_cuda: bool, device_files: bool) -> Finding:
+    """The GPUs that torch sees.
+
+    Args:
+        names: Of the GPUs.
+        built_for_cuda: Whether torch is a CUDA build.
+        device_files: Whether the system has NVIDIA devices.
+    """
+    if names:
+        return Finding(OK, f"GPU: {', '.join(names)}")
+    if device_files and not built_for_cuda:
+        return Finding(
+            FAILURE,
+            "there is an NVIDIA GPU, and this torch is a CPU build",
+            "install the CUDA build of torch (see pytorch.org, 'Start locally')",
+        )
+    if device_files:
+        return Finding(
+            FAILURE,
+            "there is an NVIDIA GPU that torch cannot use",
+            "nvidia-smi must list it, with a driver as new as torch's CUDA",
+        )
+    return Finding(
+        WARNING, "no GPU", "small networks only: sce-video pretrain chooses one that fits"
+    )
+
+
+def _check_amount(
+    what: str, amount: float, limits: tuple[float, float], shown: str, advice: str
+) -> Finding:
+    least, enough = limits
+    level = FAILURE if amount < least else WARNING if amount < enough else OK
+    return Finding(level, f"{what}: {shown}", "" if level == OK else advice)
+
+
+def check_shared_memory(free: int) -> Finding:
+    """Free bytes of /dev/shm, through which loader workers hand over their batches."""
+    advice = "docker run --shm-size=16g (or --ipc=host); or --workers 0, without loader workers"
+    return _check_amount(
+        "shared memory", free, _SHARED_MEMORY, f"{free / _GIB:.1f} GiB free", advice
+    )
+
+
+def check_open_files(limit: int) -> Finding:
+    """The limit of open files of a process."""
+    return _check_amount("open files", limit, _OPEN_FILES, f"{limit} allowed", "ulimit -n 65536")
+
+
+def check_disk(folder: Path, free: int) -> Finding:
+    """Free bytes where checkpoints will be written."""
+    advice = "free some, or give another folder with --out"
+    return _check_amount(f"disk of {folder}", free, _DISK, f"{free / _GIB:.1f} GiB free", advice)
+
+
+def check_videos(facts: FolderFacts) -> Iterator[Finding]:
+    """A folder or a table of videos: can they be read, and from random positions?"""
+    yield Finding(OK, facts.describe())
+    table = is_table(facts.folder)
+    for path, reason in facts.unreadable:
+        advice = f"sce-video verify {facts.folder} lists all such files"
+        if table:
+            advice = "import its file again: sce-video import FILES " + facts.folder
+        yield Finding(WARNING, f"{path}: {reason}", advice)
+    copy = f"sce-video repack {facts.folder} REPACKED"
+    if table:
+        copy = f"sce-video repack FILES REPACKED, then sce-video import REPACKED {facts.folder}"
+    if facts.key_distance > 60 and facts.short_side > 128:
+        yield Finding(
+            WARNING,
+            f"a key frame every {facts.key_distance:.0f} frames: a random clip costs the decoding "
+            f"of about {facts.key_distance / 2:.0f} frames before it",
+            copy,
+        )
+    if facts.repeats > MANY_REPEATS:
+        yield Finding(
+            WARNING,
+            f"{100 * facts.repeats:.0f} % of adjacent frames are equal: the frame rate was raised, "
+            "or nothing moves; RGB differences take the next frame that differs",
+            "videos of the original frame rate, or RandomClips.diff_prob=0 for scenes that stand "
+            "still",
+        )
+    if facts.short_side > 480:
+        yield Finding(
+            WARNING,
+            f"frames of {facts.width} x {facts.height} are decoded to be shrunk to 224 or less",
+            copy.replace("REPACKED", "REPACKED --short-side 320", 1),
+        )
+
+
+def decode_rates(folder: str, num_frames: int, duration: float) -> dict[str, float]:
+    """Clips per second and core of every decoder that is installed, on files of a folder.
+
+    Rows of a table are decoded by ``av`` alone. From object storage, single ones would measure its
+    latency: nothing.
+    """
+    if is_remote(folder):
+        return {}
+    listed = list_videos(folder)
+    rates = {}
+    names = ["av"] if is_table(folder) else filter(backend_importable, _video_decoders())
+    for name in names:
+        count, start = 0, time.perf_counter()
+        for index in range(len(listed)):
+            try:
+                reader = open_video(os.path.join(folder, listed.path(index)), name)
+            except VideoDecodeError:
+                continue
+            wanted = int(min(1.0, duration / max(reader.duration, 1e-6)) * len(reader.timestamps))
+            first = (len(reader.timestamps) - wanted) // 2
+            offsets = [first + step * wanted // num_frames for step in range(num_frames)]
+            reader.read(np.unique(offsets))
+            reader.close()
+            count += 1
+            if time.perf_counter() - start > _SECONDS_PER_BACKEND:
+                break
+        rates[name] = count / (time.perf_counter() - start)
+    return rates
+
+
+def check_loading(planned: PlannedPretraining) -> Finding:
+    """Whether the cores can feed the device at the settings that pretraining would choose."""
+    timing, cores = planned.timing, planned.machine.cores
+    needed = timing.workers()
+    what = (
+        f"a step of {timing.batch} videos takes {1000 * timing.step:.0f} ms, the views of a video "
+        f"{1000 * timing.sample:.0f} ms of a core: {needed} loader workers feed the device"
+    )
+    if timing.on_gpu and needed > cores:
+        return Finding(
+            WARNING,
+            f"{what}, and there are {cores} cores",
+            f"sce-video repack {planned.facts.folder} REPACKED, or a larger network",
+        )
+    return Finding(OK, what)
+
+
+def examine(folder: Path, videos: str | None = None) -> Iterator[Finding]:
+    """All findings of this machine.
+
+    Args:
+        folder: Where the runs will be written.
+        videos: Folder or table of videos, or None.
+    """
+    yield check_python()
+    yield from check_packages()
+    yield from check_decoders()
+    devices = range(torch.cuda.device_count())
+    names = [torch.cuda.get_device_name(device) for device in devices]
+    yield check_gpu(names, torch.version.cuda is not None, Path("/dev/nvidia0").exists())
+    has_nccl = torch.distributed.is_nccl_available()
+    nccl = check_nccl(len(names), has_nccl, torch.cuda.nccl.version() if has_nccl else None)
+    cudnn = check_cudnn(installed_version("torch"), torch.backends.cudnn.version())
+    yield from filter(None, (nccl, cudnn))
+    yield check_shared_memory(shutil.disk_usage("/dev/shm").free)
+    yield check_open_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    existing = next(path for path in (folder, *folder.resolve().parents) if path.is_dir())
+    yield check_disk(folder, shutil.disk_usage(existing).free)
+    if videos is not None:
+        facts = examine_folder(videos)
+        yield from check_videos(facts)
+        for name, rate in decode_rates(videos, 8, 2.56).items():
+            yield Finding(OK, f"decoder {name}: {rate:.0f} clips of 8 frames a second and core")
+        yield check_loading(planned_pretraining(videos, folder))

@@ -1,0 +1,262 @@
+"""Reads what a training has left in its folder, however little or damaged it is."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sce_video.engine.checkpoint import find_checkpoints, is_plain, load_checkpoint_file
+from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import recipe_names
+from sce_video.engine.work_dir import CONFIG, config_of_run, is_locked
+from sce_video.evaluation.random_weights import is_comparison
+from sce_video.inference.config_text import parse_config_text
+from sce_video.models.algorithms import SelfSupervisedModel
+from sce_video.pages.curves import (
+    read_alarms,
+    read_history,
+    read_online_evaluations,
+    read_scalars,
+    read_validations,
+)
+from sce_video.pages.run import plan_of
+from sce_video.pages.run_record import RunRecord
+from sce_video.registry import MODELS
+from sce_video.reporting.result_files import Result, collect_results
+from sce_video.utils.json_files import read_json_lines
+from sce_video.utils.run_files import ALARMS, HISTORY, check_run_folder
+
+#: A network of which nothing is computed: the level does not depend on it.
+_BACKBONE = {"type": "ResNet2d", "depth": 18, "base_channels": 4}
+_PARTS = ("projector", "predictor")
+_HEADS = "MLP"
+
+
+def chance_level(config: dict[str, Any]) -> float | None:
+    """The chance level of the method of a config; None if it has none or cannot be built.
+
+    Only methods of this package are built, with a small network in place of theirs, since the
+    config may be a stranger's.
+    """
+    model = config.get("model")
+    if not isinstance(model, dict) or not isinstance(model.get("type"), str):
+        return None
+    kind = MODELS.get(model["type"])
+    if kind is None or not isinstance(kind, type) or not issubclass(kind, SelfSupervisedModel):
+        return None
+    if not kind.__module__.startswith("sce_video."):
+        return None
+    settings = {**model, "backbone": _BACKBONE, "data_preprocessor": None}
+    heads = [value for value in settings.values() if isinstance(value, dict)]
+    if any(head.get("type", _HEADS) not in (_HEADS, "ResNet2d") for head in heads):
+        return None
+    with contextlib.suppress(Exception):  # a wrong argument can raise any error in a constructor
+        return MODELS.build(settings).chance_level()
+    return None
+
+
+#: Of a run, not of its settings: names, folders and what tools have written into the config.
+_NOT_SETTINGS = frozenset(
+    "work_dir launcher experiment_name resume load_from plan settings adopted run_page".split()
+)
+_ABSENT = "not set"
+
+
+def flattened(config: dict[str, Any]) -> dict[str, str]:
+    """The settings of a config by dotted name; steps and hooks of a list by their type.
+
+    ``train_dataloader.dataset.pipeline.RandomClips.num_frames`` is such a name.
+    """
+    return {
+        ".".join(path): repr(value) if isinstance(value, str) and not value else str(value)
+        for path, value in _leaves(config, ())
+        if path and path[0] not in _NOT_SETTINGS and not path[0].startswith("_")
+    }
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+    if isinstance(node, dict) and node:
+        for key, value in node.items():
+            yield from _leaves(value, (*path, str(key)))
+    elif isinstance(node, list | tuple) and any(isinstance(item, dict) for item in node):
+        for name, item in zip(_names(node), node, strict=True):
+            yield from _leaves(item, (*path, name))
+    else:
+        yield path, list(node) if isinstance(node, tuple) else node
+
+
+def _names(items: Sequence[Any]) -> list[str]:
+    """The type of each item, or its position where that is not unique."""
+    types = [str(item.get("type", "")) if isinstance(item, dict) else "" for item in items]
+    unique = [kind and types.count(kind) == 1 for kind in types]
+    return [
+        kind if one else str(i) for i, (kind, one) in enumerate(zip(types, unique, strict=True))
+    ]
+
+
+def differences(before: dict[str, Any], after: dict[str, Any]) -> list[tuple[str, str, str]]:
+    """(name, value before, value after) of the settings that differ, by name."""
+    return [(name, a, b) for name, (a, b) in different_settings([before, after]).items()]
+
+
+def different_settings(configs: Sequence[dict[str, Any]]) -> dict[str, list[str]]:
+    """The values in each config of every setting in which they differ, by name."""
+    flat = [flattened(config) for config in configs]
+    names = sorted(set().union(*flat))
+    rows = {name: [settings.get(name, _ABSENT) for settings in flat] for name in names}
+    return {name: values for name, values in rows.items() if len(set(values)) > 1}
+
+
+_BAD_FILES = "bad_files.jsonl"
+
+
+def read_run(folder: str | Path) -> RunRecord:
+    """Everything in the folder of a run but pictures; what is missing or damaged is a note.
+
+    The config is parsed as data and not executed.
+
+    Raises:
+        FileNotFoundError: no such folder.
+        ValueError: the folder holds no training.
+    """
+    path = Path(folder)
+    check_run_folder(path)
+    notes: list[str] = []
+    config_file, text, config = _config(path, notes)
+    recipe = _recipe(config_file, config)
+    found = find_checkpoints(path)
+    results = _results(path)
+    history = _without_damaged(read_history, path, HISTORY, notes)
+    return RunRecord(
+        name=path.resolve().name,
+        folder=str(path.resolve()),
+        config_file=config_file,
+        config=config,
+        config_text=text,
+        recipe=recipe,
+        changes=_changes(recipe, config),
+        scalars=_scalars(path, notes),
+        evaluations=_without_damaged(
+            read_online_evaluations, path, "online_evaluation.jsonl", notes
+        ),
+        validations=_validations(path, config),
+        compared=_compared(path),
+        alarms=_without_damaged(read_alarms, path, ALARMS, notes),
+        history=history,
+        bad_files=_without_damaged(_read_bad_files, path, _BAD_FILES, notes),
+        results={name: result.metrics for name, result in results.items()},
+        intervals={name: result.intervals for name, result in results.items()},
+        data=_data(history, found, notes),
+        checkpoints=[checkpoint.name for checkpoint in found],
+        chance=chance_level(config),
+        locked=is_locked(path),
+        notes=notes,
+    )
+
+
+def _config(path: Path, notes: list[str]) -> tuple[str, str, dict[str, Any]]:
+    """Path, text and content of the config; empty with a note if it cannot be read as data."""
+    try:
+        file = config_of_run(path)
+        text = file.read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        notes.append(f"{error}: settings are not shown.")
+        return "", "", {}
+    try:
+        return str(file), text, parse_config_text(text, str(file))
+    except ValueError as error:
+        notes.append(f"{error}; the page shows its text only.")
+        return str(file), text, {}
+
+
+def _recipe(config_file: str, config: dict[str, Any]) -> str:
+    """The recipe that a config comes from: that of its plan, or the one of its name."""
+    planned = (c[1] for c in plan_of(config).choices if c[0] == "recipe")
+    stem = Path(config_file).stem if config_file else ""
+    return next(planned, stem if stem != Path(CONFIG).stem and stem in recipe_names() else "")
+
+
+def _changes(recipe: str, config: dict[str, Any]) -> list[tuple[str, str, str]]:
+    if not recipe or recipe not in recipe_names() or not config:
+        return []
+    return differences(load_config(recipe).to_dict(), config)
+
+
+def _scalars(path: Path, notes: list[str]) -> list[dict[str, Any]]:
+    damaged: list[str] = []
+    try:
+        rows = read_scalars(path, damaged)
+    except FileNotFoundError:
+        notes.append(
+            "No step has been logged yet, so there are no curves: make the page again later."
+        )
+        return []
+    if not rows:
+        notes.append("The log holds no training step yet: make the page again later.")
+    _note_damaged(damaged, "log", notes)
+    return rows
+
+
+def _validations(path: Path, config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Rows of the validation, which most pretrainings do not have: their log is read once."""
+    if config and not config.get("val_dataloader"):
+        return []
+    return read_validations(path, [])  # damaged lines are counted with the scalars
+
+
+def _compared(path: Path) -> dict[str, Any]:
+    """The newest comparison with random weights that is whole; empty if there is none."""
+    rows = read_validations(path, [], kind="random")
+    return next((row for row in reversed(rows) if is_comparison(row)), {})
+
+
+def _without_damaged(
+    read: Callable[[Path, list[str]], list[dict[str, Any]]], path: Path, name: str, notes: list[str]
+) -> list[dict[str, Any]]:
+    """The rows of a file; damaged lines are counted in a note."""
+    damaged: list[str] = []
+    rows = read(path, damaged)
+    _note_damaged(damaged, name, notes)
+    return rows
+
+
+def _read_bad_files(path: Path, damaged: list[str]) -> list[dict[str, Any]]:
+    file = path / _BAD_FILES
+    return [row for _, row in read_json_lines(file, damaged)] if file.is_file() else []
+
+
+def _note_damaged(damaged: list[str], name: str, notes: list[str]) -> None:
+    if damaged:
+        count = f"{len(damaged)} line{'s' * (len(damaged) != 1)}"
+        notes.append(f"{count} of the {name} are damaged and left out; the first: {damaged[0]}.")
+
+
+def _results(path: Path) -> dict[str, Result]:
+    """The files with results in the folder itself, not in folders below it."""
+    files = [file for file in sorted(path.glob("*.json")) if file.is_file()]
+    return {Path(r.name).name: r for r in collect_results(files).results}
+
+
+def _data(history: list[dict[str, Any]], found: list[Path], notes: list[str]) -> dict[str, Any]:
+    """Facts of the training set: of the history, else of the newest readable checkpoint."""
+    for row in reversed(history):
+        if isinstance(row.get("data"), dict):
+            return row["data"]
+    for data in _recorded_data(found[:1], notes):
+        return data
+    return {}
+
+
+def _recorded_data(found: list[Path], notes: list[str]) -> Iterator[dict[str, Any]]:
+    for path in found:
+        try:
+            meta = load_checkpoint_file(path).get("meta")
+        except (OSError, ValueError) as error:
+            notes.append(f"{error}.")
+            continue
+        training = meta.get("training") if isinstance(meta, dict) else None
+        data = training.get("data") if isinstance(training, dict) else None
+        if isinstance(data, dict) and is_plain(data):
+            yield data

@@ -1,0 +1,174 @@
+"""What a folder or a table of videos holds, from the headers of some of its files or rows."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
+
+from sce_video.datasets import list_videos, open_video
+from sce_video.datasets.readers.av_reader import AvReader
+from sce_video.datasets.readers.errors import FrameCountError, VideoDecodeError
+from sce_video.datasets.sources import is_table
+from sce_video.datasets.tables.named_rows import named_rows
+from sce_video.datasets.tables.rows import FrameIndex
+from sce_video.datasets.tables.table import is_remote
+from sce_video.datasets.transforms.lazy_view import is_repeat
+
+#: Files or rows that are opened, at equal steps over the sorted list.
+EXAMINED = 48
+_SECONDS_PER_FILE = 10.0
+# Of so many of them, frames from the middle on are compared with the one before.
+_COMPARED, _FRAMES = 12, 17
+
+
+@dataclass(frozen=True)
+class FolderFacts:
+    """A folder or a table of videos; medians over the files or rows that were opened.
+
+    Attributes:
+        folder: Absolute path, or the URI of a table.
+        num_videos: Files below it, rows in it.
+        num_classes: First-level sub-folders with videos.
+        num_examined: Files or rows that were opened.
+        unreadable: (path, reason) of those that could not be read.
+        duration: Seconds.
+        height: Pixels as displayed.
+        width: Pixels as displayed.
+        fps: Frames per second.
+        key_distance: Frames from one key frame to the next; decoding a random clip begins at one.
+        codec: The most frequent one.
+        repeats: Share of adjacent frames that are equal, in a stretch from the middle of up to 12
+            videos; 0 of a table in an object store, which is not read for this.
+    """
+
+    folder: str
+    num_videos: int
+    num_classes: int
+    num_examined: int
+    unreadable: tuple[tuple[str, str], ...]
+    duration: float
+    height: int
+    width: int
+    fps: float
+    key_distance: float
+    codec: str
+    repeats: float = 0.0
+
+    @property
+    def short_side(self) -> int:
+        """The smaller of height and width, pixels."""
+        return min(self.height, self.width)
+
+    def describe(self) -> str:
+        """One sentence for the user."""
+        bad = f", {len(self.unreadable)} of them unreadable" if self.unreadable else ""
+        repeats = f"; {100 * self.repeats:.0f} % of adjacent frames are equal"
+        return (
+            f"{self.num_videos:,} videos in {self.folder}; median of {self.num_examined} "
+            f"examined{bad}: {self.duration:.1f} s, {self.width} x {self.height}, "
+            f"{self.fps:.0f} frames/s, {self.codec}, a key frame every {self.key_distance:.0f} "
+            f"frames{repeats * (self.repeats >= 0.005)}"
+        )
+
+
+def examine_folder(folder: str) -> FolderFacts:
+    """Count the videos of a folder or a table, and open up to 48 of them.
+
+    Raises:
+        ValueError: No such folder, no video in it, or none of the examined files can be read.
+        TableError: The table cannot be read.
+    """
+    listed = list_videos(folder)
+    chosen = np.unique(np.linspace(0, len(listed) - 1, EXAMINED).round().astype(int))
+    paths = [os.path.join(folder, listed.path(int(index))) for index in chosen]
+    found = _examine_rows(folder, chosen) if is_table(folder) else map(_examine, paths)
+    rows, codecs, unreadable, readable = [], [], [], []
+    for path, facts in zip(paths, found, strict=True):
+        if isinstance(facts, str):
+            unreadable.append((path, facts))
+            continue
+        rows.append(facts[0])
+        codecs.append(facts[1])
+        readable.append(path)
+    if not rows:
+        raise ValueError(
+            f"none of {len(chosen)} examined videos in {folder!r} can be read; "
+            f"{unreadable[0][0]}: {unreadable[0][1]}"
+        )
+    duration, height, width, fps, distance = np.median(rows, axis=0).tolist()
+    return FolderFacts(
+        folder=folder if is_remote(folder) else os.path.abspath(folder),
+        num_videos=len(listed),
+        num_classes=len(listed.classes),
+        num_examined=len(chosen),
+        unreadable=tuple(unreadable),
+        duration=duration,
+        height=round(height),
+        width=round(width),
+        fps=fps,
+        key_distance=distance,
+        codec=max(set(codecs), key=codecs.count),
+        repeats=0.0 if is_remote(folder) else repeated_share(readable),
+    )
+
+
+def repeated_share(paths: Sequence[str]) -> float:
+    """Share of adjacent frames that are equal (:func:`~.lazy_view.is_repeat`), of some videos.
+
+    As in footage whose frame rate was raised, and where nothing moves. RGB differences of them
+    would be uniform.
+    """
+    chosen = np.unique(np.linspace(0, len(paths) - 1, _COMPARED).round().astype(int))
+    equal = compared = 0
+    for path in (paths[index] for index in chosen):
+        try:
+            with open_video(path, deadline=time.monotonic() + _SECONDS_PER_FILE) as reader:
+                count = len(reader.timestamps)
+                first = min(count // 2, max(0, count - _FRAMES))
+                frames = reader.decode(np.arange(first, min(count, first + _FRAMES)))
+                images = [frames[number] for number in range(len(frames))]
+        except (VideoDecodeError, FrameCountError):
+            continue
+        equal += sum(is_repeat(before, image) for before, image in pairwise(images))
+        compared += len(images) - 1
+    return equal / max(1, compared)
+
+
+#: Duration, height, width, rate and key-frame distance of a video, and its codec; or a reason.
+_Facts = tuple[tuple[float, ...], str] | str
+
+
+def _examine(path: str) -> _Facts:
+    """Facts of a file."""
+    try:
+        reader = AvReader(path, deadline=time.monotonic() + _SECONDS_PER_FILE)
+    except VideoDecodeError as error:
+        return str(error)
+    try:
+        _, codec, _, distance = reader.facts
+        rate = len(reader.timestamps) / max(reader.duration, 1e-6)
+        return (reader.duration, reader.height, reader.width, rate, distance), codec
+    except VideoDecodeError as error:
+        return str(error)
+    finally:
+        reader.close()
+
+
+def _examine_rows(table: str, samples: np.ndarray) -> Iterator[_Facts]:
+    """Facts of some rows of a table; no frame is read."""
+    for index in named_rows(table).frame_indexes(samples):
+        if not isinstance(index, FrameIndex):
+            yield index
+            continue
+        frames, parameters = len(index.pts), index.parameters
+        size = (parameters.height, parameters.width)
+        if index.turns % 2:
+            size = size[::-1]
+        distance = frames / np.count_nonzero(index.is_key)
+        rate = frames / max(index.duration, 1e-6)
+        yield (index.duration, *size, rate, distance), parameters.codec

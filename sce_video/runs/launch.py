@@ -1,0 +1,267 @@
+"""Running a checked config: a training or a test."""
+
+from __future__ import annotations
+
+import os
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import torch
+from mmengine.config import Config
+from mmengine.dist import get_world_size, init_dist, is_distributed
+from mmengine.logging import MMLogger
+
+from sce_video.datasets.labels import check_same_classes
+from sce_video.engine.batch_layout import divide_global_batch
+from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
+from sce_video.engine.hooks.mirror import claim_mirror, mirror_of
+from sce_video.engine.restarts import is_restart, requeued_job
+from sce_video.engine.runner import VideoRunner
+from sce_video.engine.weights import check_backbone_weights, check_classifier_weights
+from sce_video.engine.work_dir import OverwriteHook, check_unused, locked_folder
+from sce_video.registry import DATASETS
+from sce_video.runs.configs import extraction_config, testing_config, training_config
+from sce_video.utils.distributed import run_on_main_rank, unwrap_model
+from sce_video.utils.files import remove_unfinished
+
+
+def fit_queue(cfg: Config) -> str | None:
+    """Shorten the queue of keys to the data set, in place, if ``cfg.fit_queue`` is true.
+
+    A key is a negative for every clip of its own video but the one beside it in the batch. A queue
+    longer than the data set holds a key of every video, most of them several, and on small data
+    sets the loss then stays near chance level and the representation does not get better than a
+    random one (docs/results.md).
+
+    Args:
+        cfg: Config of a training; with several processes each calls this.
+
+    Returns:
+        What was changed, for the log; None if nothing was.
+
+    Raises:
+        ValueError: the data set has no video.
+    """
+    size = cfg.model.get("queue_size")
+    if not cfg.get("fit_queue") or size is None:
+        return None
+    videos = len(DATASETS.build(cfg.train_dataloader.dataset))
+    accumulated = cfg.optim_wrapper.get("accumulative_counts", 1)
+    batch = cfg.train_dataloader.batch_size * accumulated * get_world_size()
+    fitting = longest_queue(videos, batch)
+    if fitting >= size:
+        return None
+    cfg.model.queue_size = fitting
+    return (
+        f"model.queue_size={fitting}, not {size}: the data set has {videos} videos, and the queue "
+        "should hold fewer keys than that (fit_queue=False keeps it)"
+    )
+
+
+def longest_queue(videos: int, batch: int) -> int:
+    """The largest multiple of the global batch below the number of videos.
+
+    Half the number of videos where these are no more than a batch.
+    """
+    return (videos - 1) // batch * batch or max(1, videos // 2)
+
+
+@contextmanager
+def cores_for_workers(num_workers: int) -> Iterator[None]:
+    """Leave the loader workers their cores while torch computes on a CPU.
+
+    torch takes a thread per core, and these wait for each other in a busy loop: where a thread
+    shares its core with a loader worker, all others wait for it. On two cores with one worker a
+    step takes 1.75 times as long with two threads as with one (docs/performance.md).
+
+    Nothing is changed with a GPU, nor where ``OMP_NUM_THREADS`` states the number.
+
+    Args:
+        num_workers: Loader workers of this process.
+    """
+    if torch.cuda.is_available() or "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, min(before, len(os.sched_getaffinity(0)) - num_workers)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+__all__ = [
+    "end_training",
+    "extraction_config",
+    "join_processes",
+    "test",
+    "testing_config",
+    "train",
+    "training_config",
+    "warn_of_slow_amp",
+]
+
+
+@contextmanager
+def _known_warnings_ignored() -> Iterator[None]:
+    """Ignore what libraries warn of and is meant: more loader workers than cores, a thread for each
+    process, and the statistics of batch normalisation of each process.
+    """
+    with warnings.catch_warnings():
+        for message in (
+            "This DataLoader will create",
+            "`broadcast_buffers` is deprecated",
+            "Setting (OMP|MKL)_NUM_THREADS",
+        ):
+            warnings.filterwarnings("ignore", message=message)
+        yield
+
+
+@_known_warnings_ignored()
+def train(cfg: Config, overwrite: bool = False) -> VideoRunner:
+    """Train with a config of :func:`training_config`; all ranks call this.
+
+    The work folder is locked meanwhile. A run that does not resume needs a folder without one,
+    unless the training in it is that of an earlier start of the same launch.
+
+    Args:
+        cfg: The config.
+        overwrite: Remove an earlier training from the work folder before the first step, but not
+            what an earlier start of this launch has trained.
+
+    Raises:
+        ValueError: the folder holds an earlier training or another one is running in it; raised on
+            all ranks.
+    """
+    restarted = is_restart(cfg.work_dir)  # on all ranks before rank 0 notes this start
+    overwrite = overwrite and not (restarted and find_checkpoints(cfg.work_dir))
+    join_processes(cfg.launcher, cfg.get("env_cfg"))
+    divide_global_batch(cfg, get_world_size())
+    with ExitStack() as stack:
+        run_on_main_rank(lambda: _claim_folder(stack, cfg, overwrite or restarted))
+        fitted = fit_queue(cfg)
+        _avoid_shared_log(cfg)
+        runner = VideoRunner.from_cfg(cfg)
+        _log_adopted(runner)
+        if fitted:
+            runner.logger.info(fitted)
+        _check_channels(runner.model)
+        if overwrite:
+            runner.register_hook(OverwriteHook())
+        with cores_for_workers(cfg.train_dataloader.get("num_workers", 0)):
+            runner.train()
+    return runner
+
+
+def end_training(runner: VideoRunner) -> int:
+    """Exit status of a training: 0 if it has ended, 128 + n if signal n stopped it, as in shells.
+
+    A Slurm job whose training was stopped before the time limit is requeued; the status is then 0,
+    which torchrun does not take for a failure. All ranks call this.
+    """
+    stopped_by = getattr(runner.train_loop, "stopped_by", None)
+    return 0 if stopped_by is None or requeued_job(runner) else 128 + stopped_by
+
+
+def _avoid_shared_log(cfg: Config) -> None:
+    """Give a run its own name, the same on all ranks.
+
+    mmengine shares logs and counters between runs of one name, and its names count seconds.
+    """
+    stem = Path(cfg.filename or "run").stem
+
+    def own_name() -> str | None:
+        name = f"{stem}_{time.strftime('%Y%m%d_%H%M%S')}"
+        return f"{stem}_{time.time_ns()}" if MMLogger.check_instance_created(name) else None
+
+    if cfg.get("experiment_name") is None:
+        name = run_on_main_rank(own_name)
+        if name is not None:
+            cfg.experiment_name = name
+
+
+def _claim_folder(stack: ExitStack, cfg: Config, used: bool) -> None:
+    """Lock the work folder until the stack is left; see that it is unused, or may be ``used``.
+
+    So is its copy in an object store, if there is to be one.
+    """
+    stack.enter_context(locked_folder(cfg.work_dir))
+    remove_unfinished(cfg.work_dir)  # a checkpoint of a killed start
+    source = cfg.get("load_from")
+    elsewhere = source and Path(source).resolve().parent != Path(cfg.work_dir).resolve()
+    if not used and (not cfg.get("resume") or elsewhere):
+        check_unused(cfg.work_dir)
+    mirror = mirror_of(cfg)
+    if mirror is not None:
+        claim_mirror(mirror, new=not used and not cfg.get("resume"))
+
+
+def _log_adopted(runner: VideoRunner) -> None:
+    adopted = runner.cfg.get("adopted")
+    if adopted:
+        settings = ", ".join(adopted["settings"])
+        runner.logger.info(
+            f"settings taken from {adopted['checkpoint']}: {settings} (--cfg-options change them)"
+        )
+
+
+def _check_channels(model: torch.nn.Module) -> None:
+    """Raise ValueError if classifier and backbone have different numbers of channels."""
+    model = unwrap_model(model)
+    out = getattr(getattr(model, "backbone", None), "out_channels", None)
+    expected = getattr(getattr(model, "cls_head", None), "in_channels", None)
+    if isinstance(out, int) and isinstance(expected, int) and out != expected:
+        raise ValueError(
+            f"the backbone has {out} output channels, the classifier expects {expected}: set "
+            f"model.cls_head.in_channels={out}"
+        )
+
+
+@_known_warnings_ignored()
+def test(cfg: Config) -> dict[str, float]:
+    """Test with a config of :func:`testing_config`.
+
+    Raises:
+        ValueError: the checkpoint lacks weights of the tested network.
+    """
+    _avoid_shared_log(cfg)
+    runner = VideoRunner.from_cfg(cfg)
+    _log_adopted(runner)
+    if cfg.load_from is not None:
+        checkpoint = load_checkpoint_file(cfg.load_from)
+        check_backbone_weights(runner.model, checkpoint, cfg.load_from)
+        check_classifier_weights(runner.model, checkpoint, cfg.load_from)
+        if hasattr(unwrap_model(runner.model), "cls_head"):
+            classes = checkpoint.get("meta", {}).get("classes", ())
+            check_same_classes(
+                SimpleNamespace(metainfo={"classes": classes}),
+                runner.test_dataloader.dataset,
+                ("the training had", "the test has"),
+            )
+    return runner.test()
+
+
+def warn_of_slow_amp(amp: str | None) -> str | None:
+    """A warning for mixed precision without a GPU, else None."""
+    if amp not in (None, "float32") and not torch.cuda.is_available():
+        return "--amp without a GPU is usually slower, often many times"
+    return None
+
+
+def join_processes(launcher: str, env_cfg: dict | None = None) -> None:
+    """Start the process group before the first runner does; gloo where there is no GPU.
+
+    Args:
+        launcher: "none", "pytorch" or "slurm".
+        env_cfg: Its ``dist_cfg`` (backend, timeout, ...) counts on GPUs, as in mmengine's runner.
+    """
+    if launcher == "none" or is_distributed():
+        return
+    if torch.cuda.is_available():
+        init_dist(launcher, **(env_cfg or {}).get("dist_cfg", {}))
+    else:
+        torch.distributed.init_process_group("gloo")

@@ -1,0 +1,475 @@
+"""Makes the page of a run: reads its folder, embeds some videos, writes ``run.html``."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from mmengine.config import Config
+from mmengine.dist import is_main_process
+from mmengine.logging import print_log
+
+from sce_video.engine.alarms import Alarm, report_alarm
+from sce_video.engine.checkpoint import file_sha256, find_checkpoints
+from sce_video.engine.hooks.progress import log_row
+from sce_video.engine.runner import RANDOM, VideoRunner
+from sce_video.engine.untrusted_network import checked_parts
+from sce_video.evaluation.features import load_features, save_features
+from sce_video.evaluation.random_weights import (
+    LEAST_GAIN,
+    NO_BETTER,
+    compare_features,
+    sentences,
+    verdict,
+)
+from sce_video.evaluation.rows import Rows
+from sce_video.inference.embed import EmbedOptions, iterate_embeddings
+from sce_video.inference.model import VideoModel, build_model, load_model, with_random_weights
+from sce_video.inference.model_settings import ModelSettings
+from sce_video.pages.curves import read_history
+from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.frames import ClipReader
+from sce_video.pages.neighbour_rows import neighbour_rows
+from sce_video.pages.parts import Part, random_weights_part
+from sce_video.pages.run import render_run_page
+from sce_video.pages.run_record import FAILED, RunRecord
+from sce_video.pages.views import view_sheet
+from sce_video.registry import DATASETS
+from sce_video.runs.folder import read_run
+from sce_video.runs.launch import train
+from sce_video.utils.command import explain
+from sce_video.utils.files import write_text
+from sce_video.utils.progress import Progress
+from sce_video.utils.run_files import PAGE, PAGE_FEATURES
+
+_OPTIONS = EmbedOptions(num_clips=2, num_workers=1, timeout=20.0)
+#: Embedding ends after this many seconds, with the videos that are done by then.
+_SECONDS = 120.0
+
+
+def given_features(path: str | Path, folder: str | Path) -> tuple[Rows, list[str]]:
+    """Features of a file of ``sce-video embed``, and sentences about them.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no feature file, or another checkpoint than one of the run has made it.
+    """
+    rows, provenance = load_features(path)
+    made_by = (provenance.get("checkpoint") or {}).get("sha256")
+    if made_by is None:
+        return rows, [f"{path} does not tell which checkpoint has made its features."]
+    checkpoints = find_checkpoints(folder)
+    found = next((file for file in checkpoints if file_sha256(file) == made_by), None)
+    if found is None:
+        raise ValueError(
+            f"{path} holds features of a checkpoint that is not in {folder} (sha256 "
+            f"{made_by[:12]}): embed with it, sce-video embed VIDEOS --checkpoint {folder} --out "
+            "FILE.npz, or leave --features out"
+        )
+    older = found != checkpoints[0]
+    notes = [f"The features are those of {found.name}; {checkpoints[0].name} is newer."] * older
+    return rows, notes
+
+
+def run_features(
+    folder: str | Path, dataset_config: dict[str, Any], videos: int
+) -> tuple[Rows | None, list[str]]:
+    """Features of up to ``videos`` training videos by the newest checkpoint, and sentences.
+
+    They are kept in the run folder with the checkpoint's hash, and computed again for another one,
+    for other data, or where some could not be read.
+
+    Args:
+        folder: The run.
+        dataset_config: Its training set.
+        videos: How many, at equal steps through the set.
+
+    Returns:
+        None where nothing could be embedded; the sentences say why.
+    """
+    checkpoints = find_checkpoints(folder)
+    if not checkpoints:
+        return None, [f"There is no checkpoint in {folder} yet, so no video was embedded."]
+    data = [str(dataset_config.get(name)) for name in ("data_root", "ann_file")]
+    key = {"sha256": file_sha256(checkpoints[0]), "videos": videos, "data": data}
+    cache = Path(folder, PAGE_FEATURES)
+    rows = _cached(cache, key)
+    if rows is None:
+        dataset = DATASETS.build({**dataset_config, "pipeline": []})
+        kind = getattr(dataset, "kind", type(dataset).__name__)
+        if kind != "video":
+            return None, [f"Videos are embedded for the page, not a set of kind {kind}."]
+        rows, note = _embed(str(checkpoints[0]), dataset, videos)
+        if len(rows):
+            save_features(cache, rows, {"checkpoint": key})
+        return (rows if len(rows) else None), [*note, *describe_failures(rows)]
+    return rows, describe_failures(rows)
+
+
+@dataclass(frozen=True)
+class _ClipsOfNetworks:
+    """Several networks as one, for embedding: a video is decoded once for all of them.
+
+    Its row has the feature of each clip by each network.
+    """
+
+    networks: Sequence[VideoModel]
+
+    @property
+    def settings(self) -> ModelSettings:
+        return self.networks[0].settings
+
+    @property
+    def checkpoint(self) -> str:
+        return self.networks[0].checkpoint
+
+    @property
+    def row_size(self) -> int:
+        return sum(network.row_size for network in self.networks)
+
+    def row(self, sample: dict[str, Any], max_views: int) -> np.ndarray:
+        clips = [{**sample, "positions": clip[None]} for clip in sample["positions"]]
+        rows = [network.row(clip, max_views) for network in self.networks for clip in clips]
+        return np.concatenate(rows)
+
+
+def compare_with_random(
+    checkpoint: str | Path, dataset: Any, videos: int, start: str | Path | None = None
+) -> dict[str, float]:
+    """The network of a checkpoint beside random weights, on training videos.
+
+    Two clips of each of up to ``videos`` videos, at equal steps through the set. Files that cannot
+    be read are left out.
+
+    Args:
+        checkpoint: Of the run.
+        dataset: Its training set.
+        videos: How many.
+        start: Checkpoint that the training started from.
+
+    Returns:
+        See :func:`~sce_video.evaluation.random_weights.compare_features`.
+
+    Raises:
+        ValueError: a checkpoint cannot be read, or fewer than two videos can.
+    """
+    trained = load_model(checkpoint)
+    networks = {"trained": trained, "random": with_random_weights(trained)}
+    if start is not None:
+        networks["start"] = build_model(trained.settings, start, trained.device)
+    chosen = np.linspace(0, len(dataset) - 1, min(videos, len(dataset))).round().astype(int)
+    both, rows, kept = _ClipsOfNetworks([*networks.values()]), [], []
+    for result in iterate_embeddings(both, [dataset.path(i) for i in chosen.tolist()], _OPTIONS):
+        if result.feature is not None:
+            rows.append(result.feature)
+            kept.append(int(chosen[result.index]))
+    if len(rows) < 2:
+        raise ValueError(f"{len(rows)} of {len(chosen)} videos could be read")
+    matrix = torch.from_numpy(np.stack(rows))
+    matrix = matrix.reshape(len(rows), len(networks), -1, trained.row_size)
+    features = {name: matrix[:, number] for number, name in enumerate(networks)}
+    return compare_features(features, torch.from_numpy(dataset.labels[kept]))
+
+
+def describe_failures(rows: Rows) -> list[str]:
+    """A sentence that names videos which could not be read; none if all could."""
+    if not rows.failures:
+        return []
+    path, reason = rows.failures[0]
+    total = len(rows) + len(rows.failures)
+    first = f"{path}: {reason}" if reason else path
+    advice = "" if len(rows) else "; bring the videos back, or give --features FILE.npz"
+    return [
+        f"{len(rows.failures)} of {total} videos could not be read; the first: {first}{advice}."
+    ]
+
+
+def _cached(path: Path, key: dict[str, Any]) -> Rows | None:
+    try:
+        rows, provenance = load_features(path)
+    except (OSError, ValueError):  # none, or damaged: computed again
+        return None
+    # Files that could not be read may be back.
+    return rows if provenance.get("checkpoint") == key and not rows.failures else None
+
+
+def _embed(checkpoint: str, dataset: Any, videos: int) -> tuple[Rows, list[str]]:
+    count = min(videos, len(dataset))
+    chosen = np.linspace(0, len(dataset) - 1, count).round().astype(int)
+    # In mixed order, so that those done after the time limit are of all folders.
+    order = np.random.default_rng(0).permutation(chosen).tolist()
+    paths = [dataset.path(index) for index in order]
+    end, values, kept, failures = time.monotonic() + _SECONDS, [], [], []
+    progress = Progress(count, "embedding for the page:", unit="videos", quiet=True)
+    for result in iterate_embeddings(load_model(checkpoint), paths, _OPTIONS):
+        if result.feature is None:
+            failures.append((paths[result.index], result.reason))
+        else:
+            values.append(result.feature)
+            kept.append(result.index)
+        progress.advance(result.feature is None)
+        if time.monotonic() > end:
+            break
+    progress.finish()
+    done, notes = len(values) + len(failures), []
+    if done < count:
+        notes = [f"{done} of {count} videos were embedded within {_SECONDS:.0f} s."]
+    pairs = sorted(zip((order[i] for i in kept), values, strict=True), key=lambda pair: pair[0])
+    return _rows(dataset, [i for i, _ in pairs], [v for _, v in pairs], failures), notes
+
+
+def _rows(
+    dataset: Any,
+    indices: Sequence[int],
+    values: Sequence[np.ndarray],
+    failures: list[tuple[str, str]],
+) -> Rows:
+    matrix = np.stack(values) if values else np.empty((0, 1), dtype=np.float32)
+    return Rows(
+        values=torch.from_numpy(matrix),
+        labels=torch.tensor([int(dataset.labels[i]) for i in indices], dtype=torch.int64),
+        indices=torch.tensor(indices, dtype=torch.int64),
+        paths=[str(dataset.path(i)) for i in indices],
+        failures=failures,
+        num_views=_OPTIONS.num_clips,
+    )
+
+
+def class_names(rows: Rows) -> list[str]:
+    """Names of the labels 0, 1, ... of videos that lie in a folder of each class; else empty."""
+    folders: dict[int, set[str]] = {}
+    for label, path in zip(rows.labels.tolist(), rows.paths, strict=True):
+        folders.setdefault(label, set()).add(Path(path).parent.name)
+    if not folders or min(folders) < 0 or any(len(names) > 1 for names in folders.values()):
+        return []
+    return [min(folders.get(label, {""})) for label in range(max(folders) + 1)]
+
+
+def with_existing_paths(rows: Rows, root: str) -> Rows:
+    """The rows with paths below ``root`` where a path is relative and exists there only."""
+    below = [Path(root, path) for path in rows.paths]
+    paths = [
+        str(inside) if not Path(path).exists() and inside.exists() else path
+        for path, inside in zip(rows.paths, below, strict=True)
+    ]
+    return replace(rows, paths=paths)
+
+
+MAX_BYTES = 8_000_000
+_VIDEOS = 64
+#: Points of the map whose clips are on the page.
+_MAP_CLIPS = 80
+#: Bytes of the images of each part; smaller ones are tried where the page becomes too large.
+_BUDGETS = (1_000_000, 400_000, 100_000)
+
+
+@dataclass(frozen=True)
+class PageOptions:
+    """What a page shows besides the logs.
+
+    Attributes:
+        videos: Training videos that are embedded and drawn; with 0 no network is built and no
+            video is read.
+        features: A file of ``sce-video embed`` with the features to draw instead.
+        compared: Training videos on which the network is compared with random weights when a
+            training has ended; 0 for no comparison.
+    """
+
+    videos: int = _VIDEOS
+    features: Path | None = None
+    compared: int = 0
+
+    def __post_init__(self) -> None:
+        for name, value in (("videos", self.videos), ("compared", self.compared)):
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"{name} must be a whole number of at least 0, got {value!r}")
+
+
+def write_run_page(
+    folder: str | Path, options: PageOptions | None = None, trusted: bool = False
+) -> Path:
+    """Write ``run.html`` into the folder of a run, also while it trains; returns its path.
+
+    What cannot be shown is a sentence on the page. The folder may be a stranger's: of its config,
+    which is read as data, only data sets and transforms of this package are built, and no store is
+    opened that it names.
+
+    Args:
+        folder: Of the run.
+        options: What to show.
+        trusted: The run was trained here and now, with the classes and the data of its config.
+
+    Raises:
+        FileNotFoundError: no such folder, or no such file of features.
+        ValueError: the folder holds no training, or the features are not of one of its checkpoints.
+        WriteError: the page cannot be written.
+    """
+    options = options or PageOptions()
+    record = read_run(folder)
+    notes: list[str] = []
+    views = record.config if trusted or not options.videos else _of_views(record, notes)
+    rows = _features(record, views, options, notes)
+    path = Path(folder, PAGE)
+    reader, html = ClipReader(), ""
+    for budget in _BUDGETS:
+        parts = _parts(record, views, rows, reader if options.videos else None, budget)
+        html = render_run_page(record, parts, notes)
+        if len(html) <= MAX_BYTES:
+            break
+    write_text(path, html)
+    return path
+
+
+def _of_views(record: RunRecord, notes: list[str]) -> dict[str, Any]:
+    """What the training views are made by, from a config that may be a stranger's."""
+    preprocessor = (record.config.get("model") or {}).get("data_preprocessor")
+    try:
+        return checked_parts(
+            {
+                "train_dataloader": {"dataset": _training_set(record.config)},
+                "data_preprocessor": preprocessor or record.config.get("data_preprocessor"),
+            }
+        )
+    except (AttributeError, ValueError) as error:
+        notes.append(f"No views and no videos are shown: {error}.")
+        return {}
+
+
+def _features(
+    record: RunRecord, views: dict[str, Any], options: PageOptions, notes: list[str]
+) -> Rows | None:
+    """The features to draw; None without any, with the reason among the notes."""
+    dataset = _training_set(views)
+    if options.features is not None:
+        given, said = given_features(options.features, record.folder)
+        notes += said
+        return with_existing_paths(given, str(dataset.get("data_root") or ""))
+    if not options.videos:
+        return None
+    if not dataset:
+        if not _training_set(record.config):
+            notes.append("The config names no training videos, so none were embedded.")
+        return None
+    try:
+        rows, said = run_features(record.folder, dataset, options.videos)
+    except Exception as error:  # a network or data set of one's own can raise anything
+        notes.append(f"No video was embedded: {_reason(error)}.")
+        return None
+    notes += said
+    return rows
+
+
+def _training_set(config: dict[str, Any]) -> dict[str, Any]:
+    loader = config.get("train_dataloader")
+    dataset = loader.get("dataset") if isinstance(loader, dict) else None
+    return dataset if isinstance(dataset, dict) else {}
+
+
+def _parts(
+    record: RunRecord,
+    views: dict[str, Any],
+    rows: Rows | None,
+    reader: ClipReader | None,
+    budget: int,
+) -> list[Part]:
+    """Comparison with random weights, view sheet, neighbours and map.
+
+    Without a reader of videos only the first, and the map without clips.
+    """
+    parts = [random_weights_part(record.compared)] if record.compared else []
+    if reader is not None and views:
+        cfg = Config(views, filename=record.config_file)
+        parts.append(view_sheet(cfg, max_bytes=budget))
+    if rows is not None:
+        names = record.data.get("classes") or class_names(rows)
+        if reader is not None:
+            parts.append(neighbour_rows(rows, names, max_bytes=budget, reader=reader))
+        clips = _MAP_CLIPS if reader is not None else 0
+        parts.append(
+            feature_map_part(rows, names, max_clips=clips, max_bytes=budget, reader=reader)
+        )
+    return parts
+
+
+def _reason(error: Exception) -> str:
+    return (explain(error) or f"{type(error).__name__}: {error}").rstrip(".")
+
+
+def train_with_page(cfg: Config, overwrite: bool = False) -> VideoRunner:
+    """As :func:`~sce_video.runs.launch.train`, then rank 0 writes the page of the run.
+
+    ``run_page = dict(videos=64)`` of the config has the options of the page, None is for no page.
+    A page that fails is a warning and changes nothing else. A training that a signal has stopped
+    gets its page at once, without embedding videos; so does one that has failed.
+
+    Raises:
+        ValueError: as :func:`~sce_video.runs.launch.train`, or a wrong number of videos.
+    """
+    settings, begun = cfg.get("run_page"), time.time()
+    options = None if settings is None else PageOptions(**settings)  # refused before the training
+    try:
+        runner = train(cfg, overwrite)
+    except Exception:
+        if options is not None and is_main_process() and _has_failed_since(begun, cfg.work_dir):
+            _write_or_warn(cfg.work_dir, PageOptions(videos=0))
+        raise
+    if options is not None and is_main_process():
+        stopped = getattr(runner.train_loop, "stopped_by", None) is not None
+        if options.compared and not stopped:
+            _compare_or_warn(runner, options.compared)
+        _write_or_warn(cfg.work_dir, PageOptions(videos=0) if stopped else options)
+        runner.call_hook("after_page")
+    return runner
+
+
+def _compare_or_warn(runner: VideoRunner, videos: int) -> None:
+    """Log whether the network is better than random weights; an alarm if it is not."""
+    try:
+        checkpoint = find_checkpoints(runner.work_dir)[0]
+        start = runner.cfg.get("pretrained") or runner.cfg.get("load_from")
+        start = None if start == RANDOM or runner.resumed_from == start else start
+        row = compare_with_random(checkpoint, runner.train_dataloader.dataset, videos, start)
+    except Exception as error:  # as for the page: a data set of one's own can raise anything
+        _say(f"the network was not compared with random weights: {_reason(error)}")
+        return
+    log_row(runner, "random", runner.iter, runner.epoch, row)
+    for sentence in sentences(row):
+        print_log(sentence, logger="current")
+    if verdict(row) == NO_BETTER:
+        first = next(iter(sentences(row)))
+        text = (
+            f"the network is {first}. Train longer (--hours, --epochs); look at the loss, which "
+            "should fall below chance level, and at the views on the page, which should show what "
+            "tells the videos apart; the documentation says more: logs and alarms, no_better"
+        )
+        report_alarm(runner, Alarm("no_better", text, row["gain_random"], LEAST_GAIN), runner.iter)
+
+
+def _has_failed_since(begun: float, folder: str) -> bool:
+    """Whether a training began in the folder and failed; not a start that was refused."""
+    with contextlib.suppress(OSError, ValueError):
+        end = next(iter(read_history(folder)[-1:]), {})
+        return end.get("status") == FAILED and end.get("time", 0.0) >= begun
+    return False
+
+
+def _write_or_warn(folder: str, options: PageOptions) -> None:
+    try:
+        path = write_run_page(folder, options, trusted=True)
+    except KeyboardInterrupt:
+        _say(f"interrupted: no run page was written; sce-video report {folder} does it")
+    except Exception as error:  # a page must not change how a training ends
+        _say(f"no run page was written: {_reason(error)}; sce-video report {folder} tries again")
+    else:
+        print_log(f"run page: {path}", logger="current")
+
+
+def _say(text: str) -> None:
+    print_log(text, logger="current", level=logging.WARNING)

@@ -1,0 +1,482 @@
+"""Pretraining on a folder or a table of videos with settings that are chosen for it."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from mmengine.config import Config
+
+from sce_video.datasets import SampleRequest, VideoDataset, dataset_settings
+from sce_video.engine.config.changes import available_settings, options_of_settings
+from sce_video.engine.config.check import top_level_keys
+from sce_video.engine.config.load import load_config
+from sce_video.engine.recipes import methods
+from sce_video.engine.runner import VideoRunner
+from sce_video.engine.trackers import TRACKERS
+from sce_video.engine.work_dir import CONFIG
+from sce_video.inference.config_text import parse_config_text
+from sce_video.pages.run import plan_of
+from sce_video.registry import DATASETS, MODELS
+from sce_video.runs.choices import (
+    Choice,
+    Machine,
+    choose,
+    choose_epochs,
+    choose_momentum,
+    choose_warmup,
+    least_steps,
+    notes,
+    samples_of_epoch,
+    this_machine,
+)
+from sce_video.runs.folder_facts import FolderFacts, examine_folder
+from sce_video.runs.launch import cores_for_workers, training_config
+from sce_video.runs.page import train_with_page
+from sce_video.utils.files import write_text
+from sce_video.utils.storage import STORES, trusted_stores
+
+_STEPS = 3
+_DECODED = 12
+_MAX_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Measured times of a pretraining.
+
+    Attributes:
+        step: Seconds of forward and backward of a batch.
+        sample: Seconds in which one core makes the views of a video.
+        batch: Samples of a step.
+        samples: Of an epoch.
+        on_gpu: Whether the loader works beside the device; on a CPU they share the cores.
+    """
+
+    step: float
+    sample: float
+    batch: int
+    samples: int
+    on_gpu: bool
+
+    def epoch(self, cores: int, workers: int) -> float:
+        """Seconds of an epoch, without evaluation and checkpoints."""
+        loading = self.batch * self.sample
+        if self.on_gpu:
+            return self.samples // self.batch * max(self.step, loading / max(1, workers))
+        return self.samples // self.batch * (self.step + loading / cores)
+
+    def loading(self, workers: int) -> float:
+        """Time in which the workers make a batch, in that of a step."""
+        return self.batch * self.sample / max(1, workers) / self.step
+
+    def features(self, networks: int) -> float:
+        """Seconds in which one core reads a video and several networks embed its two clips."""
+        return self.sample + networks * self.step / self.batch
+
+    def workers(self) -> int:
+        """Loader workers that make a batch in the time of a step."""
+        return max(1, math.ceil(self.batch * self.sample / self.step))
+
+
+def measure(cfg: Config) -> Timing:
+    """Time a few steps and a few videos.
+
+    The first step is not counted: it allocates memory and tunes cuDNN.
+
+    Args:
+        cfg: Config of the training; its data set, model and loader are used.
+    """
+    dataset = DATASETS.build(cfg.train_dataloader.dataset)
+    sample, seconds = _decode(dataset)
+    batch = cfg.train_dataloader.batch_size
+    with cores_for_workers(cfg.train_dataloader.num_workers):
+        step = _step_seconds(cfg, [tuple(view.shape) for view in sample["inputs"]], batch)
+    return Timing(
+        step=step,
+        sample=seconds,
+        batch=batch,
+        samples=samples_of_epoch(
+            len(dataset), cfg.train_dataloader.sampler.get("min_samples") or 0
+        ),
+        on_gpu=torch.cuda.is_available(),
+    )
+
+
+def _decode(dataset: VideoDataset) -> tuple[dict, float]:
+    """A sample, and the median seconds of one in this process.
+
+    Where a batch is read ahead, its seconds are shared, since latency is paid once for all of it.
+    """
+    sample, taken = {}, []
+    if getattr(dataset, "reads_ahead", False):
+        dataset[SampleRequest(0, 0)]  # opens the table
+        requests = [SampleRequest(index, index) for index in range(min(_DECODED, len(dataset)))]
+        begin = time.monotonic()
+        samples = dataset.__getitems__(requests)
+        return samples[-1], (time.monotonic() - begin) / len(samples)
+    start = time.monotonic()
+    for index in range(min(_DECODED, len(dataset))):
+        begin = time.monotonic()
+        sample = dataset[SampleRequest(index, index)]
+        taken.append(time.monotonic() - begin)
+        if time.monotonic() - start > _MAX_SECONDS:
+            break
+    return sample, median(taken)
+
+
+def _step_seconds(cfg: Config, shapes: list[tuple[int, ...]], batch: int) -> float:
+    """Median seconds of forward and backward on random views (T, H, W, 3) of these shapes."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model_cfg = cfg.model.to_dict()
+    model_cfg.setdefault("data_preprocessor", cfg.get("data_preprocessor"))
+    model = MODELS.build(model_cfg).to(device).train()
+    views = [torch.randint(0, 256, (batch, *shape), dtype=torch.uint8) for shape in shapes]
+    dtype = getattr(torch, cfg.optim_wrapper.get("dtype", "float32"))
+    taken = []
+    for _ in range(1 + _STEPS):
+        begin = time.monotonic()
+        data = {"inputs": views}
+        mixed = torch.autocast(device.type, dtype) if dtype != torch.float32 else nullcontext()
+        with mixed:
+            losses = model(**model.data_preprocessor(data, training=True), mode="loss")
+        losses["loss"].backward()
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.monotonic() - begin)
+        model.discard_step()
+    return median(taken[1:])
+
+
+#: The recipe with the paper's views, for networks and clips of the paper's size.
+_LARGE_RECIPE, _LARGE_SIZE = "sce_r3d18_folder", 224
+#: Of the command and the function, beside the settings of the recipe.
+PRECISIONS = ("float32", "bfloat16", "float16")
+#: Classes that a plan may name beside those of its recipe.
+_CHOSEN_CLASSES = ("BudgetHook", "LanceVideoDataset", "MirrorHook", "MixedPrecisionOptimWrapper")
+#: Settings that say where the run and its videos are, and why it was planned so.
+_OF_THE_RUN = ("ann_file", "data_root", "plan", "run_dir", "work_dir")
+# Videos at the end: most and least that are compared, the share of a budget for them, those that
+# the page embeds and draws, and the seconds of the page besides.
+_MAX_COMPARED, _MIN_COMPARED, _COMPARED_SHARE = 256, 32, 0.05
+_PAGE_VIDEOS, _PAGE_SECONDS = 64, 10.0
+
+
+@dataclass(frozen=True)
+class PlannedPretraining:
+    """A pretraining that has not begun.
+
+    Attributes:
+        config: All settings.
+        facts: Of the videos.
+        machine: That trains.
+        choices: Every chosen or given setting with the reason, in the order to show.
+        timing: Measured steps and videos.
+        other_seconds: Of a command with a budget, before and after the training.
+    """
+
+    config: Config
+    facts: FolderFacts
+    machine: Machine
+    choices: tuple[Choice, ...]
+    timing: Timing
+    other_seconds: float = 0.0
+
+    @property
+    def epoch_seconds(self) -> float:
+        """Estimated time of an epoch."""
+        workers = self.config.train_dataloader.num_workers
+        return self.timing.epoch(self.machine.cores, workers)
+
+    @property
+    def hours(self) -> float:
+        """Estimated time of the whole training; with a budget, of the whole command."""
+        seconds = self.config.train_cfg.max_epochs * self.epoch_seconds
+        return (seconds + self.other_seconds) / 3600
+
+    def notes(self) -> list[str]:
+        """What is unusual about the videos, and what to do."""
+        size = next(choice.value for choice in self.choices if choice.name == "size")
+        loading = self.timing.loading(self.config.train_dataloader.num_workers)
+        steps = self.config.train_dataloader.dataset.pipeline
+        differences = max(step.get("diff_prob", 0.0) for step in steps)
+        return list(notes(self.facts, size, loading, differences))
+
+    def lines(self) -> list[str]:
+        """What was found and chosen, for the user."""
+        width = max(len(choice.name) for choice in self.choices)
+        value_width = max(len(str(choice.value)) for choice in self.choices)
+        return [
+            self.facts.describe(),
+            self.machine.describe(),
+            *(
+                f"  {choice.name:<{width}}  {choice.value!s:<{value_width}}  {choice.reason}"
+                for choice in self.choices
+            ),
+            f"about {_duration(self.hours)} of training ({self.epoch_seconds:.0f} s an epoch)",
+            *(f"note: {note}" for note in self.notes()),
+        ]
+
+
+def _duration(hours: float) -> str:
+    minutes = max(1, round(60 * hours))
+    return f"{hours:.1f} hours" if hours >= 1 else f"{minutes} minute{'s' * (minutes > 1)}"
+
+
+def planned_pretraining(
+    videos: str | Path,
+    out: str | Path,
+    *,
+    method: str = "sce",
+    hours: float | None = None,
+    precision: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+    machine: Machine | None = None,
+    begun: float | None = None,
+) -> PlannedPretraining:
+    """Examine videos and machine, choose what is not given, and measure a few steps.
+
+    Args:
+        videos: Folder or table of videos.
+        out: Folder of the run.
+        method: One of :func:`methods`.
+        hours: Budget of the command, from which the number of epochs follows.
+        precision: Of the training; one of ``PRECISIONS``.
+        settings: Given settings, by the names that the recipe declares.
+        machine: None for this one.
+        begun: Value of ``time.monotonic()`` when the command began, which counts for ``hours``;
+            None for now.
+
+    Raises:
+        ValueError: an unknown method, setting or precision, nothing to train on, or ``hours``
+            together with ``epochs``.
+    """
+    start, worked, given = time.monotonic(), time.process_time(), dict(settings or {})
+    machine = machine or this_machine()
+    facts = examine_folder(str(videos))
+    chosen = choose(facts, machine, {**given, "precision": precision})
+    if chosen["precision"].value not in PRECISIONS:
+        raise ValueError(
+            f"precision must be one of {', '.join(PRECISIONS)}, got {chosen['precision'].value!r}"
+        )
+    if hours is not None and "epochs" in given:
+        raise ValueError("give hours or epochs, not both")
+    recipe = _recipe(method, chosen)
+    base = load_config(recipe)
+    names = available_settings(base)
+    options_of_settings(base, given)  # unknown names end here
+    first = _config(base, recipe, facts, out, chosen, names)
+    timing = measure(first)
+    seconds = timing.epoch(machine.cores, first.train_dataloader.num_workers)
+    now = time.monotonic()
+    slowness = (now - start) / max(time.process_time() - worked, 1e-3)
+    compared, after = _comparison(timing, facts.num_videos, hours, slowness)
+    spent = now - (start if begun is None else begun)
+    budget = None if hours is None else (hours, spent + after)
+    length = _length(chosen, facts.num_videos, machine, seconds, budget, given)
+    chosen |= {choice.name: choice for choice in length if choice.name in names}
+    config = _config(base, recipe, facts, out, chosen, names)
+    config.run_page.compared = compared
+    if hours is not None:
+        hook = dict(type="BudgetHook", hours=hours, spent=round(spent, 2), reserved=round(after, 2))
+        config.default_hooks.budget = hook
+    rows = (Choice("recipe", recipe, f"of --method {method}"), *chosen.values())
+    shown = tuple(row for row in rows if row.name in {*names, "recipe", "precision"})
+    other = 0.0 if budget is None else budget[1]
+    return PlannedPretraining(config, facts, machine, shown, timing, other)
+
+
+def _comparison(
+    timing: Timing, num_videos: int, hours: float | None, slowness: float
+) -> tuple[int, float]:
+    """Videos by which the network is compared with random weights, and seconds for all that ends.
+
+    Of a budget the comparison takes a twentieth, but at least 32 videos are needed. ``slowness`` is
+    the planning's time, in processor time: other programs slow the page down as much.
+    """
+    each, most = timing.features(networks=2), _MAX_COMPARED
+    if hours is not None:
+        most = max(_MIN_COMPARED, min(most, int(_COMPARED_SHARE * 3600 * hours / each)))
+    compared, drawn = min(most, num_videos), min(_PAGE_VIDEOS, num_videos)
+    page = _PAGE_SECONDS * min(20.0, max(1.0, slowness))
+    return compared, page + compared * each + drawn * timing.features(networks=1)
+
+
+def _recipe(method: str, chosen: Mapping[str, Choice]) -> str:
+    known = methods()
+    if method not in known:
+        raise ValueError(f"method must be one of {', '.join(known)}, got {method!r}")
+    if method == "sce" and chosen["size"].value >= _LARGE_SIZE:
+        return _LARGE_RECIPE
+    return known[method]
+
+
+def _length(
+    chosen: Mapping[str, Choice],
+    num_videos: int,
+    machine: Machine,
+    seconds: float,
+    budget: tuple[float, float] | None,
+    given: Mapping[str, Any],
+) -> Iterator[Choice]:
+    """Epochs, and the warm-up and momentum that suit so many, unless they are given.
+
+    ``budget``: hours of the command, and seconds of it before and after the training.
+    """
+    samples = samples_of_epoch(num_videos, chosen["epoch_samples"].value)
+    steps = max(1, samples // chosen["batch"].value)
+    least = least_steps(machine, chosen["width"].value)
+    hours, other = budget or (None, 0.0)
+    epochs = chosen.get("epochs") or choose_epochs(steps, seconds, hours, least, other)
+    yield epochs
+    if "warmup" not in given:
+        yield choose_warmup(epochs.value)
+    if "momentum" not in given:
+        yield choose_momentum(epochs.value * steps)
+
+
+def _config(
+    base: Config,
+    recipe: str,
+    facts: FolderFacts,
+    out: str | Path,
+    chosen: Mapping[str, Choice],
+    names: Mapping[str, Any],
+) -> Config:
+    values = {name: choice.value for name, choice in chosen.items() if name in names}
+    options = options_of_settings(base, values)
+    for name, value in dataset_settings(facts.folder).items():
+        options[f"train_dataloader.dataset.{name}"] = value
+    if values.get("workers") == 0:
+        options["train_dataloader.persistent_workers"] = False
+    if chosen["precision"].value != "float32":
+        options["optim_wrapper.type"] = "MixedPrecisionOptimWrapper"
+        options["optim_wrapper.dtype"] = chosen["precision"].value
+    config = load_config(recipe, options)
+    for variable in set(config) - top_level_keys():  # of the recipe's files, without effect here
+        config.pop(variable)
+    config.fit_queue = False  # the queue has been fitted
+    config.work_dir = str(Path(out).resolve())
+    return config
+
+
+def write_config(planned: PlannedPretraining) -> Path:
+    """Write the plan as a plain config into the folder of the run, with the choices as ``plan``.
+
+    ``python tools/train.py RUN/config.py`` is the same training.
+    """
+    path = Path(planned.config.work_dir, CONFIG)
+    planned.config.plan = planned.lines()
+    write_text(path, planned.config.pretty_text)
+    return path
+
+
+def planned_config(
+    path: str | Path,
+    mirror: str | None = None,
+    track: Sequence[str] = (),
+    videos: str | Path | None = None,
+) -> Config:
+    """The config that :func:`write_config` has written, as data: nothing in the file is run.
+
+    It may have been changed since, also by a stranger: numbers and switches are taken as they are,
+    and of the texts, which name classes and files, those of its recipe, and the videos.
+
+    Args:
+        path: The file.
+        mirror: Folder of a store that it may name.
+        track: Trackers that it may name.
+        videos: Table in a store that it may name.
+
+    Raises:
+        FileNotFoundError: no such file.
+        ValueError: it is no plain data, has no plan, or names something else.
+    """
+    text = Path(path).read_text(encoding="utf-8", errors="replace")
+    stored = parse_config_text(text, str(path))
+    advice = f"to run it as a program, if you trust it: sce-video train {path} --resume"
+    recipe = next((str(c[1]) for c in plan_of(stored).choices if c[0] == "recipe"), "")
+    if recipe not in (*methods().values(), _LARGE_RECIPE):
+        raise ValueError(f"{path} has no plan of sce-video pretrain; {advice}")
+    base = load_config(recipe)
+    for name in ("adopted", "experiment_name", "launcher"):  # of an earlier start
+        stored.pop(name, None)
+    stored |= {"load_from": None, "resume": False}
+    known = {*_texts(base), *PRECISIONS, *_CHOSEN_CLASSES, *(TRACKERS[t][0] for t in track), mirror}
+    known |= trusted_stores(videos)
+    strange = next((value for value in _texts(stored) if value not in known), None)
+    if strange is not None:
+        raise ValueError(
+            f"{path} names {strange!r:.100}, which the recipe {recipe} does not (a mirror or a "
+            f"tracker has to be given again, videos in a store by {STORES}); {advice}"
+        )
+    return Config(stored, cfg_text=text, filename=str(path))
+
+
+def _texts(node: Any, urls: bool = False) -> Iterator[str]:
+    """All texts of a config but the plan; of where the run and its videos are, only URLs."""
+    if isinstance(node, dict | Config):
+        for name, value in node.items():
+            yield from () if name == "plan" else _texts(value, urls or name in _OF_THE_RUN)
+    elif isinstance(node, list | tuple | set):
+        for value in node:
+            yield from _texts(value, urls)
+    elif isinstance(node, str) and (not urls or "://" in node):
+        yield node
+
+
+def count_seconds(cfg: Config, begun: float) -> Config:
+    """The config with what the command has taken so far, where it has a budget.
+
+    Args:
+        cfg: Of a training that starts now.
+        begun: Value of ``time.monotonic()`` when the command began.
+    """
+    budget = cfg.default_hooks.get("budget")
+    if budget is not None:
+        budget.spent = round(time.monotonic() - begun, 2)
+    return cfg
+
+
+def pretrain(
+    videos: str | Path,
+    out: str | Path,
+    *,
+    method: str = "sce",
+    hours: float | None = None,
+    precision: str | None = None,
+    overwrite: bool = False,
+    **settings: Any,
+) -> VideoRunner:
+    """Pretrain a network on a folder or a table of videos, labels not needed.
+
+    Every setting that is not given is chosen for the videos and the machine (:mod:`.choices`), and
+    written with its reason to ``out/config.py``.
+
+    Args:
+        videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
+        out: Folder of the run, for config, logs, checkpoints and the page ``run.html``.
+        method: One of :func:`methods`.
+        hours: Budget of the call, kept by measuring again while training; without it (and
+            ``epochs``) as long as a first result takes.
+        precision: One of ``PRECISIONS``.
+        overwrite: Remove an earlier training from ``out``.
+        settings: Those that the recipe declares: ``frames=16, size=112, width=32, lr=1e-3,
+            epochs=50, ...``; others are refused.
+
+    Raises:
+        ValueError: as :func:`planned_pretraining`, or ``out`` holds an earlier training.
+    """
+    begun = time.monotonic()
+    planned = planned_pretraining(
+        videos, out, method=method, hours=hours, precision=precision, settings=settings
+    )
+    cfg = training_config(write_config(planned), work_dir=planned.config.work_dir)
+    return train_with_page(count_seconds(cfg, begun), overwrite)

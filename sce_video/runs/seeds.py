@@ -1,0 +1,207 @@
+"""One planned pretraining with several seeds, one run after another, and their pooled metrics."""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mmengine.config import Config
+
+from sce_video.engine.restarts import is_restart
+from sce_video.engine.work_dir import CONFIG, check_unused
+from sce_video.pages.compare import Chance
+from sce_video.pages.curves import read_history
+from sce_video.pages.run_record import FINISHED
+from sce_video.runs.compare import write_comparison
+from sce_video.runs.launch import end_training, training_config
+from sce_video.runs.page import train_with_page
+from sce_video.runs.pretrain import PlannedPretraining, planned_config, planned_pretraining
+from sce_video.runs.sweep import check_seeds
+from sce_video.utils.files import write_text
+from sce_video.utils.storage import join
+
+#: The page of all seeds in the folder that holds their runs.
+COMPARISON = "compare.html"
+_MAX_SEED = 2**32 - 1  # numpy's
+
+
+@dataclass(frozen=True)
+class SeedRuns:
+    """Runs of several seeds.
+
+    Attributes:
+        folders: Of all runs.
+        status: 0 if all have ended, 128 + n if signal n stopped one of them.
+        chance: Means and standard deviations over the seeds; without any unless two runs or more
+            have ended.
+    """
+
+    folders: list[Path]
+    status: int
+    chance: Chance = field(default_factory=Chance)
+
+
+def seed_folder(out: str | Path, seed: int) -> Path:
+    """The folder of the run of a seed: ``out/seed0``."""
+    return Path(out, f"seed{seed}")
+
+
+def found_seeds(out: str | Path) -> list[int]:
+    """The seeds that have a config below ``out``, ascending."""
+    found = (re.fullmatch(r"seed(\d+)", path.parent.name) for path in Path(out).glob(f"*/{CONFIG}"))
+    return sorted(int(match[1]) for match in found if match)
+
+
+def check_run_seeds(seeds: Sequence[int], settings: Collection[str] = ()) -> None:
+    """Raise ValueError for repeated or impossible seeds, or ``seed`` among the settings."""
+    check_seeds(seeds, "--seeds")
+    wrong = next((seed for seed in seeds if not 0 <= seed <= _MAX_SEED), None)
+    if wrong is not None:
+        raise ValueError(f"--seeds: a seed is a whole number from 0 to {_MAX_SEED}, got {wrong}")
+    if "seed" in settings:
+        raise ValueError("give seed or seeds, not both")
+
+
+def check_unused_seeds(out: str | Path, seeds: Sequence[int]) -> None:
+    """Raise ValueError if one of the folders holds an earlier training: before the planning."""
+    for seed in seeds:
+        check_unused(seed_folder(out, seed))
+
+
+def write_seed_configs(config: Config, out: str | Path, seeds: Sequence[int]) -> list[Path]:
+    """Write ``config`` with each seed to the folder of its run; returns the files."""
+    paths = []
+    for seed in seeds:
+        own = copy.deepcopy(config)
+        own.merge_from_dict({"randomness.seed": seed})
+        own.work_dir = str(seed_folder(out, seed).resolve())
+        paths.append(seed_folder(out, seed) / CONFIG)
+        write_text(paths[-1], own.pretty_text)
+    return paths
+
+
+def planned_configs(planned: PlannedPretraining, out: str | Path, seeds: Sequence[int]) -> None:
+    """Write the planned config of every seed: planned once, so the seed is all that differs."""
+    planned.config.plan = planned.lines()
+    write_seed_configs(planned.config, out, seeds)
+
+
+def resumed_seeds(
+    out: str | Path, seeds: Sequence[int] | None, videos: str | Path | None = None
+) -> list[int]:
+    """The seeds to resume: those given, or all found. A new one gets the config of the first found.
+
+    Raises:
+        ValueError: there is no run of a seed.
+    """
+    found = found_seeds(out)
+    if not found:
+        raise ValueError(
+            f"no training of a seed in {out} to resume: there is no {Path(out, 'seed0', CONFIG)}"
+        )
+    wanted = found if seeds is None else list(seeds)
+    new = [seed for seed in wanted if seed not in found]
+    if new:
+        first = planned_config(seed_folder(out, found[0]) / CONFIG, None, (), videos)
+        write_seed_configs(first, out, new)
+    return wanted
+
+
+def train_seeds(
+    out: str | Path,
+    seeds: Sequence[int],
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    track: Sequence[str] = (),
+    mirror: str | None = None,
+    videos: str | Path | None = None,
+    say: Callable[[str], None] = print,
+) -> SeedRuns:
+    """Train the written config of every seed, one after another, and pool what they have logged.
+
+    A signal that stops one of them ends all. With two finished runs or more ``out/compare.html``
+    shows them beside each other.
+
+    Args:
+        out: Folder of the folders of the runs.
+        seeds: In the order of the trainings.
+        resume: Keep finished runs, resume stopped ones, start the others.
+        overwrite: Remove earlier trainings of these seeds.
+        track: Trackers, see :func:`~sce_video.runs.launch.training_config`.
+        mirror: Folder of an object store, for a folder of each seed.
+        videos: Table in a store that the configs may name.
+        say: Takes lines for the user.
+
+    Raises:
+        ValueError: a folder holds an earlier training.
+    """
+    folders = [seed_folder(out, seed) for seed in seeds]
+    for number, folder in enumerate(folders, 1):
+        continued = resume or is_restart(folder)
+        if continued and _has_finished(folder):
+            say(f"{folder.name} ({number} of {len(folders)}) has finished and is kept")
+            continue
+        say(f"{folder.name} ({number} of {len(folders)})")
+        own_mirror = None if mirror is None else join(mirror, folder.name)
+        cfg = training_config(
+            planned_config(folder / CONFIG, own_mirror, track, videos),
+            work_dir=folder,
+            resume="auto" if continued else None,
+            track=track,
+            mirror=own_mirror,
+        )
+        runner = train_with_page(cfg, overwrite)
+        if getattr(runner.train_loop, "stopped_by", None) is not None:
+            return SeedRuns(folders, end_training(runner))
+        del runner  # its memory, before the next network is built
+    if len(folders) < 2:
+        return SeedRuns(folders, 0)
+    return SeedRuns(folders, 0, write_comparison(folders, Path(out, COMPARISON)))
+
+
+def _has_finished(folder: Path) -> bool:
+    last = read_history(folder, damaged=[])[-1:]  # a killed run can leave half a line
+    return bool(last) and last[0].get("event") == "end" and last[0].get("status") == FINISHED
+
+
+def pretrain_seeds(
+    videos: str | Path,
+    out: str | Path,
+    seeds: Sequence[int],
+    *,
+    method: str = "sce",
+    hours: float | None = None,
+    precision: str | None = None,
+    overwrite: bool = False,
+    settings: Mapping[str, Any] | None = None,
+) -> SeedRuns:
+    """:func:`~sce_video.pretrain` with several seeds, to ``out/seed0``, ``out/seed1``, ...
+
+    The settings are chosen once, so that the runs differ in their seed only.
+
+    Args:
+        videos: Folder, sub-folders are searched too; or a table, ``videos.lance``.
+        out: Folder of the folders of the runs, and of ``compare.html``.
+        seeds: Different numbers.
+        method: One of :func:`methods`.
+        hours: Budget of each run.
+        precision: One of ``PRECISIONS``.
+        overwrite: Remove earlier trainings of these seeds.
+        settings: Those that the recipe declares, by name, as ``{"frames": 16}``; no ``seed``.
+
+    Raises:
+        ValueError: repeated seeds, or as :func:`~sce_video.pretrain`.
+    """
+    check_run_seeds(seeds, settings or ())
+    if not overwrite:
+        check_unused_seeds(out, seeds)
+    planned = planned_pretraining(
+        videos, out, method=method, hours=hours, precision=precision, settings=settings
+    )
+    planned_configs(planned, out, seeds)
+    return train_seeds(out, seeds, overwrite=overwrite, videos=videos)

@@ -1,0 +1,257 @@
+"""Train and test all splits of a data set; report each and their mean."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import re
+import signal
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from mmengine.config import Config
+from mmengine.dist import barrier
+
+from sce_video.engine.training_record import BEST
+from sce_video.runs import launch
+from sce_video.runs.configs import BEST_RESULTS, RESULTS
+from sce_video.utils.distributed import run_on_main_rank
+from sce_video.utils.files import write_json
+from sce_video.utils.metric_names import is_trivial
+
+SETTINGS = "split_settings.json"
+SUMMARY = "splits.json"
+#: Settings that may differ between a run and its resumption.
+_FREE = (
+    "work_dir",
+    "launcher",
+    "resume",
+    "load_from",
+    "experiment_name",
+    "log_level",
+    "visualizer",
+)
+
+
+def for_split(cfg: Config, split: int | str) -> Config:
+    """A copy of the config with the annotation lists of another split.
+
+    In every ``ann_file`` the ``split<N>`` of the config's own split is renamed:
+    ``data/ucf101/train_split1.txt`` becomes ``data/ucf101/train_split2.txt``.
+
+    Args:
+        cfg: A config with ``split``, the split that its lists belong to.
+        split: The other split.
+
+    Raises:
+        ValueError: the config has no ``split``, or no list has it in its name.
+    """
+    own = cfg.get("split")
+    if own is None:
+        raise ValueError(
+            f"{cfg.filename} has no splits: it needs split = 1 and lists named like "
+            "train_split1.txt"
+        )
+    cfg = copy.deepcopy(cfg)
+    # split1 but not split10
+    pattern = re.compile(rf"split{re.escape(str(own))}(?![0-9A-Za-z])")
+    if not _rename_lists(cfg._cfg_dict, pattern, f"split{split}"):
+        raise ValueError(
+            f"{cfg.filename}: no ann_file has 'split{own}' in its name, so it has no split {split}"
+        )
+    cfg.split = int(split) if str(split).isdecimal() else str(split)
+    return cfg
+
+
+def _rename_lists(node: Any, pattern: re.Pattern[str], name: str) -> int:
+    """Replace the pattern by ``name`` in every ``ann_file`` below; return how many have it."""
+    if isinstance(node, list | tuple):
+        return sum(_rename_lists(item, pattern, name) for item in node)
+    if not isinstance(node, dict):
+        return 0
+    count = 0
+    for key, value in node.items():
+        if key == "ann_file" and isinstance(value, str):
+            node[key], found = pattern.subn(name, value)
+            count += found
+        else:
+            count += _rename_lists(value, pattern, name)
+    return count
+
+
+class StoppedError(Exception):
+    """A signal has stopped the training of a split, which has a checkpoint to resume from."""
+
+    def __init__(self, by: signal.Signals) -> None:
+        super().__init__(f"stopped by {by.name}; the same command resumes from here")
+        self.by = by
+
+
+def run_splits(
+    training: Config, testing: Callable[[str, Path], Config], splits: Sequence[int | str]
+) -> dict[str, Any]:
+    """Train and test every split; finished splits are kept, an interrupted training is resumed.
+
+    Each split has its folder ``<work dir>/split<N>`` with checkpoints, logs and ``results.json``;
+    ``splits.json`` in the work dir has the metrics of each and their mean. The result is that of
+    the last epoch. If the recipe keeps the best one (``save_best``), that is tested too, into
+    ``best.json``, and its numbers are the entry ``best`` of ``splits.json``. Called by all ranks of
+    a distributed run.
+
+    Args:
+        training: A config of :func:`sce_video.runs.launch.training_config`, for any split.
+        testing: Makes a config of :func:`sce_video.runs.launch.testing_config` from a checkpoint
+            and a folder.
+        splits: For example ``[1, 2, 3]``.
+
+    Returns:
+        The content of ``splits.json``.
+
+    Raises:
+        ValueError: no or repeated splits, missing lists of a split, or a folder with results of
+            other settings.
+        StoppedError: a training was stopped by a signal.
+    """
+    if not splits or len(set(map(str, splits))) != len(splits):
+        raise ValueError(f"splits must be given once each, got {list(splits)}")
+    root = Path(training.work_dir)
+    configs = {str(split): for_split(training, split) for split in splits}
+    for split, cfg in configs.items():
+        _check_lists(cfg)
+        _claim(root / f"split{split}", _fingerprint(cfg))
+    for split, cfg in configs.items():
+        folder = root / f"split{split}"
+        if not run_on_main_rank((folder / RESULTS).is_file):
+            _run_split(cfg, testing, folder)
+    summary = summarise(_read_results(root, configs, RESULTS))
+    best = _read_results(root, configs, BEST_RESULTS)
+    if len(best) == len(configs):
+        summary["best"] = summarise(best, BEST_RESULTS)
+    run_on_main_rank(lambda: write_json(root / SUMMARY, summary))
+    return summary
+
+
+def _read_results(root: Path, splits: Iterable[str], name: str) -> dict[str, dict]:
+    paths = {split: root / f"split{split}" / name for split in splits}
+    return {
+        split: json.loads(path.read_text(encoding="utf-8"))
+        for split, path in paths.items()
+        if path.is_file()
+    }
+
+
+def _run_split(cfg: Config, testing: Callable[[str, Path], Config], folder: Path) -> None:
+    """Train, or resume the training, and test the best epoch, if there is one, and the last."""
+    cfg = copy.deepcopy(cfg)
+    cfg.work_dir = str(folder)
+    cfg.resume, cfg.load_from = True, None
+    stopped_by = getattr(launch.train(cfg).train_loop, "stopped_by", None)
+    if stopped_by is not None:
+        raise StoppedError(stopped_by)
+    tests = {RESULTS: folder / f"epoch_{cfg.train_cfg.max_epochs}.pth"}
+    best = run_on_main_rank(lambda: sorted(folder.glob(f"{BEST}*.pth")))
+    if len(best) == 1:
+        tests = {BEST_RESULTS: best[0], **tests}  # RESULTS, the last one, completes the split
+    for out, checkpoint in tests.items():
+        test = for_split(testing(str(checkpoint), folder), cfg.split)
+        test.test_cfg.out = out
+        launch.test(test)
+        barrier()
+
+
+def _check_lists(cfg: Config) -> None:
+    """Raise ValueError if a list of the split is missing, before hours of training."""
+    for name in ("train_dataloader", "test_dataloader"):
+        dataset = cfg[name]["dataset"]
+        candidates = [Path(dataset.ann_file), Path(dataset.data_root) / dataset.ann_file]
+        if not any(path.is_file() for path in candidates):
+            raise ValueError(f"split {cfg.split} has no list {dataset.ann_file} ({name})")
+
+
+def _fingerprint(cfg: Config) -> str:
+    kept = {key: value for key, value in cfg._cfg_dict.to_dict().items() if key not in _FREE}
+    text = json.dumps(kept, sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _claim(folder: Path, fingerprint: str) -> None:
+    """Record the settings of a folder's run.
+
+    Raises:
+        ValueError: the folder has a run with other settings; raised on all ranks.
+    """
+
+    def claim() -> None:
+        path = folder / SETTINGS
+        if not path.is_file():
+            write_json(path, {"sha256": fingerprint})
+        elif json.loads(path.read_text(encoding="utf-8"))["sha256"] != fingerprint:
+            raise ValueError(
+                f"{folder} holds a run with other settings: give another --work-dir, or remove it"
+            )
+
+    run_on_main_rank(claim)
+
+
+def summarise(results: dict[str, dict], name: str = RESULTS) -> dict[str, Any]:
+    """Metrics of each split, their mean and standard deviation.
+
+    Args:
+        results: Content of the file ``name`` by split.
+        name: Name of the file of results in each ``split<N>`` folder.
+    """
+    names = list(next(iter(results.values()))["metrics"])
+    values = {n: [r["metrics"][n] for r in results.values()] for n in names}
+    protocol = dict(next(iter(results.values()))["protocol"])
+    protocol["split"] = list(results)
+    protocol["videos"] = [r["protocol"]["videos"] for r in results.values()]
+    protocol["failures"] = sum(r["protocol"]["failures"] for r in results.values())
+    protocol["checkpoint"] = [r["protocol"]["checkpoint"] for r in results.values()]
+    protocol["benchmark_problems"] = {
+        entry: why
+        for r in results.values()
+        for entry, why in r["protocol"].get("benchmark_problems", {}).items()
+    }
+    return {
+        "kind": "splits",
+        "splits": {
+            split: {
+                "metrics": r["metrics"],
+                "videos": r["protocol"]["videos"],
+                "results": str(Path(f"split{split}") / name),
+            }
+            for split, r in results.items()
+        },
+        "mean": {n: float(np.mean(v)) for n, v in values.items()},
+        "std": {n: float(np.std(v)) for n, v in values.items()},
+        "protocol": protocol,
+    }
+
+
+def format_splits(summary: dict[str, Any]) -> str:
+    """A table with a row per split and their mean, in percent; the best epochs below."""
+    columns = [("top1", "top-1"), ("top5", "top-5"), ("mean_class_accuracy", "mean class")]
+    columns.append(("one_view_top1", "1 view top-1"))
+    classes = summary["protocol"].get("num_classes")
+    known = summary["mean"]  # without one-view metrics where a video has one view
+    columns = [(k, title) for k, title in columns if k in known and not is_trivial(k, classes)]
+    lines = [f"{'':<10}" + "".join(f"{title:>14}" for _, title in columns)]
+    lines += _format_rows(summary, [key for key, _ in columns])
+    if "best" in summary:
+        lines.append(
+            "the epoch that is best on the validation list (the test split, in the recipes):"
+        )
+        lines += _format_rows(summary["best"], [key for key, _ in columns])
+    return "\n".join(lines)
+
+
+def _format_rows(summary: dict[str, Any], keys: Sequence[str]) -> list[str]:
+    rows = [(f"split {split}", entry["metrics"]) for split, entry in summary["splits"].items()]
+    rows.append(("mean", summary["mean"]))
+    return [
+        f"{name:<10}" + "".join(f"{100 * metrics[key]:>14.2f}" for key in keys)
+        for name, metrics in rows
+    ]

@@ -1,0 +1,351 @@
+"""Runs the steps of a sweep as commands of the tools; finished steps are kept."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from sce_video.reporting.result_files import Result, collect_results
+from sce_video.reporting.sweep_table import (
+    Measured,
+    SweepTable,
+    as_data,
+    collect_cells,
+    draw_sweep,
+    render_sweep,
+)
+from sce_video.runs.sweep import Cell, Step, Sweep
+from sce_video.utils.files import write_json, write_text
+from sce_video.utils.json_files import read_json
+
+DONE, FAILED, LOG, LOCK = "done.json", "failed.json", "sweep.log", "step.lock"
+_TAIL = 20_000  # bytes of a log that are searched for the error
+_LOCK_SECONDS = 1.0  # between two looks whether to stop
+#: ``ValueError: text`` of a traceback, ``train.py: error: text`` of a tool. What torchrun writes
+#: afterwards (``ChildFailedError:``, ``error_file: <N/A>``) tells less.
+_ERROR = re.compile(r"\w(Error|Exception): \S|\w: error: ")
+
+
+@dataclass(frozen=True)
+class Resources:
+    """What a sweep may use of this machine.
+
+    Attributes:
+        jobs: Chains that run side by side.
+        nproc: Processes of each training and test, one for each GPU; 1 starts no launcher.
+    """
+
+    jobs: int = 1
+    nproc: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("jobs", "nproc"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"--{name} must be at least 1, got {getattr(self, name)}")
+
+    def environment(self, slot: int) -> dict[str, str]:
+        """Environment of the commands of one of the jobs: its share of cores and GPUs."""
+        environment = {"OMP_WAIT_POLICY": "PASSIVE", **os.environ}
+        cores = len(os.sched_getaffinity(0)) // (self.jobs * self.nproc)
+        if self.jobs * self.nproc > 1:
+            environment.setdefault("OMP_NUM_THREADS", str(max(1, cores)))
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if self.jobs > 1:  # jobs take turns on the GPUs where these are fewer
+            names = visible.split(",") if visible else [str(i) for i in range(_gpus())]
+            first = slot * self.nproc
+            mine = [names[(first + i) % len(names)] for i in range(self.nproc)] if names else []
+            environment["CUDA_VISIBLE_DEVICES"] = ",".join(dict.fromkeys(mine))
+        return environment
+
+
+def _gpus() -> int:
+    import torch
+
+    return torch.cuda.device_count()
+
+
+class SweepRunner:
+    """Runs chains of steps, in a pool of threads that wait for the commands.
+
+    A finished step has ``done.json`` in its folder, a failed one ``failed.json`` with the last
+    line of its log; the steps that need it are left out, the others continue. A lock per step lets
+    several sweeps, or the shards of one, share an output folder.
+
+    Args:
+        root: Folder of ``tools/``.
+        out: Output folder.
+        resources: Of this machine.
+        report: Called with a line for every step that begins or ends.
+    """
+
+    def __init__(
+        self,
+        root: str | Path,
+        out: str | Path,
+        resources: Resources,
+        report: Callable[[str], None] = print,
+    ) -> None:
+        self.root = Path(root)
+        self.out = Path(out)
+        self.resources = resources
+        self.report = report
+        self.stopped_by = 0
+        """The first signal that ended :meth:`run`, 0 for none and for SIGINT."""
+        self._stopping = threading.Event()
+        self._running: set[subprocess.Popen] = set()
+        self._mutex = threading.Lock()
+
+    def run(self, chains: Sequence[Sequence[Step]]) -> list[Step]:
+        """Run all steps that are not finished; returns those that failed or were left out.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C, SIGTERM, SIGHUP or SIGUSR1; running trainings have written a
+                checkpoint. A second signal kills them.
+        """
+        slots: SimpleQueue[int] = SimpleQueue()
+        for slot in range(self.resources.jobs):
+            slots.put(slot)
+
+        def run_chain(chain: Sequence[Step]) -> list[Step]:
+            slot = slots.get()
+            try:
+                return self._run_chain(chain, self.resources.environment(slot))
+            finally:
+                slots.put(slot)
+
+        pool = ThreadPoolExecutor(self.resources.jobs)
+        futures: list[Future[list[Step]]] = []
+        numbers = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1)
+        before = {
+            number: signal.signal(number, self._interrupt)
+            for number in numbers
+            if signal.getsignal(number) is not signal.SIG_IGN  # nohup ignores SIGHUP
+        }
+        try:
+            futures.extend(pool.submit(run_chain, chain) for chain in chains)
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+            for future in done:
+                future.result()  # an error ends the others at once
+            return [step for future in futures for step in future.result()]
+        finally:
+            try:
+                pool.shutdown(wait=False, cancel_futures=True)
+                self._stop([future for future in futures if not future.cancelled()])
+            finally:
+                for number, handler in before.items():
+                    signal.signal(number, handler)
+
+    def _interrupt(self, number: int, frame: Any) -> None:
+        if number == self.stopped_by == signal.SIGUSR1:
+            return  # Slurm may send it twice
+        self.stopped_by = self.stopped_by or number
+        raise KeyboardInterrupt
+
+    def _stop(self, futures: Sequence[Future]) -> None:
+        """Let the running commands end with a checkpoint, and wait for them."""
+        with self._mutex:
+            self._stopping.set()
+            for process in self._running:
+                process.terminate()
+        try:
+            wait(futures)  # not Thread.join, which returns at once after it was interrupted
+        except KeyboardInterrupt:
+            with self._mutex:
+                for process in self._running:
+                    with suppress(ProcessLookupError):  # it has just ended
+                        os.killpg(process.pid, signal.SIGKILL)
+            wait(futures)
+            raise
+
+    def _run_chain(self, chain: Sequence[Step], environment: dict[str, str]) -> list[Step]:
+        left: list[Step] = []
+        for step in chain:
+            if self._stopping.is_set() or step.before in left:
+                left.append(step)
+            elif not self._run_locked(step, environment):
+                left.append(step)
+        return left
+
+    def _run_locked(self, step: Step, environment: dict[str, str]) -> bool:
+        """Run a step, after another run of the same step has ended."""
+        folder = self.out / step.folder
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / LOCK)
+        waiting = False
+        while not self._stopping.is_set():
+            try:
+                with lock.acquire(timeout=_LOCK_SECONDS):
+                    return is_done(self.out, step) or self._run_step(step, folder, environment)
+            except Timeout:
+                if not waiting:
+                    self.report(f"wait    {step.folder}: another run is at it")
+                waiting = True
+        return False
+
+    def _run_step(self, step: Step, folder: Path, environment: dict[str, str]) -> bool:
+        """Whether the step is finished."""
+        (folder / FAILED).unlink(missing_ok=True)
+        start = time.monotonic()
+        for command in step.commands:
+            self.report(f"start   {step.folder}: {command[0]}")
+            log = folder / LOG
+            begin = log.stat().st_size if log.is_file() else 0
+            status = self._call(command, log, environment)
+            if self._stopping.is_set():
+                self.report(f"stopped {step.folder}")
+                return False
+            if status != 0:
+                why = f"{_error_line(log, begin)} (status {status})"
+                return self._failed(step, command, why)
+        if not (folder / step.result).is_file():
+            return self._failed(step, step.commands[-1], f"has written no {step.result}")
+        seconds = round(time.monotonic() - start, 1)
+        commands = [shlex.join(("python", *command)) for command in step.commands]
+        write_json(folder / DONE, {"commands": commands, "seconds": seconds})
+        self.report(f"done    {step.folder}: {seconds:.0f} s")
+        return True
+
+    def _call(self, command: tuple[str, ...], log: Path, environment: dict[str, str]) -> int:
+        tool, *arguments = command
+        full = [sys.executable, *self._launcher(), str(self.root / tool), *arguments]
+        if self.resources.nproc > 1:
+            full += ["--launcher", "pytorch"]
+        with open(log, "ab") as file:
+            # A session of its own: Ctrl-C reaches this process alone, which asks the others to end.
+            process = subprocess.Popen(
+                full, stdout=file, stderr=file, env=environment, start_new_session=True
+            )
+            with self._mutex:
+                self._running.add(process)
+                if self._stopping.is_set():
+                    process.terminate()
+            try:
+                return process.wait()
+            finally:
+                with self._mutex:
+                    self._running.discard(process)
+
+    def _launcher(self) -> list[str]:
+        if self.resources.nproc == 1:
+            return []
+        options = [f"--nproc_per_node={self.resources.nproc}"]
+        if seconds := os.environ.get("STOP_SECONDS"):  # as of tools/dist_train.sh
+            options.append(f"--shutdown_timeout={seconds}")
+        return ["-m", "torch.distributed.run", "--standalone", *options]
+
+    def _failed(self, step: Step, command: tuple[str, ...], why: str) -> bool:
+        folder = self.out / step.folder
+        write_json(folder / FAILED, {"command": shlex.join(command), "why": why})
+        self.report(f"FAILED  {step.folder}: {why}, {folder / LOG}")
+        return False
+
+
+def _error_line(log: Path, begin: int) -> str:
+    """The last line from ``begin`` on that tells an error, else the last line."""
+    with open(log, "rb") as file:
+        file.seek(max(begin, log.stat().st_size - _TAIL))
+        lines = file.read().decode("utf-8", "replace").splitlines()
+    lines = [line.strip() for line in lines if line.strip()]
+    errors = [line for line in lines if _ERROR.search(line)]
+    return (errors or lines or ["its log is empty"])[-1]
+
+
+def is_done(out: str | Path, step: Step) -> bool:
+    """Whether a step is finished and its result is there."""
+    folder = Path(out) / step.folder
+    return (folder / DONE).is_file() and (folder / step.result).is_file()
+
+
+def progress_of(out: str | Path, steps: Sequence[Step]) -> frozenset[str]:
+    """What shows that steps have advanced: marks of finished ones, and the names of checkpoints,
+    which count epochs or iterations."""
+    folders = [Path(out) / step.folder for step in steps]
+    return frozenset(
+        str(file) for name in (DONE, "*.pth") for folder in folders for file in folder.rglob(name)
+    )
+
+
+def state_of(out: str | Path, step: Step) -> str:
+    """``done``, ``running``, ``failed: why``, ``interrupted`` or ``not run``."""
+    folder = Path(out) / step.folder
+    if is_done(out, step):
+        return "done"
+    if _is_locked(folder / LOCK):
+        return "running"
+    if (folder / FAILED).is_file():
+        return f"failed: {read_json(folder / FAILED).get('why', '')}"
+    return "interrupted" if (folder / LOG).is_file() else "not run"
+
+
+def _is_locked(lock: Path) -> bool:
+    if not lock.is_file():
+        return False
+    try:
+        with FileLock(lock, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # in a folder of someone else
+        return False
+
+
+def write_tables(sweeps: Sequence[Sweep], cells: Sequence[Cell], out: Path) -> list[str]:
+    """Write ``<sweep>.md``, ``.json`` and ``.png`` of every sweep; returns the markdown of each.
+
+    Each is an atomic file: the shards of a sweep may write them at the same time.
+    """
+    texts = []
+    for sweep in sweeps:
+        table = table_of(sweep, cells, out)
+        texts.append(render_sweep(table))
+        write_text(out / f"{sweep.name}.md", texts[-1])
+        write_json(out / f"{sweep.name}.json", as_data(table))
+        draw_sweep(table, out / f"{sweep.name}.png")
+    return texts
+
+
+def table_of(sweep: Sweep, cells: Sequence[Cell], out: Path) -> SweepTable:
+    """What has been measured of a sweep.
+
+    Args:
+        sweep: The table to be made.
+        cells: Of this and other sweeps, see :func:`~sce_video.runs.sweep.plan`.
+        out: Output folder.
+    """
+    wanted: dict[tuple[str, str], list[tuple[str, Step]]] = {}
+    for cell in cells:
+        if cell.sweep == sweep.name:
+            wanted.setdefault((cell.point, cell.column), []).append((cell.metric, cell.step))
+
+    def read(step: Step) -> Result | str:
+        state = state_of(out, step)
+        if state == "done":
+            found = collect_results([out / step.folder / step.result])
+            return found.results[0] if found.results else f"failed: {found.skipped[0][1]}"
+        before = "" if step.before is None else state_of(out, step.before)
+        return before if before.startswith("failed") else state
+
+    published = {(p.name, column): v for p in sweep.points for column, v in p.published.items()}
+    measured, remarks = collect_cells(wanted, published, read)
+    columns = tuple(column.name for column in sweep.columns)
+    nothing = Measured(())  # where a point has not all columns
+    rows = tuple(
+        (point.name, point.note, {c: measured.get((point.name, c), nothing) for c in columns})
+        for point in sweep.points
+    )
+    return SweepTable(sweep.title, sweep.source, columns, rows, remarks, sweep.notes)

@@ -1,0 +1,278 @@
+"""Writing files so that a full disk, a crash or a kill leaves no half-written one."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sce_video.utils.errors import UserError
+from sce_video.utils.storage import (
+    StorageError,
+    find,
+    get_file,
+    is_url,
+    list_files,
+    put_file,
+    split,
+)
+
+_UNFINISHED = re.compile(r"\.(?P<name>.+)\.(?P<pid>\d+)-[0-9a-f]{8}\.part", re.S)
+
+
+class WriteError(UserError, OSError):
+    """A file cannot be written: full disk, file-size limit, read-only folder; says which and why.
+
+    What was there before is unchanged.
+    """
+
+
+def write_error(path: str | Path, error: OSError) -> WriteError:
+    """The WriteError for a failed attempt to write ``path``."""
+    reason = error.strerror or str(error)
+    if error.filename not in (None, str(path)) and not _is_temporary(error.filename):
+        reason += f": {error.filename}"  # a folder in the way, or one that cannot be made
+    explained = WriteError(f"cannot write {path}: {reason}")
+    explained.errno = error.errno
+    return explained
+
+
+def _is_temporary(name: Any) -> bool:
+    return os.path.basename(os.fsdecode(name)).endswith(".part")
+
+
+@contextmanager
+def atomic_file(path: str | Path) -> Iterator[Path]:
+    """Yield a temporary path in the same folder, renamed to ``path`` if the block succeeds.
+
+    A reader sees the old or the complete new file at any moment. If the block raises, the file at
+    ``path`` is unchanged and the temporary one is removed. The folder is created if needed, and the
+    new content is flushed to disk before the old file is replaced.
+
+    For a URL (:func:`~sce_video.utils.storage.is_url`) the path is in the folder for temporary
+    files, and becomes the object if the block succeeds. If only the upload fails, the file is kept,
+    and the message names it.
+
+    Raises:
+        WriteError: from an OSError in the block, or of the folder, the flush, the rename or the
+            upload.
+    """
+    if is_url(path):
+        with _atomic_object(str(path)) as temporary:
+            yield temporary
+        return
+    path = Path(path)
+    # Processes of several machines on one file system may have the same id.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except UserError:  # its message names what is wrong, which may be what is read
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+    finally:
+        with contextlib.suppress(OSError):  # a read-only folder has none
+            temporary.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: str | Path, name: str | None = None) -> None:
+    """Remove what killed processes left of :func:`atomic_file` in a folder, or of one file of it.
+
+    What a running process of this machine is writing stays. To be called before writing there.
+    """
+    for path in Path(folder).glob(".*.part"):
+        found = _UNFINISHED.fullmatch(path.name)
+        if found and path.is_file() and name in (None, found["name"]):
+            try:
+                if int(found["pid"]) != os.getpid():  # of a restarted machine or container
+                    os.kill(int(found["pid"]), 0)
+                    continue
+            except (ProcessLookupError, OverflowError):
+                pass
+            except PermissionError:  # a process of somebody else
+                continue
+            with contextlib.suppress(OSError):
+                path.unlink()
+
+
+@contextmanager
+def _atomic_object(url: str) -> Iterator[Path]:
+    """:func:`atomic_file` for an object in a store."""
+    try:
+        folder = tempfile.mkdtemp(prefix="sce_video_")
+        temporary = Path(folder, split(url)[1])
+        try:
+            yield temporary
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+    except UserError:  # its message names what is wrong, which may be what is read
+        raise
+    except OSError as error:
+        raise write_error(url, error) from error
+    try:
+        put_file(temporary, url)
+    except StorageError as error:
+        raise WriteError(f"{error}; the complete file is {temporary}") from error
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def write_bytes(path: str | Path, content: bytes) -> None:
+    """Write a file atomically."""
+    with atomic_file(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Write a text file atomically; paths in it that are not UTF-8 keep their bytes."""
+    write_bytes(path, text.encode("utf-8", errors="surrogateescape"))
+
+
+def write_json(path: str | Path, content: dict[str, Any]) -> None:
+    """Write a JSON file atomically."""
+    write_text(path, json.dumps(content, indent=2) + "\n")
+
+
+def append_text(path: str | Path, text: str) -> None:
+    """Append to a text file that no other process appends to; it is created if needed.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    try:
+        with open(path, "ab") as file:
+            append_all_or_nothing(file.fileno(), text, path)
+    except WriteError:
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def append_all_or_nothing(descriptor: int, text: str, path: str | Path) -> None:
+    """Append to an open file that no other process appends to.
+
+    Args:
+        descriptor: Opened to append.
+        text: Written as UTF-8.
+        path: Name of the file, for the message.
+
+    Raises:
+        WriteError: nothing was appended.
+    """
+    left = memoryview(text.encode("utf-8"))
+    before = os.fstat(descriptor).st_size
+    try:
+        while left:
+            left = left[os.write(descriptor, left) :]  # a nearly full disk takes a part
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, before)
+        raise write_error(path, error) from error
+
+
+#: Version of each URL that this process has read, so that it and its forked workers see one.
+_read: dict[str, Path] = {}
+
+
+def cache_folder() -> Path:
+    """Folder of the copies: ``SCE_VIDEO_CACHE``, or ``sce_video`` in the user's cache folder."""
+    given = os.environ.get("SCE_VIDEO_CACHE")
+    default = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given) if given else Path(default) / "sce_video"
+
+
+def local_copy(path: str | Path, newest: bool = False) -> Path:
+    """A plain path unchanged; of a URL, the path of a local copy with the same name.
+
+    A copy is kept until the object changes; the folder may be removed at any time. Processes of one
+    machine download an object once.
+
+    Args:
+        path: A path or a URL.
+        newest: Ask the store for the current version; by default a process keeps to the version
+            that it read first, without asking.
+
+    Raises:
+        FileNotFoundError: no such object.
+        StorageError: the store cannot be read.
+        WriteError: the copy cannot be written.
+    """
+    if not is_url(path):
+        return Path(path)
+    url = str(path)
+    if not newest and url in _read and _read[url].is_file():
+        return _read[url]
+    found = find(url)
+    folder = cache_folder() / _digest(url)
+    copy = folder / _digest(found.version) / split(url)[1]
+    if not copy.is_file():
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StorageError(
+                f"{url} cannot be kept in {folder}: {error.strerror}; SCE_VIDEO_CACHE names "
+                "another folder"
+            ) from error
+        from filelock import FileLock  # imported here: only a download needs it
+
+        with FileLock(folder / "lock"):
+            if not copy.is_file():
+                _remove_others(folder)
+                with atomic_file(copy) as unfinished:
+                    get_file(url, unfinished)
+    _read[url] = copy
+    return copy
+
+
+@contextmanager
+def output_file(path: str | Path) -> Iterator[Path]:
+    """A plain path unchanged; of a URL, a local path that is uploaded if the block succeeds.
+
+    The local path of a URL is always the same, so work that keeps its state beside its output can
+    be resumed. After a failed upload the file stays there.
+
+    Raises:
+        StorageError: no such bucket, or the store cannot be read; before the block.
+        WriteError: the upload has failed; names the local file.
+    """
+    if not is_url(path):
+        yield Path(path)
+        return
+    url = str(path)
+    folder, name = split(url)
+    list_files(folder)
+    local = cache_folder() / "outputs" / _digest(url) / name
+    yield local
+    try:
+        put_file(local, url)
+    except StorageError as error:
+        raise WriteError(f"{error}; the complete file is {local}") from error
+    local.unlink()
+
+
+def _remove_others(folder: Path) -> None:
+    """Remove the copies of earlier versions of an object."""
+    with contextlib.suppress(OSError):
+        for version in folder.iterdir():
+            if version.is_dir():
+                shutil.rmtree(version, ignore_errors=True)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", errors="surrogateescape")).hexdigest()[:16]

@@ -1,0 +1,140 @@
+"""Memory of large CPU tensors, used again as soon as nothing refers to them any more.
+
+The system hands out new memory page by page, cleared, and malloc gives blocks of more than 32 MB
+back to it at once. For a batch of views that takes as long as resizing the frames that are written
+to it. So the memory of a tensor is kept and used again, once all tensors and arrays that show a
+part of it are gone.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import weakref
+from collections.abc import Callable, Sequence
+from threading import Lock
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: Bytes before the tensor in its memory. The first two tell who still uses it: the process that
+#: made it, and one that it was sent to.
+HEADER = 64
+MAKER, RECEIVER = 0, 1
+
+
+def allocate(size: int) -> Tensor:
+    """New memory of some bytes, (size,) uint8."""
+    return torch.empty(size, dtype=torch.uint8)
+
+
+class ReusedMemory:
+    """The memory of tensors of a process; safe to use from several threads.
+
+    Args:
+        new: Makes memory of some bytes, (size,) uint8.
+    """
+
+    def __init__(self, new: Callable[[int], Tensor] = allocate) -> None:
+        self._new = new
+        self._blocks: list[Tensor] = []  # the one that was used last at the end
+        self._pid = os.getpid()
+        self._lock = Lock()
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> tuple[Tensor, Tensor | None]:
+        """An uninitialised tensor, and its block of memory (None if it has no elements)."""
+        size = math.prod(shape) * dtype.itemsize
+        if not size:
+            return torch.empty(tuple(shape), dtype=dtype), None
+        with self._lock:
+            block = self._free_block(size)
+            flags(block)[MAKER] = 1
+        return shown(block, MAKER, HEADER, shape, dtype), block
+
+    def _free_block(self, size: int) -> Tensor:
+        """Memory for some bytes that is not in use; new memory if there is none."""
+        if self._pid != os.getpid():  # after a fork the blocks are those of the other process
+            self._blocks, self._pid = [], os.getpid()
+        free = [block for block in self._blocks if not flags(block)[: RECEIVER + 1].any()]
+        fitting = [block for block in free if size <= len(block) - HEADER <= 2 * size]
+        if fitting:
+            found = fitting[-1]
+        else:
+            self._forget(free, size)
+            found = self._new(HEADER + size)
+            flags(found)[:] = 0
+        self._blocks = [block for block in self._blocks if block is not found] + [found]
+        return found
+
+    def _forget(self, free: list[Tensor], kept: int) -> None:
+        """Give free blocks back to the system, but for the latest of at most ``kept`` bytes."""
+        held = 0
+        for block in reversed(free):
+            held += len(block) - HEADER
+            if held > kept:
+                self._blocks = [other for other in self._blocks if other is not block]
+
+
+def flags(block: Tensor) -> np.ndarray:
+    """The header of a block, (HEADER,) uint8: entries MAKER and RECEIVER are not 0 in use."""
+    return block.numpy()[:HEADER]
+
+
+def shown(
+    block: Tensor, user: int, offset: int, shape: Sequence[int], dtype: torch.dtype
+) -> Tensor:
+    """A part of a block as a tensor; the user's flag is cleared when no view of it is left.
+
+    The storage of the tensor holds an array, and an array tells when it ends.
+    """
+    end = offset + math.prod(shape) * dtype.itemsize
+    array = block.numpy()[offset:end]
+    weakref.finalize(array, _clear, block, user, os.getpid()).atexit = False
+    return torch.from_numpy(array).view(dtype).view(tuple(shape))
+
+
+def _clear(block: Tensor, user: int, pid: int) -> None:
+    if os.getpid() == pid:  # not where a forked process drops its copy
+        flags(block)[user] = 0
+
+
+_memory = ReusedMemory()
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor, in memory of an earlier one that is gone where there is some."""
+    return _memory.empty(shape, dtype)[0]
+
+
+class HostValue:
+    """A logged value whose computation would make the host wait for the device.
+
+    It takes the place of a scalar tensor among the values that a method logs. Reading it waits for
+    the device, so the engine does it only when it logs.
+
+    Args:
+        tensor: On the device.
+        compute: Takes the tensor on the CPU.
+    """
+
+    def __init__(self, tensor: Tensor, compute: Callable[[Tensor], Tensor]) -> None:
+        self._tensor = tensor.detach()
+        self._compute = compute
+
+    @torch.no_grad()
+    def item(self) -> float:
+        """The value; waits for the device."""
+        return float(self._compute(self._tensor.cpu()))
+
+    def numel(self) -> int:
+        """1, as of a scalar tensor."""
+        return 1
+
+    def mean(self) -> HostValue:
+        """Itself: it is one value."""
+        return self
+
+    def detach(self) -> HostValue:
+        """Itself: it has no gradient."""
+        return self

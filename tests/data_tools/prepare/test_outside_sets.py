@@ -1,0 +1,260 @@
+"""Diving48, FineGym-99, NTU RGB+D and EPIC-KITCHENS-100: small trees of the official layouts."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+from helpers.run_tool import prepare
+from helpers.videos import decode_all, numbered_frames, read_numbers, write_video
+
+from sce_video.commands.repack import main as repack
+from sce_video.data_tools.prepare.diving48 import read_diving48
+from sce_video.data_tools.prepare.epic_kitchens import read_epic_kitchens
+from sce_video.data_tools.prepare.finegym import finegym_clips, read_finegym
+from sce_video.data_tools.prepare.ntu60 import CLASSES, read_ntu60
+from sce_video.data_tools.prepare.official import Entry, Split, class_balanced
+
+VOCABULARY = [["Back", "15som", "05Twis", "FREE"], ["Back", "15som", "15Twis", "FREE"]]
+EVENT = "0LtLS9wROrk_E_000002_000005"
+ELEMENTS = {f"{EVENT}_A_0000_0001": 6, f"{EVENT}_A_0001_0002": 74}
+VALIDATION = f"{EVENT}_A_0002_0003"
+EPIC_HEADER = (
+    "narration_id", "participant_id", "video_id", "narration_timestamp", "start_timestamp",
+    "stop_timestamp", "start_frame", "stop_frame", "narration", "verb", "verb_class", "noun",
+    "noun_class", "all_nouns", "all_noun_classes",
+)  # fmt: skip
+
+
+def diving(name, label):
+    return {"vid_name": name, "label": label, "start_frame": 7, "end_frame": 85}
+
+
+def make_diving48(root):
+    (root / "annotations").mkdir(parents=True)
+    for name, data in {
+        "Diving48_vocab": VOCABULARY,
+        "Diving48_V2_train": [diving("-mmq0PT-u8k_00155", 0), diving("a_00001", 1)],
+        "Diving48_V2_test": [diving("8qRmKunCjtY_00016", 1)],
+    }.items():
+        (root / f"annotations/{name}.json").write_text(json.dumps(data))
+    (root / "rgb").mkdir()
+    for name in ("-mmq0PT-u8k_00155", "8qRmKunCjtY_00016"):
+        (root / f"rgb/{name}.mp4").touch()
+    return root
+
+
+def make_finegym(root):
+    folder = root / "annotations"
+    folder.mkdir(parents=True)
+    lines = [f"Clabel: {i:3d}; set:  1; Glabel: {i + 1:3d}; (VT) element {i}\n" for i in range(99)]
+    (folder / "gym99_categories.txt").write_text("".join(lines))
+    lines = [f"{name} {label}\n" for name, label in ELEMENTS.items()]
+    (folder / "gym99_train_element_v1.0.txt").write_text("".join(lines))
+    (folder / "gym99_val_element.txt").write_text(f"{VALIDATION} 88\n")
+    segments = {
+        "A_0000_0001": {"stages": 1, "timestamps": [[0.2, 1.0]]},
+        "A_0001_0002": {"stages": 2, "timestamps": [[1.0, 1.4], [1.4, 1.8]]},
+        "A_0002_0003": {"stages": 1, "timestamps": [[2.0, 2.4]]},
+    }
+    event = {"E_000002_000005": {"event": 4, "timestamps": [[2.0, 5.0]], "segments": segments}}
+    other = {"E_000000_000001": {"event": 1, "timestamps": [[0.0, 1.0]], "segments": None}}
+    data = {"0LtLS9wROrk": event | other}
+    (folder / "finegym_annotation_info_v1.0.json").write_text(json.dumps(data))
+    options = {"preset": "ultrafast", "crf": "12", "g": "50"}
+    write_video(root / "videos/0LtLS9wROrk.mp4", numbered_frames(125), fps=25, options=options)
+    return root
+
+
+def epic_row(name, start, stop, verb, noun):
+    video = name.rpartition("_")[0]
+    return {
+        **dict.fromkeys(EPIC_HEADER, "x"),
+        "narration_id": name,
+        "video_id": video,
+        "start_timestamp": start,
+        "stop_timestamp": stop,
+        "verb_class": verb,
+        "noun_class": noun,
+    }
+
+
+def write_rows(path, header, rows):
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, header)
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+EPIC_TRAIN = [
+    epic_row("P01_01_0", "00:00:00.14", "00:00:03.37", 1, 2),
+    epic_row("P01_01_1", "00:59:59.50", "01:00:02.00", 0, 2),
+]
+EPIC_VALIDATION = [epic_row("P01_11_0", "00:00:00.00", "00:00:01.89", 1, 0)]
+
+
+def make_epic(root, train=EPIC_TRAIN):
+    folder = root / "epic-kitchens-100-annotations"
+    folder.mkdir(parents=True)
+    for kind, names in {"verb": ("take", "put"), "noun": ("tap", "spoon", "plate")}.items():
+        rows = [{"id": i, "key": n, "instances": [n], "category": "c"} for i, n in enumerate(names)]
+        write_rows(folder / f"EPIC_100_{kind}_classes.csv", rows[0], rows)
+    write_rows(folder / "EPIC_100_train.csv", EPIC_HEADER, train)
+    write_rows(folder / "EPIC_100_validation.csv", EPIC_HEADER, EPIC_VALIDATION)
+    return root
+
+
+def lines(path):
+    return path.read_text().splitlines()
+
+
+def test_diving48(tmp_path, capsys):
+    root = make_diving48(tmp_path / "diving48")
+    assert prepare("diving48", str(root), "--no-check") == 0
+    assert lines(root / "train.txt") == ["rgb/-mmq0PT-u8k_00155.mp4 0"]
+    assert lines(root / "test.txt") == ["rgb/8qRmKunCjtY_00016.mp4 1"]
+    assert lines(root / "classes.txt") == ["+".join(words) for words in VOCABULARY]
+    assert "rgb/a_00001.mp4" in (root / "missing_diving48.txt").read_text()
+    out = capsys.readouterr().out
+    assert "15,027" in out and "1,970" in out and "differs" in out
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "message"),
+    [
+        ("Diving48_V2_train", [diving("a", 2)], r"entry 0 \(a\): label 2 is none of the 2"),
+        ("Diving48_V2_train", [diving("a", True)], "label True"),
+        ("Diving48_V2_train", [diving("a", 0), diving("a", 0)], "entry 1: 'a' is listed twice"),
+        ("Diving48_V2_train", [{"label": 0}], "has no 'vid_name'"),
+        ("Diving48_V2_train", [], "must hold"),
+        ("Diving48_V2_test", [diving("a_00001", 0)], "1 videos are in train and in test"),
+        ("Diving48_vocab", [["Back"], ["Back"]], "entry 1: 'Back' is empty or listed twice"),
+        ("Diving48_vocab", ["Back"], "is no list of words"),
+    ],
+)
+def test_bad_files_of_diving48(tmp_path, name, data, message):
+    root = make_diving48(tmp_path / "diving48")
+    (root / f"annotations/{name}.json").write_text(json.dumps(data))
+    with pytest.raises(ValueError, match=message):
+        read_diving48(root)
+
+
+def test_finegym_from_whole_videos_to_lists(tmp_path, capsys):
+    root = make_finegym(tmp_path / "gym")
+    assert prepare("finegym", str(root), "--segments") == 0
+    assert "3 clips of 1 videos" in capsys.readouterr().out
+    arguments = [str(root / "segments.csv"), str(root / "subactions"), "--data-root", str(root)]
+    settings = ["--short-side", "none", "--crf", "12", "--preset", "ultrafast"]
+    assert repack([*arguments, *settings, "--workers", "1"]) == 0
+    # Seconds 2.2 to 3.0 of the video, and both stages of the second element: 3.0 to 3.8.
+    for name, numbers in zip(ELEMENTS, (range(55, 75), range(75, 95)), strict=True):
+        assert read_numbers(decode_all(root / f"subactions/{name}.mp4")) == list(numbers)
+    assert prepare("finegym", str(root), "--samples", "2", "--workers", "1") == 0
+    first, second = (f"subactions/{name}.mp4" for name in ELEMENTS)
+    assert lines(root / "train.txt") == [f"{first} 6", f"{second} 74"]
+    assert lines(root / "train_2.txt") == [f"{first} 6", f"{second} 74"]
+    assert lines(root / "train_ub_s1.txt") == [f"{second} 0"]
+    assert lines(root / "val_ub_s1.txt") == [f"subactions/{VALIDATION}.mp4 14"]
+    assert lines(root / "classes_ub_s1.txt")[0] == "(VT) element 74"
+    assert not (root / "train_fx_s1.txt").exists()  # no validation video of that set
+    assert "20,484" in capsys.readouterr().out
+
+
+def test_bad_files_of_finegym(tmp_path):
+    root = make_finegym(tmp_path / "gym")
+    official = read_finegym(root)
+    (root / "annotations/finegym_annotation_info_v1.0.json").write_text('{"0LtLS9wROrk": {}}')
+    with pytest.raises(ValueError, match=f"no times of {EVENT}_A_0000_0001"):
+        list(finegym_clips(root, official))
+    path = root / "annotations/gym99_val_element.txt"
+    for line, message in {
+        f"{EVENT}_A_0002_0003 99": "line 1: label 99 has no name, there are 99",
+        "0LtLS9wROrk 3": "line 1: .* must be 'VIDEO_E_",
+        f"{VALIDATION} 1\n{VALIDATION} 1": "line 2: .* is listed twice",
+        f"{next(iter(ELEMENTS))} 6": "1 videos are in train and in val",
+    }.items():
+        path.write_text(line)
+        with pytest.raises(ValueError, match=message):
+            read_finegym(root)
+    (root / "annotations/gym99_categories.txt").write_text("Clabel: 1; set: 1; Glabel: 1; x")
+    with pytest.raises(ValueError, match="line 1: .* must be 'Clabel: 0"):
+        read_finegym(root)
+
+
+def test_ntu60(tmp_path, capsys):
+    folder = tmp_path / "ntu60/nturgb+d_rgb"
+    folder.mkdir(parents=True)
+    for name in (
+        "S001C001P001R001A001", "S001C002P003R001A060", "S017C003P008R002A043",
+        "S018C001P041R001A061",
+    ):  # fmt: skip
+        (folder / f"{name}_rgb.avi").touch()
+    (folder / "readme.avi").touch()
+    assert prepare("ntu60", str(tmp_path / "ntu60"), "--no-check") == 0
+    expected = {
+        "train_subject": [("S001C001P001R001A001", 0), ("S017C003P008R002A043", 42)],
+        "test_subject": [("S001C002P003R001A060", 59)],
+        "train_view": [("S001C002P003R001A060", 59), ("S017C003P008R002A043", 42)],
+        "test_view": [("S001C001P001R001A001", 0)],
+    }
+    for name, entries in expected.items():
+        assert lines(tmp_path / f"ntu60/{name}.txt") == [
+            f"nturgb+d_rgb/{video}_rgb.avi {label}" for video, label in entries
+        ]
+    out = capsys.readouterr().out
+    assert "1 files of actions from A061 on" in out and "1 files with another name" in out
+    assert "40,320" in out and len(set(CLASSES)) == 60
+    with pytest.raises(ValueError, match="holds no video named like S001"):
+        (tmp_path / "empty").mkdir()
+        read_ntu60(tmp_path, tmp_path / "empty")
+
+
+def test_epic_kitchens(tmp_path, capsys):
+    root = make_epic(tmp_path / "epic")
+    (root / "clips").mkdir()
+    for row in (*EPIC_TRAIN, *EPIC_VALIDATION):
+        (root / f"clips/{row['narration_id']}.mp4").touch()
+    assert prepare("epic_kitchens", str(root), "--no-check") == 0
+    assert lines(root / "train_verb.txt") == ["clips/P01_01_0.mp4 1", "clips/P01_01_1.mp4 0"]
+    assert lines(root / "val_noun.txt") == ["clips/P01_11_0.mp4 0"]
+    assert lines(root / "classes_action.txt") == ["take plate", "put tap", "put plate"]
+    assert lines(root / "train_action.txt") == ["clips/P01_01_0.mp4 2", "clips/P01_01_1.mp4 0"]
+    assert lines(root / "val_action.txt") == ["clips/P01_11_0.mp4 1"]
+    assert "67,217" in capsys.readouterr().out
+    (root / "EPIC-KITCHENS/P01/videos").mkdir(parents=True)
+    (root / "EPIC-KITCHENS/P01/videos/P01_01.MP4").touch()
+    assert prepare("epic_kitchens", str(root), "--segments") == 0
+    assert lines(root / "segments.csv")[1:] == [
+        "EPIC-KITCHENS/P01/videos/P01_01.MP4,0.140,3.370,P01_01_0.mp4",
+        "EPIC-KITCHENS/P01/videos/P01_01.MP4,3599.500,3602.000,P01_01_1.mp4",
+    ]
+    assert "1 clips of 1 videos that are not there" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (epic_row("P01_01_9", "00:00:03.37", "00:00:03.37", 1, 2), "ends at 3.37 s, before"),
+        (epic_row("P01_01_9", "3.37", "00:00:04.00", 1, 2), "time '3.37' must be 'HH:MM:SS.ss'"),
+        (epic_row("P01_01_9", "00:00:01", "00:00:02", 2, 2), "verb_class '2' is none of the 2"),
+        (epic_row("P01_01_9", "00:00:01", "00:00:02", 1, -1), "noun_class '-1' is none of the 3"),
+        (EPIC_TRAIN[0], "line 4: P01_01_0 is listed twice"),
+        (epic_row("P01_01_x", "00:00:01", "00:00:02", 1, 1), "narration_id 'P01_01_x'"),
+    ],
+)
+def test_bad_rows_of_epic_kitchens(tmp_path, row, message):
+    root = make_epic(tmp_path / "epic", [*EPIC_TRAIN, row])
+    with pytest.raises(ValueError, match=message):
+        read_epic_kitchens(root)
+
+
+def test_the_small_sets_are_those_of_the_severe_benchmark():
+    """Golden values of the function in its action_recognition/datasets/utils.py."""
+    labels = [0, 1, 2] * 9 + [3]
+    split = Split("train_split1.txt", tuple(Entry(str(i), n) for i, n in enumerate(labels)), 28)
+    small = class_balanced(split, 12)
+    assert [int(entry.name) for entry in small.entries] == [18, 6, 15, 7, 4, 10, 26, 5, 11, 27]
+    assert (small.list_name, small.published) == ("train_split1_12.txt", None)
+    with pytest.raises(ValueError, match="3 samples are fewer than the 4 classes of train_split1"):
+        class_balanced(split, 3)

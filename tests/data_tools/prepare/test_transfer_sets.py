@@ -1,0 +1,282 @@
+"""The eleven transfer sets from trees of the official layouts to lists, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import cv2
+import numpy as np
+import pytest
+from helpers import run_tool
+from helpers.transfer_trees import TREES, VOC_CLASSES, colour, write_lines
+from scipy.io import savemat
+
+from sce_video.commands.prepare import TRANSFER_NAMES
+from sce_video.data_tools.prepare.lists import Options
+from sce_video.data_tools.prepare.transfer import TRANSFER_SETS, prepare_transfer_set
+from sce_video.datasets.labels import read_label_table
+from sce_video.datasets.video_list import read_annotation_list
+
+#: Published images of train, val (where official) and test, and classes.
+PUBLISHED = {
+    "food101": (75_750, 25_250, 101),
+    "cifar10": (50_000, 10_000, 10),
+    "cifar100": (50_000, 10_000, 100),
+    "sun397": (19_850, 19_850, 397),
+    "cars": (8_144, 8_041, 196),
+    "aircraft": (3_334, 3_333, 3_333, 100),
+    "voc2007": (2_501, 2_510, 4_952, 20),
+    "dtd": (1_880, 1_880, 1_880, 47),
+    "pets": (3_680, 3_669, 37),
+    "caltech101": (2_416, 6_728, 102),
+    "flowers": (1_020, 1_020, 6_149, 102),
+}
+
+
+def make(name: str, root: Path) -> Path:
+    return TREES[name][0](root)
+
+
+def prepare(name: str, root: Path, **options: object) -> bool:
+    return prepare_transfer_set(name, Options(root=root, check=False, **options))
+
+
+@pytest.mark.parametrize("name", TRANSFER_SETS)
+def test_lists_hold_every_image_once_with_its_class(name, tmp_path):
+    """The colour of an image is that of its label, in every split, and all images are listed."""
+    root = make(name, tmp_path)
+    assert not prepare(name, root)  # the counts are scaled down
+    parts = ("train", "val", "test") if TREES[name][2] else ("train", "test")
+    assert (root / "lists/val.txt").exists() == TREES[name][2]
+    listed = []
+    for part in parts:
+        videos = read_annotation_list(str(root / f"lists/{part}.txt"), "image")
+        paths = [videos.path(i) for i in range(len(videos))]
+        if name == "voc2007":  # several labels in a table, see below
+            assert read_label_table(root / f"lists/{part}_labels.txt").paths == tuple(paths)
+            assert set(videos.labels) == {-1}
+        else:
+            check_colours(root, paths, videos.labels)
+            classes = (root / "lists/classes.txt").read_text().splitlines()
+            assert set(videos.labels) <= set(range(len(classes)))
+        listed += paths
+    assert len(set(listed)) == len(listed)
+    on_disk = {str(p.relative_to(root)) for p in root.rglob("*") if p.suffix in (".jpg", ".png")}
+    assert set(listed) == on_disk
+
+
+def check_colours(root: Path, paths: list[str], labels: np.ndarray) -> None:
+    """The mean colour of an image is nearest to that of its class."""
+    colours = np.stack([colour(label) for label in range(max(labels) + 1)])
+    for path, label in list(zip(paths, labels, strict=True))[:12]:
+        mean = cv2.imread(str(root / path))[..., ::-1].mean(axis=(0, 1))
+        assert np.abs(mean - colours).sum(axis=1).argmin() == label, path
+
+
+def test_the_command_lists_every_set():
+    assert TRANSFER_NAMES == tuple(TRANSFER_SETS)
+
+
+@pytest.mark.parametrize("name", TRANSFER_SETS)
+def test_counts_are_compared_with_the_published_ones(name, tmp_path, capsys):
+    root = make(name, tmp_path)
+    assert run_tool.prepare(name, root, "--no-check", "--strict") == 1
+    captured = capsys.readouterr()
+    rows = [line.split() for line in captured.out.splitlines()]
+    published = {row[0]: row[-2] for row in rows if row and row[-1] in ("ok", "differs")}
+    parts = ("train", "val", "test") if TREES[name][2] else ("train", "test")
+    expected = dict(zip((*parts, "classes"), PUBLISHED[name], strict=True))
+    assert published == {part: f"{count:,}" for part, count in expected.items()}
+    assert "counts differ from the published ones" in captured.err
+    assert run_tool.prepare(name, root, "--no-check") == 0
+    assert "unchanged" in capsys.readouterr().out
+
+
+def test_labels_of_voc_are_those_of_its_lists(tmp_path):
+    root = make("voc2007", tmp_path)
+    prepare("voc2007", root)
+    table = read_label_table(root / "lists/val_labels.txt")
+    for column, name in enumerate(VOC_CLASSES):
+        lines = root / f"VOCdevkit/VOC2007/ImageSets/Main/{name}_val.txt"
+        expected = dict(line.split() for line in lines.read_text().splitlines())
+        found = {
+            Path(p).stem: str(row[column]) for p, row in zip(table.paths, table.labels, strict=True)
+        }
+        assert found == expected
+    assert {-1, 0, 1} == set(np.unique(table.labels))
+
+
+def test_labels_are_ranks_of_what_the_protocol_sorts(tmp_path):
+    """SUN397 sorts without the letter, Aircraft by variant; both have other orders in the files."""
+    sun, aircraft = make("sun397", tmp_path / "s"), make("aircraft", tmp_path / "a")
+    prepare("sun397", sun)
+    prepare("aircraft", aircraft)
+    assert (sun / "lists/classes.txt").read_text().split() == [
+        "abbey", "apartment_building/outdoor", "bar", "zoo",
+    ]  # fmt: skip
+    names = (aircraft / "lists/classes.txt").read_text().splitlines()
+    assert names == ["707-320", "737-300", "DH-82", "F/A-18", "Model B200"]
+
+
+def test_images_of_cifar_are_unpacked_without_loss(tmp_path):
+    root = make("cifar10", tmp_path)
+    prepare("cifar10", root)
+    stored = pickle.loads((root / "cifar-10-batches-py/data_batch_2").read_bytes())
+    image = cv2.imread(str(root / "png/train/00013.png"))[..., ::-1]  # 10 images in batch 1
+    np.testing.assert_array_equal(image, stored["data"][3].reshape(3, 32, 32).transpose(1, 2, 0))
+
+
+def test_missing_and_damaged_images_are_reported_and_left_out(tmp_path, capsys):
+    root = make("dtd", tmp_path)
+    (root / "images/banded/banded_0001.jpg").unlink()
+    (root / "images/banded/banded_0002.jpg").write_bytes(b"no image")
+    (root / "images/banded/banded_0003.jpg").write_bytes(b"")
+    prepare_transfer_set("dtd", Options(root=root, workers=1))
+    out = capsys.readouterr().out
+    row = next(line.split() for line in out.splitlines() if line.startswith("train"))
+    assert row == ["train", "9", "8", "1", "2", "1,880", "differs"]
+    assert (root / "lists/missing_dtd.txt").read_text() == (
+        "images/banded/banded_0001.jpg\tno such file\n"
+    )
+    unreadable = (root / "lists/unreadable_dtd.txt").read_text()
+    assert "banded_0002.jpg\tis no image that can be decoded" in unreadable
+    assert "banded_0003.jpg\tis empty" in unreadable
+    listed = (root / "lists/train.txt").read_text()
+    assert "banded/" not in listed and listed.count("\n") == 6
+
+
+@pytest.mark.parametrize(
+    ("name", "path"),
+    [
+        ("food101", "food-101/meta/test.json"),
+        ("cifar10", "cifar-10-batches-py/data_batch_3"),
+        ("cifar100", "cifar-100-python/meta"),
+        ("sun397", "Testing_01.txt"),
+        ("cars", "devkit/cars_test_annos_withlabels.mat"),
+        ("aircraft", "data/images_variant_val.txt"),
+        ("voc2007", "VOCdevkit/VOC2007/ImageSets/Main/sofa_test.txt"),
+        ("dtd", "labels/val1.txt"),
+        ("pets", "annotations/trainval.txt"),
+        ("caltech101", "train.txt"),
+        ("flowers", "imagelabels.mat"),
+    ],
+)
+def test_a_missing_list_is_named_with_the_layout(name, path, tmp_path):
+    root = make(name, tmp_path)
+    (root / path).unlink()
+    with pytest.raises(FileNotFoundError) as error:
+        prepare(name, root)
+    assert str(root / path) in str(error.value)
+    assert TRANSFER_SETS[name].layout in str(error.value)
+    assert not (root / "lists").exists()
+
+
+def append(path: Path, line: str) -> None:
+    path.write_text(path.read_text() + line + "\n")
+
+
+MAIN = "VOCdevkit/VOC2007/ImageSets/Main"
+FAULTS = {
+    "a class that is not in classes.txt": (
+        "food101",
+        lambda root: (root / "food-101/meta/test.json").write_text(json.dumps({"waffle": []})),
+        "test.json and classes.txt have different classes",
+    ),
+    "an image in train and test": (
+        "sun397",
+        lambda root: append(root / "Testing_01.txt", "/b/bar/sun_axyz.jpg"),
+        "1 videos are in train and in test of sun397, for example b/bar/sun_axyz.jpg",
+    ),
+    "an unknown folder": (
+        "sun397",
+        lambda root: append(root / "Training_01.txt", "/b/bars/sun_axyz.jpg"),
+        "unknown class '/b/bars'; the nearest known name is '/b/bar'",
+    ),
+    "a test list without labels": (
+        "cars",
+        lambda root: savemat(
+            root / "devkit/cars_test_annos_withlabels.mat",
+            {"annotations": np.array([[("a.jpg",)]], dtype=[("fname", object)])},
+        ),
+        "have no 'class' and 'fname'; the test set needs the file with labels",
+    ),
+    "no MATLAB file": (
+        "flowers",
+        lambda root: (root / "setid.mat").write_bytes(b"MATLAB 5.0 MAT-file" * 20),
+        "setid.mat is no readable MATLAB file",
+    ),
+    "a number beyond the labels": (
+        "flowers",
+        lambda root: savemat(root / "setid.mat", {"trnid": [[99]], "valid": [[1]], "tstid": [[2]]}),
+        "trnid names image 99 of 27 labels",
+    ),
+    "a line without a variant": (
+        "aircraft",
+        lambda root: append(root / "data/images_variant_val.txt", "0034309"),
+        "'0034309' must be 'NUMBER VARIANT'",
+    ),
+    "images twice": (
+        "dtd",
+        lambda root: append(root / "labels/val1.txt", "banded/banded_0004.jpg"),
+        "val1.txt, line 10: 'images/banded/banded_0004.jpg' is listed twice",
+    ),
+    "two breeds of one number": (
+        "pets",
+        lambda root: append(root / "annotations/test.txt", "pug_1 1 2 1"),
+        "class 1 is 'Abyssinian' before",
+    ),
+    "a line of another form": (
+        "caltech101",
+        lambda root: append(root / "test.txt", "Faces/image_0001.jpg"),
+        "must be 'CLASS/image_NUMBER.jpg LABEL'",
+    ),
+    "a label of VOC": (
+        "voc2007",
+        lambda root: append(root / MAIN / "sofa_val.txt", "000001 2"),
+        "sofa_val.txt, line 25: '000001 2' must be 'NUMBER -1', 0 or 1",
+    ),
+    "different images in the lists of VOC": (
+        "voc2007",
+        lambda root: append(root / MAIN / "sofa_val.txt", "000001 1"),
+        "sofa_val.txt and the list of aeroplane have different images, for example '000001'",
+    ),
+    "a damaged batch": (
+        "cifar10",
+        lambda root: (root / "cifar-10-batches-py/test_batch").write_bytes(b"\x80\x02}q\x01("),
+        "test_batch is no pickle of plain data: it is truncated",
+    ),
+    "labels of another number": (
+        "cifar100",
+        lambda root: (root / "cifar-100-python/test").write_bytes(
+            pickle.dumps({"data": np.zeros((2, 3072), np.uint8), "fine_labels": [1]}, protocol=2)
+        ),
+        "cifar-100-python/test has 1 labels for 2 images",
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_malformed_official_files(fault, tmp_path):
+    name, damage, message = FAULTS[fault]
+    root = make(name, tmp_path)
+    damage(root)
+    with pytest.raises(ValueError) as error:
+        prepare(name, root)
+    assert message in str(error.value)
+    assert not (root / "lists").exists()
+
+
+def test_lists_that_differ_are_replaced_on_demand_only(tmp_path):
+    root = make("pets", tmp_path)
+    write_lines(root / "lists/train.txt", ["images/other.jpg 0"])
+    with pytest.raises(ValueError, match="existing files differ"):
+        prepare("pets", root)
+    prepare("pets", root, force=True)
+    assert "Abyssinian_0.jpg 0" in (root / "lists/train.txt").read_text()
+
+
+def test_an_unknown_set(tmp_path):
+    with pytest.raises(ValueError, match="must be one of food101, .*, got 'food'"):
+        prepare("food", tmp_path)

@@ -1,0 +1,250 @@
+"""What the requests of the page answer; security is in test_guard.py."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+from helpers.search_page import EVIL, NAMES
+from helpers.small_index import OPTIONS
+from helpers.tiny_encoder import moving_frames, save_tiny, tiny_backbone, write_lossless
+
+from sce_video.find.index import build_index, read_index
+from sce_video.find.server.state import Network, Search, SearchState
+from sce_video.inference.embed import EmbedOptions, embed
+
+
+def error_of(answer, status):
+    assert answer.status_code == status, answer.text
+    assert set(answer.json()) == {"error"}
+    return answer.json()["error"]
+
+
+@pytest.fixture
+def changed(searched, monkeypatch, tmp_path):
+    """A function that lets the state see a copy of the videos."""
+    copy = tmp_path / "copy"
+    shutil.copytree(searched.folder / "videos", copy)
+    monkeypatch.setitem(searched.state.index.stored.header, "root", str(copy))
+    return copy
+
+
+def upload(client, content, name="query.mp4"):
+    return client.post("/api/upload", params={"name": name}, content=content)
+
+
+def test_the_list_of_videos(client, searched):
+    found = client.get("/api/videos").json()
+    assert found["names"] == sorted(NAMES)
+    assert [found["folders"][i] if i >= 0 else "" for i in found["folder"]] == [
+        name.split("/")[0] if "/" in name else "" for name in sorted(NAMES)
+    ]
+    assert (found["failures"], found["problem"]) == (1, "")
+    assert found["root"] == str(searched.folder / "videos")
+
+
+def test_the_page_escapes_the_name_of_its_folder(client, searched, monkeypatch):
+    monkeypatch.setitem(searched.state.index.stored.header, "root", f"/videos/{EVIL}")
+    page = client.get("/").text
+    assert "<img" not in page and "&lt;img src=x" in page
+
+
+def test_an_index_in_a_table_gives_the_same(state, searched, model, tmp_path):
+    pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
+    shutil.copytree(searched.folder / "index", tmp_path / "index")
+    build_index(model, searched.folder / "videos", tmp_path / "index", OPTIONS, table=True)
+    other = SearchState(read_index(tmp_path / "index"), Network(device="cpu"), state.labels)
+    assert other.describe() == {**state.describe(), "update": other.update_command()}
+    for search in (Search(row=2), Search(row=2, centred=True), Search(row=1, folder="c")):
+        assert other.search(search) == state.search(search)
+    assert other.map() == state.map()
+    other.close()
+
+
+def test_search_by_row_is_that_of_the_features(client, state):
+    features = np.array(state.index.features)
+    features /= np.linalg.norm(features, axis=1, keepdims=True)
+    for centred in (False, True):
+        found = client.post("/api/search", json={"row": 2, "centred": centred}).json()
+        if not centred:
+            cosines = features @ features[2]
+            order = [row for row in np.argsort(-cosines) if row != 2]
+            assert found["rows"] == order
+            np.testing.assert_allclose(found["similarity"], cosines[order], atol=1e-4)
+        assert len(found["rows"]) == 4 and 2 not in found["rows"]
+    assert len(client.post("/api/search", json={"row": 2, "k": 1}).json()["rows"]) == 1
+
+
+def test_filters_of_a_search(client, state):
+    names = state.names
+    state.set_label([names.index("top.mp4"), names.index("run/e.mp4")], "good")
+
+    def found(**filters):
+        rows = client.post("/api/search", json={"row": 0, **filters}).json()["rows"]
+        return {names[row] for row in rows}
+
+    everything = set(names) - {names[0]}
+    assert found() == everything
+    assert found(path="RUN/") == {f"run/{EVIL}", "run/e.mp4"}
+    assert found(folder="run") == {f"run/{EVIL}", "run/e.mp4"}
+    assert found(label=0) == {"top.mp4", "run/e.mp4"}
+    assert found(label=-1) == everything - {"top.mp4", "run/e.mp4"}
+    assert found(label=0, folder="run") == {"run/e.mp4"}
+    assert found(path="no such") == set()
+
+
+def test_an_uploaded_video_is_embedded_by_the_network_of_the_index(client, state, model, tmp_path):
+    video = write_lossless(tmp_path / "new.mp4", moving_frames(20, seed=77))
+    answer = upload(client, video.read_bytes()).json()
+    assert answer["clip"] and client.get(f"/upload/{answer['upload']}").content[4:8] == b"ftyp"
+    expected = embed(model, video, EmbedOptions(num_clips=2))[0]
+    np.testing.assert_allclose(state.upload(answer["upload"]).feature, expected, rtol=1e-5)
+    found = client.post("/api/search", json={"upload": answer["upload"], "k": 9}).json()
+    assert len(found["rows"]) == 5
+    copy = state.index.file(state.index.path(1))
+    again = upload(client, open(copy, "rb").read()).json()["upload"]
+    found = client.post("/api/search", json={"upload": again}).json()
+    assert found["rows"][0] == 1 and found["similarity"][0] == pytest.approx(1, abs=1e-4)
+
+
+def test_no_uploaded_file_is_left(client, monkeypatch, tmp_path, originals):
+    import tempfile
+
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    for content in ((originals / "a.mp4").read_bytes(), b"no video", b""):
+        upload(client, content)
+    assert os.listdir(tmp_path) == []
+
+
+def test_bad_uploads(client):
+    assert "cannot be decoded" in error_of(upload(client, b"no video at all"), 422)
+    assert "empty" in error_of(upload(client, b""), 422)
+    assert "'notes.txt' is no video" in error_of(upload(client, b"x", "notes.txt"), 422)
+    assert error_of(upload(client, b"x" * 200_001), 413).startswith("the video is larger than")
+    parts = (b"x" * 50_000 for _ in range(5))  # without a length in the header
+    assert "larger than" in error_of(upload(client, parts), 413)
+    path = error_of(upload(client, b"no video", "../../../etc/passwd.mp4"), 422)
+    assert "/" not in path.replace("video/", "")
+    assert "drop it" in error_of(client.post("/api/search", json={"upload": "0" * 16}), 422)
+
+
+def test_pictures(client):
+    thumb, clip = client.get("/thumb/0"), client.get("/clip/0")
+    assert thumb.headers["content-type"] == "image/jpeg" and thumb.content[:2] == b"\xff\xd8"
+    assert clip.headers["content-type"] == "video/mp4" and clip.content[4:8] == b"ftyp"
+    assert "max-age" in thumb.headers["cache-control"]
+
+
+def test_ranges_of_a_file(client, state):
+    content = open(state.file(0), "rb").read()
+    whole = client.get("/video/0")
+    assert (whole.status_code, whole.content) == (200, content)
+    assert whole.headers["accept-ranges"] == "bytes"
+    for header, part in (
+        ("bytes=10-19", content[10:20]),
+        ("bytes=100-", content[100:]),
+        ("bytes=-7", content[-7:]),
+    ):
+        answer = client.get("/video/0", headers={"range": header})
+        assert (answer.status_code, answer.content) == (206, part)
+        assert answer.headers["content-range"].endswith(f"/{len(content)}")
+    assert client.get("/video/0", headers={"range": "bytes=99999999-"}).status_code == 416
+
+
+def test_only_rows_are_served(client, searched):
+    for path in ("/video/5", "/video/-1", "/video/99999999999999999999", "/thumb/5", "/clip/5"):
+        assert client.get(path).status_code in (404, 422)
+    for path in (
+        "/video/top.mp4",
+        "/video/..%2f..%2fetc%2fpasswd",
+        "/video/%2fetc%2fpasswd",
+        "/static/..%2fsearch_page.html",
+        "/static/gallery.html",
+        "/docs",
+        "/openapi.json",
+    ):
+        assert client.get(path).status_code in (404, 422), path
+    assert client.post("/api/search", json={"row": -1}).status_code == 404
+    assert client.post("/api/label", json={"rows": [5], "label": "x"}).status_code == 404
+
+
+@pytest.mark.parametrize("path", ["../secret.mp4", "{folder}/secret.mp4", "run/notes.txt"])
+def test_an_index_by_a_stranger_serves_nothing_outside_its_folder(
+    client, searched, monkeypatch, path
+):
+    (searched.folder / "secret.mp4").write_bytes(b"secret")
+    stranger = np.array([path.format(folder=searched.folder)] * 5)
+    monkeypatch.setattr(type(searched.state.index), "path", lambda self, row: str(stranger[row]))
+    error = error_of(client.get("/video/0"), 404)
+    assert "is no video of its folder" in error
+
+
+def test_a_video_that_has_gone(client, state, changed):
+    (changed / "top.mp4").unlink()
+    os.mkfifo(changed / "top.mp4")  # reading it would wait for ever
+    row = state.names.index("top.mp4")
+    for path in ("thumb", "clip", "video"):
+        message = error_of(client.get(f"/{path}/{row}"), 410)
+        assert message.startswith("top.mp4 has gone since the index was made: sce-video index ")
+    rows = client.post("/api/missing", json={"rows": [0, row]}).json()["rows"]
+    assert rows == [row]
+    assert client.post("/api/search", json={"row": row}).status_code == 200
+
+
+def test_a_video_that_cannot_be_read_any_more(client, state, changed):
+    row = state.names.index("top.mp4")
+    (changed / "top.mp4").write_bytes(b"damaged")
+    message = error_of(client.get(f"/thumb/{row}"), 422)
+    assert message.startswith("top.mp4 cannot be shown: ") and str(changed) not in message
+
+
+def test_the_network_is_missing_or_another(client, state, monkeypatch, tmp_path, originals):
+    content = (originals / "a.mp4").read_bytes()
+    monkeypatch.setattr(state, "_network", Network(str(tmp_path / "moved.pth")))
+    assert "no checkpoint at" in client.get("/api/videos").json()["problem"]
+    assert "moved.pth" in error_of(upload(client, content), 422)
+    assert client.post("/api/search", json={"row": 0}).status_code == 200
+    other = save_tiny(tmp_path / "other.pth", tiny_backbone(seed=5))
+    monkeypatch.setattr(state, "_network", Network(str(other)))
+    assert "is not the checkpoint that the index" in error_of(upload(client, content), 422)
+
+
+def test_the_map(client, state):
+    found = client.get("/api/map").json()
+    assert found["rows"] == [0, 1, 2, 3, 4]
+    (plane,) = found["methods"]
+    assert plane["name"] == "PCA" and len(plane["x"]) == len(plane["y"]) == 5
+    assert np.ptp(plane["x"]) > np.ptp(plane["y"]) > 0, "the first component varies most"
+
+
+def test_labels(client, state):
+    given = client.post("/api/label", json={"rows": [0, 2], "label": " good  run "}).json()
+    assert (given["classes"], given["label"]) == (["good run"], [0, -1, 0, -1, -1])
+    assert state.labels.file.read_text() == f"jump/b.mp4 0\nrun/{EVIL} 0\n"
+    assert client.post("/api/undo").json()["label"] == [-1] * 5
+    for label in ("", "x" * 101, "a\x00b"):
+        message = error_of(client.post("/api/label", json={"rows": [0], "label": label}), 422)
+        assert "printable" in message
+    state.labels.file.write_text("top.mp4 0\n")
+    answer = client.post("/api/label", json={"rows": [0], "label": "x"})
+    assert "changed by another program" in error_of(answer, 422)
+    assert state.labels.file.read_text() == "top.mp4 0\n"
+
+
+def test_a_malformed_request_is_one_sentence(client):
+    for body in ({"row": "x"}, {"k": 0}, {"k": 10**9}):
+        message = error_of(client.post("/api/search", json=body), 422)
+        assert "\n" not in message and next(iter(body)) in message
+    error_of(client.post("/api/search", content=b"{"), 422)
+    error_of(client.get("/nothing"), 404)
+    error_of(client.put("/api/label"), 405)
+
+
+def test_an_error_of_the_program_is_json(client, state, monkeypatch):
+    def fail(self):
+        raise KeyError("x")
+
+    monkeypatch.setattr(type(state), "map", fail)
+    assert error_of(client.get("/api/map"), 500) == (
+        "an error of the program, see the terminal: KeyError: 'x'"
+    )

@@ -1,0 +1,130 @@
+"""The page of an index of windows: moments in the list and in results, played from their start."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.browser import browser_page
+from helpers.tiny_encoder import moving_frames
+from helpers.videos import write_video
+
+from sce_video.datasets.windows import Windows
+from sce_video.find.index import build_index, read_index
+from sce_video.find.segments import refine_moments
+from sce_video.find.server.label_list import LabelList
+from sce_video.find.server.media import CallError
+from sce_video.find.server.state import Network, Search, SearchState
+from sce_video.inference.embed import EmbedOptions
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory, model):
+    """A server of an index with six windows of one video and one of another."""
+    folder = tmp_path_factory.mktemp("windows")
+    write_video(folder / "videos" / "a" / "long.mp4", moving_frames(160, seed=3))
+    write_video(folder / "videos" / "short.mp4", moving_frames(30, seed=9))
+    options = EmbedOptions(num_clips=1)
+    build_index(model, folder / "videos", folder / "index", options, windows=Windows(2.0, 1.0))
+    labels = LabelList(folder / "none.txt")
+    state = SearchState(read_index(folder / "index"), Network(device="cpu"), labels)
+    state.start()
+    yield SimpleNamespace(folder=folder, state=state)
+    state.close()
+
+
+def test_a_window_searches_without_its_own_frames(state):
+    found = state.search(Search(row=2, k=10))
+    assert all(not (m.path == "a/long.mp4" and m.start < 4 and m.end > 2) for m in found)
+    assert state.describe()["spans"][2] == [2.0, 4.0]
+    assert state.set_label([0, 1, 2], "waves")["label"] == [0] * 6 + [-1]  # of the whole video
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_refined_moments_are_those_of_the_command(state, searched, model, centred):
+    search = Search(row=2, k=10, refined=True, centred=centred)
+    found = state.search(search)
+    refined = state.refine(search, found)
+    index = read_index(searched.folder / "index")
+    without = {"a/long.mp4": (2.0, 4.0)}
+    feature = np.asarray(index.features[2])
+    expected = refine_moments(index, feature, found, model, without=without, centred=centred)
+    assert refined == expected and not refined.failures
+    assert max(m.end - m.start for m in found) > 2.0  # merged, but refined to single windows
+    assert all(m.end - m.start <= 2.0 for m in refined.matches)
+
+
+def test_moments_that_cannot_be_refined_are_named(state, searched, monkeypatch):
+    search = Search(row=2, k=10, refined=True)
+    found = state.search(search)
+    hidden = searched.folder / "videos" / "a" / "hidden"
+    video = hidden.with_name("long.mp4")
+    video.rename(hidden)
+    try:
+        refined = state.refine(search, found)
+    finally:
+        hidden.rename(video)
+    moved = [m for m in found if m.path == "a/long.mp4"]
+    assert moved and [path for path, _ in refined.failures] == ["a/long.mp4"] * len(moved)
+    assert all(replace(m, rank=1) in [replace(r, rank=1) for r in refined.matches] for m in moved)
+    monkeypatch.setattr(state, "_network", Network("gone.pth", device="cpu"))
+    with pytest.raises(CallError, match=r"no checkpoint at gone\.pth"):
+        state.refine(search, found)
+
+
+def test_pictures_are_those_of_the_moment(state):
+    first, last = state.thumbnail(0), state.thumbnail(5)
+    assert first != last and first == state.thumbnail(0)
+
+
+def test_the_moment_is_shown_and_played(served):
+    with browser_page(served.origin) as page:
+        page.goto(served.link)
+        page.locator(".card").nth(6).wait_for()
+        times = page.locator(".card .moment").all_text_contents()
+        assert times[:3] == ["0:00.0-0:02.0", "0:01.0-0:03.0", "0:02.0-0:04.0"]
+        assert page.locator("#summary").text_content().startswith("7 moments")
+        page.locator(".card .picture").nth(2).click()
+        page.locator(".similarity").first.wait_for()
+        assert page.locator("#query-name").text_content() == "a/long.mp4 0:02.0-0:04.0"
+        page.evaluate(
+            "() => new MutationObserver(() => {"
+            " const v = document.querySelector('#player video');"
+            " if (v && !window.source) window.source = v.getAttribute('src'); })"
+            ".observe(document.getElementById('player-media'), {childList: true})"
+        )
+        shown = page.locator(".card .moment").first.text_content()
+        page.locator(".card").first.hover()
+        page.locator(".card .play").first.click()
+        page.wait_for_function("() => window.source")
+        assert page.locator("#player-name").text_content().endswith(shown)
+        start, end = page.evaluate("window.source").split("#t=")[1].split(",")
+        assert np.isclose([float(start)], [_seconds(shown.split("-")[0])], atol=0.051).all()
+        assert float(end) > float(start)
+
+
+def test_moments_are_refined_on_the_page(served, state):
+    search = Search(row=2, refined=True)
+    expected = state.refine(search, state.search(search)).matches
+    with browser_page(served.origin) as page:
+        page.goto(served.link)
+        page.locator(".card .picture").nth(2).click()
+        page.locator(".similarity").first.wait_for()
+        before = page.locator(".card .moment").all_text_contents()
+        with page.expect_response("**/api/search") as answer:
+            page.locator("#refined").check()
+        assert answer.value.json()["failures"] == []
+        first = f"{expected[0].start:.2f}"
+        page.wait_for_function(
+            "(before) => [...document.querySelectorAll('.card .moment')]"
+            ".map((node) => node.textContent).join() !== before",
+            arg=",".join(before),
+        )
+        shown = page.locator(".card .moment").first.text_content()
+        assert _seconds(shown.split("-")[0]) == pytest.approx(float(first), abs=0.06)
+        assert page.locator(".card").count() == len(expected)
+
+
+def _seconds(clock):
+    minutes, seconds = clock.split(":")
+    return 60 * int(minutes) + float(seconds)

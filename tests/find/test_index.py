@@ -1,0 +1,405 @@
+"""Building an index: what is embedded, kept and dropped, and how an interrupted run resumes."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import torch
+from helpers.crashing import crash_at
+from helpers.crashing_reads import CrashingReads
+from helpers.small_index import NAMES, OPTIONS
+from helpers.stores import count_records
+from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.evaluation import load_features
+from sce_video.find import index as index_build
+from sce_video.find.index import build_index, read_index
+from sce_video.find.index_files import FileRecord, write_records
+from sce_video.find.query import query_index
+from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.model import load_model
+from sce_video.jobs import RunError
+from sce_video.registry import READERS
+from sce_video.utils.errors import UserError
+
+
+def numbers(report):
+    return report.videos, report.new, report.changed, report.kept, report.dropped
+
+
+def feature_of(index, name):
+    return index.features[index.paths.index(name)]
+
+
+def test_a_new_index(model, root, tmp_path, checkpoint):
+    report = build_index(model, root, tmp_path / "index", OPTIONS)
+    assert numbers(report) == (5, 6, 0, 0, 0)
+    assert [path for path, _ in report.failures] == ["broken.mp4"]
+    index = read_index(tmp_path / "index")
+    assert index.paths == sorted(NAMES)
+    expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
+    np.testing.assert_array_equal(index.features, expected)
+    assert index.failures == report.failures
+
+    # features.npz is also a feature file, and index.json describes it.
+    features, protocol = load_features(tmp_path / "index" / "features.npz")
+    np.testing.assert_array_equal(features.features.numpy(), expected)
+    assert (features.paths, features.num_views) == (index.paths, 2)
+    assert features.labels.tolist() == [-1] * 5
+    assert (protocol["clips"], protocol["crops"]) == (2, 1)
+    described = json.loads((tmp_path / "index" / "index.json").read_text())
+    assert described["checkpoint"]["path"] == str(checkpoint)
+    assert described["checkpoint"]["sha256"] == model.checkpoint_sha256
+    assert described["root"] == str(root)
+    assert (described["settings"]["num_clips"], described["settings"]["num_crops"]) == (2, 1)
+    status = (root / "a.mp4").stat()
+    assert described["files"][0] == {
+        "path": "a.mp4",
+        "size": status.st_size,
+        "mtime_ns": status.st_mtime_ns,
+    }
+    assert [f["path"] for f in described["failures"]] == ["broken.mp4"]
+    assert {p.name for p in (tmp_path / "index").iterdir()} == {
+        "features.npz",
+        "index.json",
+        "records.sqlite",
+    }
+
+
+def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path, opened):
+    build_index(model, root, tmp_path / "index", OPTIONS)
+    assert sorted(opened) == sorted([os.path.basename(n) for n in NAMES] + ["broken.mp4"])
+    before = read_index(tmp_path / "index")
+    kept = {name: feature_of(before, name).copy() for name in before.paths}
+    opened.clear()
+    assert numbers(build_index(model, root, tmp_path / "index", OPTIONS)) == (5, 0, 0, 6, 0)
+    assert opened == []
+
+    shutil.copy(originals / "more.mp4", root / "c" / "new.mp4")
+    shutil.copy(originals / "more.mp4", root / "b.mp4")
+    (root / "f.mp4").unlink()
+    report = build_index(model, root, tmp_path / "index", OPTIONS)
+    assert sorted(opened) == ["b.mp4", "new.mp4"]
+    assert numbers(report) == (5, 1, 1, 4, 1)
+    index = read_index(tmp_path / "index")
+    assert index.paths == ["a.mp4", "b.mp4", "c/d.mp4", "c/e e.mp4", "c/new.mp4"]
+    for name in ("a.mp4", "c/d.mp4", "c/e e.mp4"):
+        np.testing.assert_array_equal(feature_of(index, name), kept[name])
+    more = embed(model, originals / "more.mp4", EmbedOptions(num_clips=2))[0]
+    np.testing.assert_array_equal(feature_of(index, "b.mp4"), more)
+    np.testing.assert_array_equal(feature_of(index, "c/new.mp4"), more)
+
+    # The same as an index that was built in one run.
+    build_index(model, root, tmp_path / "scratch", OPTIONS)
+    for file in ("features.npz", "index.json"):
+        old, new = (tmp_path / folder / file for folder in ("index", "scratch"))
+        assert old.read_bytes() == new.read_bytes()
+
+
+def test_shards_give_the_index_of_one_run(model, root, tmp_path, opened):
+    """The one that finishes last writes it; another number of shards resumes."""
+    build_index(model, root, tmp_path / "one", OPTIONS)
+    index = tmp_path / "index"
+    opened.clear()
+    first = build_index(model, root, index, OPTIONS, shard="2/3")
+    assert first.missing == 6 - first.new > 0
+    with pytest.raises(FileNotFoundError, match="run it again to resume"):
+        read_index(index)
+    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
+    assert first.new + sum(report.new for report in reports) == len(opened) == 6
+    assert reports[0].missing > 0 == reports[1].missing
+    assert (reports[1].videos, [path for path, _ in reports[1].failures]) == (5, ["broken.mp4"])
+    for name in ("features.npz", "index.json"):
+        assert (index / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+    assert not list(index.glob("records*")) and count_records(index / "joint.sqlite", "embed") == 0
+
+    # A shard that comes late changes nothing, and new files are shared as the first ones were.
+    before = (index / "features.npz").stat().st_ino
+    late = build_index(model, root, index, OPTIONS, shard="1/2")
+    assert (late.new, late.missing, late.videos) == (0, 0, 5) and len(opened) == 6
+    assert (index / "features.npz").stat().st_ino == before
+    shutil.copy(root / "a.mp4", root / "z.mp4")
+    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
+    assert opened[6:] == ["z.mp4"] and sum(report.new for report in reports) == 1
+    assert len(read_index(index)) == 6
+    with pytest.raises(ValueError, match="rebuild is for a run without shards"):
+        build_index(model, root, index, OPTIONS, shard="1/2", rebuild=True)
+
+
+def test_same_size_but_another_time_is_a_change(model, root, tmp_path, opened):
+    build_index(model, root, tmp_path / "index", OPTIONS)
+    opened.clear()
+    os.utime(root / "a.mp4", ns=(1, 1))
+    assert numbers(build_index(model, root, tmp_path / "index", OPTIONS)) == (5, 0, 1, 5, 0)
+    assert opened == ["a.mp4"]
+
+
+def test_a_repaired_file_is_tried_again(model, root, originals, tmp_path, opened):
+    build_index(model, root, tmp_path / "index", OPTIONS)
+    opened.clear()
+    report = build_index(model, root, tmp_path / "index", OPTIONS, retry_failed=True)
+    assert opened == ["broken.mp4"]
+    assert numbers(report) == (5, 0, 1, 5, 0)
+    shutil.copy(originals / "more.mp4", root / "broken.mp4")
+    report = build_index(model, root, tmp_path / "index", OPTIONS)
+    assert numbers(report) == (6, 0, 1, 5, 0)
+    assert report.failures == []
+
+
+def test_an_interrupted_run_resumes(model, root, tmp_path, opened):
+    def stop(done, total, reason):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    index = tmp_path / "index"
+    with pytest.raises(KeyboardInterrupt):
+        build_index(model, root, index, OPTIONS, on_video=stop)
+    assert count_records(index / "records.sqlite", "embed") == 4
+    assert not (index / "features.npz").exists()
+    with pytest.raises(FileNotFoundError, match="run it again"):
+        read_index(index)
+    first = list(opened)
+    opened.clear()
+    report = build_index(model, root, index, OPTIONS)
+    assert (report.kept, report.new) == (4, 2)
+    assert len(opened) == 2
+    assert not set(opened) & set(first)
+    assert count_records(index / "records.sqlite", "embed") == 0
+    build_index(model, root, tmp_path / "scratch", OPTIONS)
+    assert (index / "features.npz").read_bytes() == (tmp_path / "scratch/features.npz").read_bytes()
+
+
+def _exit_after_four(checkpoint, root, index):
+    def leave(done, total, reason):
+        if done == 4:
+            os._exit(9)
+
+    build_index(load_model(checkpoint), root, index, OPTIONS, on_video=leave)
+
+
+@pytest.mark.slow
+def test_a_killed_run_resumes(model, checkpoint, root, tmp_path, opened):
+    """No exception and no clean-up: the process exits between two files."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_exit_after_four, args=(checkpoint, root, tmp_path / "index")
+    )
+    process.start()
+    process.join(120)
+    assert process.exitcode == 9
+    report = build_index(model, root, tmp_path / "index", OPTIONS)
+    assert (report.kept, report.new, len(opened)) == (4, 2, 2)
+
+
+@pytest.mark.parametrize("added", [True, False])
+def test_a_crash_between_the_two_files(
+    model, root, originals, tmp_path, monkeypatch, opened, added
+):
+    """Only features.npz is read; the next run writes index.json without decoding anything."""
+    index = tmp_path / "index"
+    build_index(model, root, index, OPTIONS)
+    if added:
+        shutil.copy(originals / "more.mp4", root / "more.mp4")
+    else:
+        (root / "a.mp4").unlink()
+    count = 6 if added else 4
+
+    def crash(*args):
+        raise RuntimeError("power cut")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(index_build, "write_description", crash)
+        with pytest.raises(RuntimeError, match="power cut"):
+            build_index(model, root, index, OPTIONS)
+    assert len(read_index(index)) == count
+    opened.clear()
+    build_index(model, root, index, OPTIONS)
+    assert opened == []
+    assert json.loads((index / "index.json").read_text())["videos"] == count
+    assert count_records(index / "records.sqlite", "embed") == 0
+
+
+def test_another_checkpoint_or_other_settings_are_refused(model, root, tmp_path):
+    index = tmp_path / "index"
+    build_index(model, root, index, OPTIONS)
+    before = (index / "features.npz").read_bytes()
+    other = load_model(save_tiny(tmp_path / "other.pth", tiny_backbone(seed=1)))
+    with pytest.raises(ValueError, match=r"tiny\.pth \(sha256 \w{12}\), not with .*other\.pth"):
+        build_index(other, root, index, OPTIONS)
+    with pytest.raises(ValueError, match=r"num_clips is 2 in the index, now 3.*--rebuild"):
+        build_index(model, root, index, EmbedOptions(num_clips=3))
+    with pytest.raises(ValueError, match="num_crops is 1 in the index, now 3"):
+        build_index(model, root, index, EmbedOptions(num_clips=2, num_crops=3))
+    text = CONFIG.replace("size=40", "size=44")
+    larger = load_model(save_tiny(tmp_path / "larger.pth", text=text))
+    with pytest.raises(ValueError, match=r"model\.short_side is 40 in the index, now 44"):
+        build_index(larger, root, index, OPTIONS)
+    with pytest.raises(ValueError, match=r"of the folder .*videos, not .*/c"):
+        build_index(model, root / "c", index, OPTIONS)
+    assert (index / "features.npz").read_bytes() == before
+
+    report = build_index(other, root, index, OPTIONS, rebuild=True)
+    assert numbers(report) == (5, 6, 0, 0, 0)
+    assert read_index(index).checkpoint["sha256"] == other.checkpoint_sha256
+
+
+def test_records_of_another_checkpoint_are_refused(model, root, tmp_path):
+    def stop(done, total, reason):
+        raise KeyboardInterrupt
+
+    index = tmp_path / "index"
+    with pytest.raises(KeyboardInterrupt):
+        build_index(model, root, index, OPTIONS, on_video=stop)
+    with pytest.raises(ValueError, match="num_clips is 2 in the index, now 1"):
+        build_index(model, root, index, EmbedOptions(num_clips=1))
+    report = build_index(model, root, index, EmbedOptions(num_clips=1), rebuild=True)
+    assert numbers(report) == (5, 6, 0, 0, 0)
+
+
+def test_a_moved_checkpoint_is_the_same_checkpoint(model, checkpoint, root, tmp_path):
+    index = tmp_path / "index"
+    build_index(model, root, index, OPTIONS)
+    moved = load_model(shutil.copy(checkpoint, tmp_path / "moved.pth"))
+    assert numbers(build_index(moved, root, index, OPTIONS))[1:3] == (0, 0)
+    assert read_index(index).checkpoint["path"] == str(tmp_path / "moved.pth")
+
+
+def test_files_that_are_not_an_index_are_not_overwritten(model, root, tmp_path):
+    folder = tmp_path / "index"
+    folder.mkdir()
+    np.savez(folder / "features.npz", features=np.ones((2, 3)), paths=["a", "b"])
+    before = (folder / "features.npz").read_bytes()
+    for rebuild in (False, True):
+        with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
+            build_index(model, root, folder, OPTIONS, rebuild=rebuild)
+    assert (folder / "features.npz").read_bytes() == before
+
+
+def test_an_empty_folder_does_not_change_the_index(model, root, tmp_path):
+    """A disk that is not mounted must not empty the index."""
+    build_index(model, root, tmp_path / "index", OPTIONS)
+    shutil.rmtree(root)
+    with pytest.raises(ValueError, match="no folder"):
+        build_index(model, root, tmp_path / "index", OPTIONS)
+    root.mkdir()
+    with pytest.raises(ValueError, match="no video in"):
+        build_index(model, root, tmp_path / "index", OPTIONS)
+    assert len(read_index(tmp_path / "index")) == 5
+
+
+def test_one_run_at_a_time(model, root, tmp_path):
+    def nested(done, total, reason):
+        with pytest.raises(ValueError, match="another run"):
+            build_index(model, root, tmp_path / "index", OPTIONS)
+
+    assert build_index(model, root, tmp_path / "index", OPTIONS, on_video=nested).videos == 5
+
+
+def test_unusual_file_names(model, originals, tmp_path):
+    names = [
+        "ünï ☃.mp4",
+        "line\nbreak.mp4",
+        "3",
+        b"not\xffutf8.mp4".decode("utf-8", "surrogateescape"),
+    ]
+    names[2] = "ends with 3/a 7.mp4"
+    for name in names:
+        path = tmp_path / "videos" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(originals / "a.mp4", path)
+    report = build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS)
+    assert numbers(report) == (4, 4, 0, 0, 0)
+    index = read_index(tmp_path / "index")
+    assert index.paths == sorted(names)
+    assert all(os.path.exists(index.file(path)) for path in index.paths)
+    assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS))[3] == 4
+
+
+def test_only_broken_files(model, tmp_path):
+    (tmp_path / "videos").mkdir()
+    (tmp_path / "videos" / "broken.mp4").write_bytes(b"x")
+    (tmp_path / "videos" / "dangling.mp4").symlink_to(tmp_path / "nowhere")
+    report = build_index(model, tmp_path / "videos", tmp_path / "index")
+    assert [path for path, _ in report.failures] == ["broken.mp4", "dangling.mp4"]
+    assert numbers(build_index(model, tmp_path / "videos", tmp_path / "index")) == (0, 0, 0, 2, 0)
+    with pytest.raises(ValueError, match="contains no video"):
+        query_index(read_index(tmp_path / "index"), np.ones(32))
+
+
+def test_files_that_crash_a_worker_are_failures(checkpoint, root, tmp_path):
+    """A crash inside a decoder costs its file; no later run stops at it."""
+    model = load_model(checkpoint, device="cpu")
+    model.encoder.marker = CrashingReads()
+    (root / "b.mp4").rename(root / "segfault.mp4")
+    (root / "c/e e.mp4").rename(root / "c/exit.mp4")
+    options = EmbedOptions(num_clips=2, num_workers=2)
+    report = build_index(model, root, tmp_path / "index", options)
+    assert numbers(report) == (3, 6, 0, 0, 0)
+    assert [path for path, _ in report.failures] == ["broken.mp4", "c/exit.mp4", "segfault.mp4"]
+    reasons = dict(report.failures)
+    assert "crashed the process that was reading it" in reasons["segfault.mp4"]
+    assert "SIGSEGV" in reasons["segfault.mp4"] and "status 7" in reasons["c/exit.mp4"]
+    index = read_index(tmp_path / "index")
+    assert index.paths == ["a.mp4", "c/d.mp4", "f.mp4"]
+    expected = embed(model, [root / name for name in index.paths], EmbedOptions(num_clips=2))
+    np.testing.assert_array_equal(index.features, expected)
+    # the next run does not open them again
+    assert numbers(build_index(model, root, tmp_path / "index", options)) == (3, 0, 0, 6, 0)
+
+
+def test_a_network_that_fails_ends_the_run(checkpoint, root, tmp_path):
+    """No file is recorded as unreadable because of it."""
+    model = load_model(checkpoint, device="cpu")
+    for weight in model.encoder.parameters():
+        weight.data.fill_(float("nan"))
+    with pytest.raises(RunError, match=r"a\.mp4 is not finite: the network of .* has diverged"):
+        build_index(model, root, tmp_path / "index", OPTIONS)
+    assert count_records(tmp_path / "index/records.sqlite", "embed") == 0
+    model = load_model(copied := shutil.copy(checkpoint, tmp_path / "copy.pth"), device="cpu")
+    save_tiny(copied, tiny_backbone(seed=1))
+    options = EmbedOptions(num_clips=2, num_workers=1)
+    with pytest.raises(UserError, match=r"copy\.pth has changed since the run began"):
+        build_index(model, root, tmp_path / "index", options)
+
+
+def test_a_feature_does_not_depend_on_threads(model, root):
+    before, features = torch.get_num_threads(), []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        features.append(embed(model, root / "a.mp4"))
+    torch.set_num_threads(before)
+    np.testing.assert_array_equal(*features)
+
+
+def test_a_file_that_crashes_a_worker_is_an_error_of_embed(model, root, monkeypatch):
+    monkeypatch.setitem(READERS.module_dict, "av", crash_at({"b.mp4": signal.SIGKILL}))
+    with pytest.raises(VideoDecodeError, match=r"b\.mp4: crashed the process that was reading it"):
+        embed(model, [root / "a.mp4", root / "b.mp4"], EmbedOptions(num_workers=1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"num_clips": 10**9},
+        {"num_clips": "2"},
+        {"num_crops": 2},
+        {"model": []},
+        {"num_clips": None},
+    ],
+)
+def test_settings_of_an_untrusted_index_are_checked(tmp_path, wrong):
+    settings = {"model": {}, "num_clips": 2, "num_crops": 1}
+    header = {"root": "/videos", "checkpoint": {"path": "a", "sha256": "b"}, "settings": settings}
+    record = FileRecord(1, 2, np.ones(4, np.float32))
+    write_records(tmp_path / "features.npz", header, {"a.mp4": record})
+    assert read_index(tmp_path).settings == settings
+    file = dict(np.load(tmp_path / "features.npz"))
+    protocol = json.loads(str(file["protocol"]))
+    protocol["index"]["settings"] |= wrong
+    np.savez(tmp_path / "features.npz", **{**file, "protocol": np.array(json.dumps(protocol))})
+    with pytest.raises(ValueError, match=r"features\.npz is not the file of an index"):
+        read_index(tmp_path)

@@ -1,0 +1,269 @@
+"""Moments of a search that are embedded again between the windows of the index."""
+
+import json
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.tiny_encoder import moving_frames, save_tiny, write_lossless
+
+from sce_video.commands import search
+from sce_video.datasets import VideoDecodeError
+from sce_video.datasets.windows import Query, Windows
+from sce_video.find.index import build_index, read_index
+from sce_video.find.query import Match, query_feature, query_index, rows_of_query
+from sce_video.find.segments import own_moment, refine_by, refine_moments
+from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.model import load_model
+from sce_video.inference.windows import WindowFeatures
+
+OPTIONS, WINDOWS = EmbedOptions(num_clips=2), Windows(2.0, 1.0)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two videos of 6.4 and 4 s, their index of windows of 2 s every second, and a checkpoint."""
+    made = tmp_path_factory.mktemp("moments")
+    frames = np.concatenate([moving_frames(40, seed=i) for i in range(4)])
+    write_lossless(made / "videos" / "long.mp4", frames)
+    write_lossless(made / "videos" / "other.mp4", moving_frames(100, seed=9))
+    model = load_model(save_tiny(made / "tiny.pth"), device="cpu")
+    build_index(model, made / "videos", made / "index", OPTIONS, windows=WINDOWS)
+    return made
+
+
+@pytest.fixture(scope="module")
+def model(folder):
+    return load_model(folder / "tiny.pth", device="cpu")
+
+
+@pytest.fixture
+def index(folder):
+    return read_index(folder / "index")
+
+
+def feature_of(index, model, folder, start, end):
+    query = Query(str(folder / "videos" / "long.mp4"), start, end)
+    return query_feature(index, query, lambda: model)
+
+
+def similarities(index, feature, features, kind):
+    """Cosines of (D,) with (W, D), by hand."""
+    own = feature.astype(np.float64)
+    features = features.astype(np.float64)
+    if kind == "centred":
+        mean = np.asarray(index.features).mean(0)
+        own, features = own - mean, features - mean
+    if kind == "whitened":
+        own, features = index.whitening(own), index.whitening(features)
+    return features @ own / np.linalg.norm(features, axis=1) / np.linalg.norm(own)
+
+
+def window_from_two_seconds(index, match):
+    """The window of long.mp4, whatever random weights have found."""
+    row = index.stored.rows("long.mp4")[2]
+    video = {"path": "long.mp4", "file": index.file("long.mp4")}
+    return replace(match, **video, row=row, start=2.0, end=4.0)
+
+
+@pytest.mark.parametrize("kind", ["plain", "centred", "whitened"])
+def test_a_moment_between_two_windows_is_found(index, model, folder, kind):
+    feature = feature_of(index, model, folder, 2.25, 4.25)
+    how = {"centred": kind == "centred", "whitened": kind == "whitened"}
+    coarse = window_from_two_seconds(index, query_index(index, feature, 1, **how)[0])
+    found = refine_moments(index, feature, [coarse], model, **how)
+    (match,) = found.matches
+    assert (match.rank, match.start, match.end, found.failures) == (1, 2.25, 4.25, [])
+    assert match.similarity == pytest.approx(1.0, abs=1e-6)
+
+    # Of a moment at no quarter it is the best of the windows near the one that the index has, and
+    # then of those near that.
+    feature = feature_of(index, model, folder, 2.6, 4.6)
+    (match,) = refine_moments(index, feature, [coarse], model, **how).matches
+    start = 2.0
+    for step in (0.25, 0.0625):
+        (fine,) = embed(model, coarse.file, OPTIONS, windows=Windows(2.0, step))
+        expected = similarities(index, feature, fine.features, kind)
+        expected[np.abs(fine.starts - start) > 3.1 * step] = -1
+        start = fine.starts[expected.argmax()]
+    assert match.start == start and abs(start - 2.6) < 0.1
+    assert match.similarity == pytest.approx(expected.max(), abs=1e-5)
+
+
+def test_the_right_moment_overtakes_others(index, model, folder):
+    feature = feature_of(index, model, folder, 2.25, 4.25)
+    (wrong,) = (m for m in query_index(index, feature, 10) if m.path == "other.mp4")
+    right = window_from_two_seconds(index, replace(wrong, similarity=wrong.similarity - 1e-7))
+    given = [replace(wrong, rank=1), replace(right, rank=2)]
+    found = refine_moments(index, feature, given, model).matches
+    assert [(m.rank, m.path) for m in found] == [(1, "long.mp4"), (2, "other.mp4")]
+    assert found[0].similarity > given[0].similarity
+
+    # Only the first are embedded again.
+    (first, second) = refine_moments(index, feature, given, model, count=1).matches
+    assert {first.path, second.path} == {"long.mp4", "other.mp4"}
+    (same,) = (m for m in (first, second) if m.path == "long.mp4")
+    assert replace(same, rank=2) == given[1]
+
+
+def test_the_second_pass_moves_by_sixteenths_and_may_fail(index):
+    """Windows made by hand: their similarity falls with the distance from 2.3 s."""
+    feature = np.asarray(index.features[0])
+    away = np.roll(feature, 1)
+    steps = []
+
+    def near(file, start, end, step):
+        steps.append(step)
+        if step < limit:
+            raise VideoDecodeError(file, "cannot be decoded now")
+        starts = start + np.arange(-3, 4) * step
+        distance = (
+            np.round(np.abs(starts - 2.3), 1)[:, None] if flat else abs(starts - 2.3)[:, None]
+        )
+        return WindowFeatures(feature + 0.1 * distance * away, starts, starts + 2.0)
+
+    given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
+    limit, flat = 0.0, False
+    (match,) = refine_by(index, feature, given, near, whitened=False).matches
+    assert steps == [0.25, 0.0625] and (match.start, match.end) == (2.3125, 4.3125)
+    limit = 0.1
+    found = refine_by(index, feature, given, near, whitened=False)
+    assert [(m.start, m.end) for m in found.matches] == [(2.25, 4.25)]
+    assert len(found.failures) == 1 and "cannot be decoded now" in found.failures[0][1]
+    limit, flat = 0.0, True  # 2.25, 2.3125 and others are as similar: the first pass stays
+    (match,) = refine_by(index, feature, given, near, whitened=False).matches
+    assert match.start == 2.25
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_the_mean_of_the_index_is_subtracted_where_it_was(index, centred):
+    """One window has the direction of the query, another that of what it adds to the mean."""
+    mean = np.asarray(index.stored.mean)
+    added = np.random.default_rng(0).standard_normal(len(mean))
+    added -= mean * (added @ mean) / (mean @ mean)
+    query = mean + added
+    features = np.array([2 * query, mean + 5 * added])
+
+    def near(file, start, end, step):
+        starts = np.array([2.25, 2.5])
+        return WindowFeatures(features, starts, starts + 2.0)
+
+    given = [window_from_two_seconds(index, Match(1, "", 0.5, ""))]
+    how = {"centred": centred, "whitened": False}
+    (match,) = refine_by(index, query, given, near, **how).matches
+    assert match.start == (2.5 if centred else 2.25)
+    assert match.similarity == pytest.approx(1.0, abs=1e-6)
+
+
+def test_moments_that_become_one(index, model, folder):
+    feature = feature_of(index, model, folder, 3.25, 5.25)
+    ranked = query_index(index, feature, 1)[0]
+    rows = index.stored.rows("long.mp4")
+    video = {"path": "long.mp4", "file": index.file("long.mp4")}
+    # The query lies a quarter after the one and three before the other: both reach it, whatever
+    # the random weights are.
+    given = [replace(ranked, **video, row=rows[i], start=float(i), end=i + 2.0) for i in (3, 4)]
+    (match,) = refine_moments(index, feature, given, model).matches
+    assert (match.start, match.similarity) == (3.25, pytest.approx(1.0, abs=1e-6))
+
+
+def test_moments_at_the_ends_stay_inside(index, model, folder):
+    feature = feature_of(index, model, folder, 4.4, 6.4)
+    match = refine_moments(index, feature, query_index(index, feature, 1), model).matches[0]
+    assert (match.start, match.end) == (pytest.approx(4.4), pytest.approx(6.4))
+    feature = feature_of(index, model, folder, 0.0, 2.0)
+    match = refine_moments(index, feature, query_index(index, feature, 1), model).matches[0]
+    assert (match.start, match.end) == (0.0, 2.0)
+
+
+def test_a_query_of_the_index_does_not_find_itself(index, model, folder):
+    query = Query(str(folder / "videos" / "long.mp4"), 2.0, 4.0)
+    own = rows_of_query(index, query)
+    feature = query_feature(index, query, lambda: model)
+    matches = query_index(index, feature, 5, leave_out=own)
+
+    def shares(match):
+        return match.path == "long.mp4" and match.start < 4.0 and match.end > 2.0
+
+    assert not any(map(shares, matches))
+    free = refine_moments(index, feature, matches, model).matches
+    assert any(map(shares, free))  # windows beside the query, moved onto it
+    without = own_moment(index, query, own)
+    assert without == {"long.mp4": (2.0, 4.0)}
+    found = refine_moments(index, feature, matches, model, without=without).matches
+    assert found and not any(map(shares, found))
+    assert own_moment(index, Query(query.video), own) == {}
+    # where every window is one of the query's, the moment stays
+    everywhere = {path: (0.0, 99.0) for path in ("long.mp4", "other.mp4")}
+    assert refine_moments(index, feature, matches, model, without=everywhere).matches == matches
+
+
+def test_moments_of_files_that_changed_stay(index, model, folder, tmp_path):
+    os.makedirs(tmp_path / "videos")
+    for name in ("long.mp4", "other.mp4"):
+        os.link(folder / "videos" / name, tmp_path / "videos" / name)
+    build_index(model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS)
+    moved = read_index(tmp_path / "index")
+    feature = feature_of(moved, model, folder, 2.25, 4.25)
+    matches = query_index(moved, feature, 5)
+    (tmp_path / "videos" / "long.mp4").unlink()
+    (tmp_path / "videos" / "other.mp4").unlink()
+    (tmp_path / "videos" / "other.mp4").write_bytes(b"other bytes")
+    found = refine_moments(moved, feature, matches, model)
+    assert found.matches == matches
+    reasons = dict(found.failures)
+    assert "No such file" in reasons["long.mp4"]
+    assert "has changed since it was indexed" in reasons["other.mp4"]
+
+
+def test_other_indexes_are_refused(index, model, folder, tmp_path):
+    feature = np.asarray(index.features[0])
+    build_index(model, folder / "videos", tmp_path / "whole", OPTIONS)
+    with pytest.raises(ValueError, match="one of whole videos: only moments can be refined"):
+        refine_moments(read_index(tmp_path / "whole"), feature, [], model)
+    shots = Windows(2.0, 1.0, shots=True)
+    build_index(model, folder / "videos", tmp_path / "shots", OPTIONS, windows=shots)
+    with pytest.raises(ValueError, match="end at cuts"):
+        refine_moments(read_index(tmp_path / "shots"), feature, [], model)
+
+
+def test_the_command(folder, tmp_path, capsys):
+    query = f"{folder / 'videos' / 'long.mp4'}@2.25-4.25"
+    arguments = [query, "--index", str(folder / "index"), "--no-html", "--include-self"]
+    written = []
+    for more in ([], ["--refine"]):
+        assert search.query_main([*arguments, "--json", str(tmp_path / "r.json"), *more]) == 0
+        written.append(json.loads((tmp_path / "r.json").read_text()))
+    assert [each["refined"] for each in written] == [False, True]
+    best = written[1]["results"][0]
+    assert (best["path"], best["start"], best["end"]) == ("long.mp4", 2.25, 4.25)
+    assert written[0]["results"][0]["start"] != 2.25
+    assert "0:02.2-0:04.2" in capsys.readouterr().out
+
+    video, index = (
+        Query(str(folder / "videos" / "long.mp4"), 2.25, 4.25),
+        read_index(folder / "index"),
+    )
+    network = load_model(folder / "tiny.pth", device="cpu")
+    feature = query_feature(index, video, lambda: network)
+    found = query_index(index, feature, centred=True)
+    centred = refine_moments(index, feature, found, network, centred=True).matches
+    out = ["--json", str(tmp_path / "r.json"), "--refine", "--centred"]
+    assert search.query_main([*arguments, *out]) == 0
+    shown = json.loads((tmp_path / "r.json").read_text())["results"]
+    assert [(m["start"], m["similarity"]) for m in shown] == [
+        (m.start, pytest.approx(m.similarity, abs=1e-5)) for m in centred
+    ]
+    assert [m["similarity"] for m in shown] != [m["similarity"] for m in written[1]["results"]]
+
+    more = ["--json", str(tmp_path / "r.json"), "--refine-moments", "2", "-k", "1"]
+    assert search.query_main([*arguments, *more]) == 0
+    few = json.loads((tmp_path / "r.json").read_text())
+    assert few["refined"] and few["results"] == written[1]["results"][:1]  # of both, the first
+    assert search.query_main([*arguments, "--refine", "-k", "0"]) == 2
+    assert "k must be at least 1, got 0" in capsys.readouterr().err
+    assert search.query_main([*arguments, "--refine-moments", "0"]) == 2
+    assert "--refine-moments must be at least 1, got 0" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        search.query_main(["--serve", str(folder / "index"), "--refine"])

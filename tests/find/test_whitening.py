@@ -1,0 +1,88 @@
+"""Whitened search of windows, against an inverse covariance and loops."""
+
+import numpy as np
+import pytest
+
+from sce_video.find.index import read_index
+from sce_video.find.index_files import FileRecord, write_records
+from sce_video.find.query import query_index
+from sce_video.find.whitening import fit_whitening
+
+
+def correlated(count, size=6):
+    """Features around (10, 0, ...) that vary by far most along the second axis."""
+    rng = np.random.default_rng(0)
+    features = rng.normal(0, 0.3, (count, size)) + 10 * np.eye(size)[0]
+    features[:, 1] = np.linspace(-15, 15, count)
+    return features.astype(np.float32)
+
+
+@pytest.fixture
+def windows(tmp_path):
+    """Writes an index of one video with windows of 5 s, a second of its own each."""
+
+    def write(features):
+        starts = 10.0 * np.arange(len(features))
+        layout = {"seconds": 5.0, "stride": 10.0, "shots": False}
+        settings = {"model": {}, "num_clips": 1, "num_crops": 1, "windows": layout}
+        checkpoint = {"path": "c.pth", "sha256": "0"}
+        header = {"root": "/videos", "checkpoint": checkpoint, "settings": settings}
+        spans = np.stack([starts, starts + 5], axis=1)
+        record = FileRecord(1, 1, features, spans=spans)
+        write_records(tmp_path / "features.npz", header, {"long.mp4": record})
+        return read_index(tmp_path)
+
+    return write
+
+
+def test_cosines_are_those_of_the_inverse_covariance():
+    features = correlated(300).astype(np.float64)
+    whitening = fit_whitening(features)
+    mean = sum(features) / 300
+    covariance = sum(np.outer(row - mean, row - mean) for row in features) / 300
+    inverse = np.linalg.inv(covariance + np.trace(covariance) / 6 * np.eye(6))
+    first, second = features[3] - mean, features[8] - mean
+    expected = first @ inverse @ second
+    assert whitening(features[3]) @ whitening(features[8]) == pytest.approx(expected)
+    assert whitening(features).shape == (300, 6)
+
+
+def test_windows_are_found_by_what_is_unusual_about_them(windows):
+    """The query is a window whose usual part has changed more than windows differ otherwise."""
+    features = correlated(200)
+    features[50, 1:3] = 0, 6
+    query = features[50].copy()
+    query[1] = 8
+    index = windows(features)
+    assert index.whitens
+
+    def cosine(row):
+        one, other = index.whitening(query), index.whitening(features[row])
+        return one @ other / np.linalg.norm(one) / np.linalg.norm(other)
+
+    expected = sorted(range(200), key=cosine, reverse=True)[:5]
+    matches = query_index(index, query, 5)
+    assert [match.row for match in matches] == expected and expected[0] == 50
+    assert matches[0].similarity == pytest.approx(cosine(50), abs=1e-6)
+    assert query_index(index, query, 5, whitened=True) == matches
+    assert query_index(index, query, 5, whitened=False)[0].row != 50
+    assert 50 not in [match.row for match in query_index(index, query, 5, leave_out=[50])]
+    with pytest.raises(ValueError, match="centred already"):
+        query_index(index, query, 5, centred=True, whitened=True)
+
+
+def test_few_windows_are_not_whitened(windows):
+    index = windows(correlated(99))
+    assert not index.whitens
+    assert query_index(index, index.features[7], 1, whitened=False) == query_index(
+        index, index.features[7], 1
+    )
+
+
+def test_features_without_numbers():
+    features = correlated(200)
+    features[3, 2] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        fit_whitening(features)
+    same = np.ones((200, 4), dtype=np.float32)
+    assert (fit_whitening(same)(same) == 0).all()

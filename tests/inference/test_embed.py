@@ -1,0 +1,327 @@
+"""Features of files and arrays against an independent computation in numpy."""
+
+import math
+from pathlib import Path
+
+import av
+import cv2
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import (
+    CLIP_DURATION,
+    CONFIG,
+    CROP_SIZE,
+    FEATURE_SIZE,
+    MEAN,
+    NUM_FRAMES,
+    SHORT_SIDE,
+    STD,
+    moving_frames,
+    save_tiny,
+    tiny_backbone,
+    write_lossless,
+)
+from helpers.videos import write_video
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.inference.embed import EmbedOptions, embed, embed_files, iterate_embeddings
+from sce_video.inference.model import load_model
+
+
+@pytest.fixture(scope="module")
+def segment_model(tmp_path_factory):
+    """A network trained with segment sampling: a clip is the whole video."""
+    text = CONFIG.replace(
+        "clip_duration=0.48, num_frames=4, num_views=2, type='RandomClips'",
+        "num_frames=5, type='RandomSegmentClip'",
+    )
+    assert text != CONFIG
+    return load_model(
+        save_tiny(tmp_path_factory.mktemp("model") / "s.pth", text=text), device="cpu"
+    )
+
+
+def decoded(path: Path) -> tuple[np.ndarray, np.ndarray, float]:
+    """All frames of a file, their timestamps and the end of the last frame."""
+    with av.open(str(path)) as container:
+        frames = list(container.decode(video=0))
+    times = np.array([float(f.time) for f in frames])
+    frames_rgb = np.stack([f.to_ndarray(format="rgb24") for f in frames])
+    return frames_rgb, times - times[0], float(times[-1] - times[0]) + 1 / 25
+
+
+def clips_by_hand(times, end, num_clips):
+    """Frame numbers of clips that start at equal steps: T of the frames that begin inside."""
+    last = max(0.0, end - CLIP_DURATION)
+    starts = (
+        [last / 2] if num_clips == 1 else [last * i / (num_clips - 1) for i in range(num_clips)]
+    )
+    clips = []
+    for start in starts:
+        inside = [
+            i for i, t in enumerate(times) if start - 1e-6 <= t < start + CLIP_DURATION - 1e-6
+        ]
+        steps = [
+            math.floor(i * (len(inside) - 1) / (NUM_FRAMES - 1) + 1e-9) for i in range(NUM_FRAMES)
+        ]
+        clips.append([inside[s] for s in steps])
+    return clips
+
+
+def feature_by_hand(frames_rgb, clips, num_crops, backbone=None):
+    """Resize, crop, normalise, network, mean over the views."""
+    height, width = frames_rgb.shape[1:3]
+    short = min(height, width)
+    size = (width * SHORT_SIDE // short, height * SHORT_SIDE // short)
+    small = [cv2.resize(p, size, interpolation=cv2.INTER_LINEAR) for p in frames_rgb]
+    rounded = round if num_crops == 1 else math.ceil  # torchvision's rule, SlowFast's
+    top, left = (rounded((n - CROP_SIZE) / 2) for n in (size[1], size[0]))
+    if num_crops == 1:
+        corners = [(top, left)]
+    elif width >= height:
+        corners = [(top, 0), (top, left), (top, size[0] - CROP_SIZE)]
+    else:
+        corners = [(0, left), (top, left), (size[1] - CROP_SIZE, left)]
+    rows = []
+    for clip in clips:
+        for y, x in corners:
+            view = np.stack([small[i][y : y + CROP_SIZE, x : x + CROP_SIZE] for i in clip])
+            view = (view / 255.0 - MEAN) / STD
+            tensor = torch.from_numpy(view.transpose(3, 0, 1, 2)[None].astype(np.float32))
+            with torch.no_grad():
+                rows.append((backbone or tiny_backbone())(tensor)[0].mean(dim=(1, 2, 3)).numpy())
+    return np.mean(rows, axis=0)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    """Five lossless videos of different length and shape, and their frames."""
+    folder = tmp_path_factory.mktemp("videos")
+    shapes = [(40, 48, 64), (23, 64, 48), (60, 40, 40), (5, 48, 80), (1, 32, 44)]
+    frames = [moving_frames(*shape, seed=i) for i, shape in enumerate(shapes)]
+    paths = [write_lossless(folder / f"v{i}.mp4", f) for i, f in enumerate(frames)]
+    return paths, frames
+
+
+@pytest.mark.parametrize(("num_clips", "num_crops"), [(1, 1), (4, 1), (3, 3)])
+def test_a_file_equals_the_computation_by_hand(model, tmp_path, num_clips, num_crops):
+    for i, shape in enumerate([(40, 48, 64), (30, 64, 48)]):
+        path = write_video(tmp_path / f"v{i}.mp4", moving_frames(*shape, seed=i))
+        frames_rgb, times, end = decoded(path)
+        clips = clips_by_hand(times, end, num_clips)
+        expected = feature_by_hand(frames_rgb, clips, num_crops)
+        feature = embed(model, path, EmbedOptions(num_clips=num_clips, num_crops=num_crops))
+        assert feature.shape == (1, FEATURE_SIZE)
+        assert feature.dtype == np.float32
+        np.testing.assert_allclose(feature[0], expected, rtol=1e-4, atol=1e-5)
+        assert expected.std() > 1e-2
+
+
+def test_an_array_with_fps_is_the_video_of_a_file(model, videos, tmp_path):
+    paths, frames = videos
+    slow = write_lossless(tmp_path / "slow.mp4", frames[0], fps=10)
+    np.testing.assert_array_equal(embed(model, frames[0], fps=10), embed(model, slow))
+    for options in (EmbedOptions(num_clips=4), EmbedOptions(num_clips=1, num_crops=3)):
+        np.testing.assert_array_equal(
+            embed(model, frames, options, fps=25), embed(model, paths, options)
+        )
+    # Another rate is another video: a clip of 0.48 s holds other frames.
+    assert not np.allclose(embed(model, frames[0], fps=12), embed(model, paths[0]), atol=1e-4)
+
+
+def test_an_array_without_fps_is_one_clip(model, videos):
+    _, frames = videos
+    for array in frames:
+        positions = [i * (len(array) - 1) // (NUM_FRAMES - 1) for i in range(NUM_FRAMES)]
+        for num_crops in (1, 3):
+            expected = feature_by_hand(array, [positions], num_crops)
+            feature = embed(model, array, EmbedOptions(num_crops=num_crops))
+            np.testing.assert_allclose(feature[0], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_segment_sampling_covers_the_whole_video(segment_model, videos):
+    paths, frames = videos
+    assert segment_model.clip_duration is None
+    features = embed(segment_model, paths)
+    for array, feature in zip(frames, features, strict=True):
+        positions = [int((i + 0.5) * len(array) / 5) for i in range(5)]
+        expected = feature_by_hand(array, [positions], 1)
+        np.testing.assert_allclose(feature, expected, rtol=1e-4, atol=1e-5)
+    for fps in (25, None):
+        np.testing.assert_array_equal(embed(segment_model, frames, fps=fps), features)
+    assert embed_files(segment_model, paths).num_views == 1
+
+
+@pytest.mark.parametrize("function", [embed, embed_files])
+def test_a_path_where_a_model_is_wanted_is_told_what_to_give(function):
+    with pytest.raises(TypeError, match=r"a model is wanted, got a path: load_model\('a\.pth'\)"):
+        function("a.pth", ["a.mp4"])
+    with pytest.raises(TypeError, match=r"a model of load_model\(\) is wanted, got Linear"):
+        function(torch.nn.Linear(1, 1), ["a.mp4"])
+
+
+def test_a_feature_depends_only_on_its_video(model, videos):
+    paths, frames = videos
+    together = embed(model, paths)
+    alone = np.concatenate([embed(model, path) for path in paths])
+    np.testing.assert_array_equal(together, alone)
+    np.testing.assert_array_equal(embed(model, paths[::-1])[::-1], together)
+    np.testing.assert_array_equal(embed(model, paths, EmbedOptions(num_workers=2)), together)
+    mixed = [frames[0], paths[1], str(paths[2]), torch.from_numpy(frames[3]), paths[4]]
+    np.testing.assert_array_equal(embed(model, mixed, fps=25), together)
+    for max_views in (1, 3):
+        np.testing.assert_allclose(
+            embed(model, paths, EmbedOptions(max_views=max_views)), together, atol=1e-5
+        )
+    assert len(np.unique(together.round(4), axis=0)) == len(paths)
+
+
+def test_the_batch_of_views_is_bounded(model, videos, monkeypatch):
+    sizes = []
+    network = model.encoder.backbone
+    monkeypatch.setattr(
+        network, "_forward_hooks", {0: lambda m, args, out: sizes.append(len(args[0]))}
+    )
+    monkeypatch.setattr(network, "_forward_hooks_with_kwargs", {})
+    monkeypatch.setattr(network, "_forward_hooks_always_called", {})
+    embed(model, videos[0][:2], EmbedOptions(num_clips=4, num_crops=3, max_views=5))
+    assert sizes == [5, 5, 2] * 2
+
+
+def test_embedding_changes_neither_network_nor_input(model, videos):
+    before = {key: value.clone() for key, value in model.encoder.state_dict().items()}
+    array = videos[1][0].copy()
+    embed(model, array, fps=25)
+    assert np.array_equal(array, videos[1][0])
+    assert not model.encoder.training
+    for key, value in model.encoder.state_dict().items():
+        assert torch.equal(value, before[key])
+
+
+def test_one_item_and_stacks(model, videos):
+    paths, frames = videos
+    expected = embed(model, [frames[0]])
+    np.testing.assert_array_equal(embed(model, frames[0]), expected)
+    np.testing.assert_array_equal(embed(model, frames[0][None]), expected)
+    np.testing.assert_array_equal(embed(model, iter([frames[0]])), expected)
+    np.testing.assert_array_equal(embed(model, np.asfortranarray(frames[0])), expected)
+    np.testing.assert_array_equal(embed(model, str(paths[0])), embed(model, [paths[0]]))
+    flipped = frames[0][::-1, :, ::-1]
+    np.testing.assert_array_equal(embed(model, flipped), embed(model, flipped.copy()))
+
+
+GOOD = np.zeros((4, 32, 32, 3), np.uint8)
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (GOOD.astype(np.float32), r"video 1 must be uint8.*float32.*255 \* array"),
+        (GOOD.astype(np.int64), r"video 1 must be uint8.*int64; convert"),
+        (GOOD[0], r"video 1 must be \(T, H, W, 3\), got shape \(32, 32, 3\).*array\[None\]"),
+        (GOOD.transpose(3, 0, 1, 2), r"video 1 .*\(3, 4, 32, 32\).*moveaxis\(array, 0, -1\)"),
+        (GOOD.transpose(0, 3, 1, 2), r"video 1 .*moveaxis\(array, 1, -1\)"),
+        (GOOD[..., :1], r"video 1 .*\(4, 32, 32, 1\)"),
+        (GOOD[:0], r"video 1 is empty, shape \(0, 32, 32, 3\)"),
+        (GOOD[:, :0], "video 1 is empty"),
+        (list(GOOD), r"video 1 must be a path or an array.*np\.stack"),
+        (None, "video 1 must be a path or an array.*NoneType"),
+        (7, "video 1 must be a path or an array.*int"),
+    ],
+)
+def test_wrong_arrays_are_reported_with_their_position(model, item, message):
+    with pytest.raises(ValueError, match=message):
+        embed(model, [GOOD, item])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (dict(num_clips=0), "num_clips"),
+        (dict(num_clips=1.5), "num_clips"),
+        (dict(num_crops=2), "num_crops must be 1"),
+        (dict(max_views=0), "max_views"),
+        (dict(num_workers=-1), "num_workers"),
+        (dict(timeout=0), "timeout"),
+    ],
+)
+def test_wrong_options(options, message):
+    with pytest.raises(ValueError, match=message):
+        EmbedOptions(**options)
+
+
+@pytest.mark.parametrize("fps", [0, float("nan"), float("inf")])
+def test_wrong_fps(model, fps):
+    with pytest.raises(ValueError, match="fps must be positive"):
+        embed(model, GOOD, fps=fps)
+
+
+def test_nothing_to_embed_and_fps_of_files(model, videos):
+    with pytest.raises(ValueError, match="no video to embed"):
+        embed(model, [])
+    with pytest.raises(ValueError, match="fps is for arrays"):
+        embed(model, videos[0], fps=25)
+
+
+def test_files_that_are_missing_or_broken(model, videos, tmp_path):
+    paths, _ = videos
+    (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
+    with pytest.raises(FileNotFoundError, match=r"nothing\.mp4 \(position 1\)"):
+        embed(model, [paths[0], tmp_path / "nothing.mp4"])
+    for workers in (0, 1):
+        with pytest.raises(VideoDecodeError, match=r"broken\.mp4: cannot be opened"):
+            embed(model, [paths[0], tmp_path / "broken.mp4"], EmbedOptions(num_workers=workers))
+
+
+def test_embed_files_skips_bad_files(model, videos, tmp_path):
+    paths, _ = videos
+    (tmp_path / "broken.mp4").write_bytes(b"not a video" * 100)
+    given = [paths[0], tmp_path / "broken.mp4", paths[1], tmp_path / "no.mp4", tmp_path]
+    found = embed_files(model, given, EmbedOptions(num_clips=2, num_crops=3))
+    assert found.paths == [str(paths[0]), str(paths[1])]
+    assert found.indices.tolist() == [0, 2]
+    assert found.num_views == 6
+    expected = embed(model, paths[:2], EmbedOptions(num_clips=2, num_crops=3))
+    np.testing.assert_array_equal(found.features, expected)
+    reasons = dict(found.failures)
+    assert list(reasons) == [str(p) for p in (given[1], given[3], given[4])]
+    assert "No such file" in reasons[str(given[3])]
+    assert "regular file" in reasons[str(given[4])]
+    nothing = embed_files(model, given[1:2])
+    assert nothing.features.shape == (0, FEATURE_SIZE)
+    assert len(nothing.failures) == 1
+
+
+def test_an_error_in_a_library_makes_a_bad_file(model, videos, monkeypatch):
+    """An error in one of many files must not stop the run."""
+
+    def no_memory(*args, **kwargs):
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(cv2, "resize", no_memory)
+    found = embed_files(model, videos[0][:2])
+    assert [reason for _, reason in found.failures] == ["MemoryError: no room"] * 2
+
+
+def test_a_network_that_has_diverged(tmp_path, videos):
+    backbone = tiny_backbone()
+    backbone.bn1.bias.data[:] = float("nan")
+    model = load_model(save_tiny(tmp_path / "nan.pth", backbone))
+    with pytest.raises(ValueError, match=r"v0\.mp4 is not finite.*nan\.pth"):
+        list(iterate_embeddings(model, [str(videos[0][0])], EmbedOptions()))
+    with pytest.raises(ValueError, match="video 0 is not finite"):
+        embed(model, videos[1][0])
+
+
+def test_real_files(model, shared_videos):
+    folder = shared_videos / "weizmann4"
+    paths = sorted(folder.glob("*/*.mp4"))[:3]
+    features = embed(model, paths, EmbedOptions(num_clips=2))
+    for path, feature in zip(paths, features, strict=True):
+        frames_rgb, times, _ = decoded(path)
+        assert len(np.unique(np.diff(times).round(3))) == 1
+        clips = clips_by_hand(times, float(times[-1] + times[1]), 2)
+        np.testing.assert_allclose(
+            feature, feature_by_hand(frames_rgb, clips, 1), rtol=1e-4, atol=1e-5
+        )

@@ -1,0 +1,38 @@
+"""Loading a model and embedding import no package that they do not need."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+#: mmengine imports transformers, and all that it needs, wherever it is installed.
+EMBED = """
+import json, sys
+sys.modules["transformers"] = None
+import numpy as np
+from sce_video import embed, load_model
+features = embed(load_model(sys.argv[1], device="cpu"), np.zeros((4, 32, 32, 3), np.uint8))
+assert features.shape == (1, 32)
+print(json.dumps(sorted(sys.modules)))
+"""
+
+
+@pytest.fixture(scope="module")
+def imported(checkpoint):
+    """Names of the modules that a process has imported after embedding an array."""
+    command = [sys.executable, "-c", EMBED, str(checkpoint)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout))
+
+
+@pytest.mark.slow
+def test_embedding_does_not_import_mmaction2(imported):
+    assert "mmaction" not in imported
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["mmaction.models", "matplotlib", "jinja2", "filelock"])
+def test_embedding_imports_no_plots_templates_or_other_networks(imported, module):
+    assert module not in imported

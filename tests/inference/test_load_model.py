@@ -1,0 +1,358 @@
+"""The network that is built from a checkpoint, and checkpoints that are refused."""
+
+import hashlib
+import json
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import (
+    CLIP_DURATION,
+    CONFIG,
+    CROP_SIZE,
+    FEATURE_SIZE,
+    NUM_FRAMES,
+    SHORT_SIDE,
+    save_tiny,
+    tiny_backbone,
+)
+
+from sce_video.engine.config.load import load_config
+from sce_video.engine.untrusted_network import checked_backbone
+from sce_video.inference.embed import embed
+from sce_video.inference.model import load_model
+from sce_video.inference.model_settings import ModelSettings, settings_from_config
+from sce_video.models import VisionTransformer3d
+from sce_video.models.modules import represent
+
+BACKBONE = {"type": "ResNet3dSlowPath", "depth": 18, "base_channels": 4}
+
+
+def config(train=(), test=(), **other):
+    return {
+        "model": {"backbone": BACKBONE},
+        "train_dataloader": {"dataset": {"pipeline": list(train)}},
+        "test_dataloader": {"dataset": {"pipeline": list(test)}},
+        **other,
+    }
+
+
+RANDOM_CLIPS = {"type": "RandomClips", "clip_duration": 2.0, "num_frames": 8}
+CROP48 = {"type": "CenterCropClips", "size": 48}
+
+
+def test_all_settings_come_from_the_checkpoint(tmp_path):
+    backbone = tiny_backbone()
+    path = save_tiny(tmp_path / "tiny.pth", backbone)
+    model = load_model(path, device="cpu")
+    assert model.clip_duration == CLIP_DURATION
+    assert (model.num_frames, model.short_side) == (NUM_FRAMES, SHORT_SIDE)
+    assert (model.crop_size, model.feature_size) == (CROP_SIZE, FEATURE_SIZE)
+    assert model.checkpoint == str(path.resolve())
+    assert model.checkpoint_sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert model.device == torch.device("cpu")
+    assert not model.encoder.training
+    assert not any(p.requires_grad for p in model.encoder.parameters())
+    preprocessor = model.encoder.data_preprocessor
+    torch.testing.assert_close(preprocessor.mean.flatten(), torch.tensor([0.4, 0.45, 0.5]))
+    torch.testing.assert_close(preprocessor.std.flatten(), torch.tensor([0.2]))
+    loaded = model.encoder.backbone.state_dict()
+    assert loaded.keys() == backbone.state_dict().keys()
+    for key, value in backbone.state_dict().items():
+        assert torch.equal(loaded[key], value), key
+
+
+def test_settings_of_every_recipe(repo):
+    expected = {
+        "8x224": (2.56, 8, 256),
+        "16x112": (1.28, 16, 128),
+        "16x224": (2.56, 16, 256),
+        "32x128": (2.56, 32, 128),
+    }
+    recipes = sorted((repo / "configs" / "sce").glob("*_k*00.py"))
+    assert len(recipes) >= 5
+    for recipe in recipes:
+        settings = settings_from_config(load_config(recipe).to_dict())
+        clip_duration, num_frames, size = expected[recipe.stem.split("-")[1]]
+        assert settings.clip_duration == clip_duration, recipe
+        assert (settings.num_frames, settings.crop_size) == (num_frames, size), recipe
+        assert settings.short_side == size
+        assert (settings.mean, settings.std) == (0.45, 0.225)
+
+
+@pytest.mark.parametrize("position", ["sincos", "learned"])
+@pytest.mark.parametrize("crop, patch", [(32, 8), (36, 12)])
+def test_a_vision_transformer(tmp_path, position, crop, patch):
+    options = dict(depth=2, embed_dims=8, num_heads=2, patch_size=patch, grid_size=(2, 2, 2))
+    text = CONFIG.replace(
+        "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
+        f"type='VisionTransformer3d', position={position!r}, "
+        + ", ".join(f"{key}={value}" for key, value in options.items()),
+    ).replace("crop_size=32", f"crop_size={crop}")
+    backbone = VisionTransformer3d(**options, position=position).eval()
+    model = load_model(save_tiny(tmp_path / "vit.pth", backbone, text), device="cpu")
+    frames = np.random.default_rng(0).integers(0, 255, (8, 48, 64, 3), dtype=np.uint8)
+    h = embed(model, [frames])
+    assert model.feature_size == 8 and np.asarray(h).shape == (1, 8)
+    clip = torch.rand(1, 3, 4, crop, crop)
+    assert torch.equal(model.encoder.represent(clip), represent(backbone, clip))
+
+
+def test_a_config_file_instead(tmp_path):
+    path = save_tiny(tmp_path / "bare.pth", text=None, prefix="")
+    (tmp_path / "own.py").write_text(CONFIG)
+    model = load_model(path, tmp_path / "own.py")
+    assert (model.num_frames, model.crop_size) == (NUM_FRAMES, CROP_SIZE)
+    assert torch.equal(model.encoder.backbone.conv1.weight, tiny_backbone().conv1.weight)
+
+
+def test_a_converted_file_needs_a_config(tmp_path):
+    path = save_tiny(tmp_path / "bare.pth", text=None)
+    with pytest.raises(ValueError, match=r"bare\.pth contains no config.*config="):
+        load_model(path)
+
+
+def test_files_without_bn_counters_and_with_ddp_names(tmp_path):
+    weights = {
+        f"module.backbone.{key}": value
+        for key, value in tiny_backbone().state_dict().items()
+        if not key.endswith("num_batches_tracked")
+    }
+    torch.save({"state_dict": weights, "meta": {"cfg": CONFIG}}, tmp_path / "old.pth")
+    model = load_model(tmp_path / "old.pth")
+    assert torch.equal(model.encoder.backbone.bn1.running_var, tiny_backbone().bn1.running_var)
+
+
+@pytest.mark.parametrize(
+    ("depth", "channels", "prefix", "message"),
+    [
+        (34, 4, "backbone.", "another backbone.*too many"),
+        (50, 4, "backbone.", "another backbone"),
+        (18, 8, "backbone.", "of another shape"),
+        (18, 4, "encoder.", "no backbone weight"),
+        (34, 4, "", "another backbone.*too many"),
+    ],
+)
+def test_other_weights_are_an_error(tmp_path, depth, channels, prefix, message):
+    path = save_tiny(tmp_path / "other.pth", tiny_backbone(0, depth, channels), prefix=prefix)
+    with pytest.raises(ValueError, match=rf"(?s)other\.pth.*({message})|({message}).*other\.pth"):
+        load_model(path)
+
+
+def test_missing_and_damaged_files(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"nothing\.pth"):
+        load_model(tmp_path / "nothing.pth")
+    (tmp_path / "broken.pth").write_bytes(b"no checkpoint")
+    with pytest.raises(ValueError, match=r"broken\.pth"):
+        load_model(tmp_path / "broken.pth")
+    with pytest.raises(FileNotFoundError, match=r"no\.py"):
+        load_model(save_tiny(tmp_path / "tiny.pth"), tmp_path / "no.py")
+
+
+def test_what_is_no_checkpoint_path_is_told_what_to_give(tmp_path):
+    save_tiny(tmp_path / "tiny.pth")
+    with pytest.raises(FileNotFoundError, match=r"other .pth files: .*tiny\.pth"):
+        load_model(tmp_path)
+    with pytest.raises(TypeError, match="checkpoint is the path of a file, got int"):
+        load_model(5)
+    with pytest.raises(TypeError, match="config is the path of a file, got dict"):
+        load_model(tmp_path / "tiny.pth", {})
+
+
+def test_an_unavailable_device(tmp_path):
+    path = save_tiny(tmp_path / "tiny.pth")
+    for device in ("nonsense", "cuda:99"):
+        with pytest.raises(ValueError, match=device):
+            load_model(path, device=device)
+
+
+def test_code_in_the_config_of_a_checkpoint_is_not_executed(tmp_path, monkeypatch):
+    mark = tmp_path / "ran"
+    text = CONFIG + f"\nharmless = open({str(mark)!r}, 'w')\n"
+    path = save_tiny(tmp_path / "evil.pth", text=text)
+    with pytest.raises(ValueError, match=r"evil\.pth is not plain data"):
+        load_model(path)
+    assert not mark.exists()
+
+
+@pytest.fixture
+def untrusted_module(tmp_path, monkeypatch):
+    """A module that writes a file when it is imported: ``stranger.Net``, ``stranger.registry``."""
+    package = tmp_path / "path" / "stranger"
+    package.mkdir(parents=True)
+    mark = tmp_path / "ran"
+    for name in ("__init__.py", "registry.py"):
+        (package / name).write_text(f"open({str(mark)!r}, 'w')\nNet = dict\n")
+    monkeypatch.syspath_prepend(tmp_path / "path")
+    return mark
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [
+        "type='stranger.Net'",
+        "type='stranger'",
+        "type='sce_video.stranger.Net'",
+        "type='mmaction.stranger'",
+        "type='torch.nn.Linear'",
+        "type='Conv3d'",
+        "type=dict(type='ResNet3dSlowPath')",
+        "type='ResNet3dSlowPath', norm_cfg=[dict(type='stranger.Net')]",
+        "type='ResNet3dSlowPath', a=dict(b=(dict(type='stranger'), ))",
+        "type='ResNet3dSlowPath', _scope_='stranger', unknown=1",
+    ],
+)
+def test_types_that_are_not_registered_are_neither_built_nor_imported(
+    tmp_path, untrusted_module, replaced
+):
+    text = CONFIG.replace("type='ResNet3dSlowPath'", replaced)
+    assert text != CONFIG
+    with pytest.raises(ValueError, match=r"evil\.pth"):
+        load_model(save_tiny(tmp_path / "evil.pth", text=text))
+    assert not untrusted_module.exists()
+
+
+@pytest.mark.parametrize("name", ["stranger.Net", "stranger", "mmaction.stranger", "os", 7, None])
+def test_layers_that_are_not_registered(untrusted_module, name):
+    for inner in ({"type": name}, [{"a": ({"type": name},)}]):
+        with pytest.raises(ValueError, match="not the name of a registered"):
+            checked_backbone({**BACKBONE, "norm_cfg": inner})
+    assert not untrusted_module.exists()
+
+
+def test_registered_names_with_and_without_scope(tmp_path):
+    for name in ("ResNet3dSlowPath", "sce_video.ResNet3dSlowPath"):
+        text = CONFIG.replace("'ResNet3dSlowPath'", repr(name))
+        assert load_model(save_tiny(tmp_path / "tiny.pth", text=text)).feature_size == FEATURE_SIZE
+    theirs = {
+        "type": "mmaction.ResNet3dSlowOnly",
+        "pretrained": "http://nowhere/x.pth",
+        "depth": 50,
+        "norm_cfg": {"type": "BN3d", "requires_grad": True},
+        "strides": [1, 2, 2, 2],
+    }
+    assert checked_backbone(theirs) == {
+        "type": "mmaction.ResNet3dSlowOnly",
+        "depth": 50,
+        "norm_cfg": {"type": "BN3d", "requires_grad": True},
+        "strides": (1, 2, 2, 2),
+    }
+
+
+def test_a_backbone_without_feature_maps(tmp_path):
+    text = CONFIG.replace(
+        "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False",
+        "type='MLP', hidden_channels=8, out_channels=8, in_channels=3, num_layers=2",
+    )
+    with pytest.raises(ValueError, match=r"tiny\.pth|MLP"):
+        load_model(save_tiny(tmp_path / "tiny.pth", text=text))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "expected"),
+    [
+        # The clip of the training pipeline, the crop of the test pipeline.
+        (
+            [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 224}],
+            [
+                {"type": "UniformClips", "clip_duration": 9.0, "num_frames": 9},
+                {"type": "sce_video.ResizeShortSide", "size": 300},
+                {"type": "sce_video.CenterCropClips", "size": 250},
+            ],
+            (2.0, 8, 300, 250),
+        ),
+        ([RANDOM_CLIPS], [{"type": "PackVideo", "crop_size": 128}], (2.0, 8, 128, 128)),
+        ([RANDOM_CLIPS], [{"type": "ThreeCrops", "size": 256}], (2.0, 8, 256, 256)),
+        # Without a test pipeline: 224 -> 256, 112 -> 128, other sizes unchanged.
+        ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 224}], [], (2.0, 8, 256, 256)),
+        ([RANDOM_CLIPS, {"type": "RandomCropClips", "size": 112}], [], (2.0, 8, 128, 128)),
+        ([RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}], [], (2.0, 8, 64, 64)),
+        # A test crop that was not changed with the training crop.
+        (
+            [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 64}],
+            [{"type": "ResizeShortSide", "size": 256}, {"type": "CenterCropClips", "size": 256}],
+            (2.0, 8, 64, 64),
+        ),
+        (
+            [RANDOM_CLIPS, {"type": "RandomResizedCropClips", "size": 112}],
+            [{"type": "PackVideo", "crop_size": 256}],
+            (2.0, 8, 128, 128),
+        ),
+        # Segment sampling: the clip is the whole video.
+        (
+            [{"type": "RandomSegmentClip", "num_frames": 16}],
+            [{"type": "PackVideo", "crop_size": 256}],
+            (None, 16, 256, 256),
+        ),
+        # A config for testing alone.
+        (
+            [],
+            [
+                {"type": "UniformClips", "clip_duration": 1.5, "num_frames": 4},
+                {"type": "CenterCropClips", "size": 32},
+            ],
+            (1.5, 4, 32, 32),
+        ),
+    ],
+)
+def test_clip_and_crop_of_a_config(train, test, expected):
+    s = settings_from_config(config(train, test))
+    assert (s.clip_duration, s.num_frames, s.short_side, s.crop_size) == expected
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        {"evaluation_pipeline": [{"type": "CenterCropClips", "size": 48}]},
+        {"test_cfg": {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}}},
+        {"gallery_dataloader": {"dataset": {"pipeline": [CROP48]}}},
+    ],
+    ids=["evaluation_pipeline", "test_cfg.gallery_dataloader", "gallery_dataloader"],
+)
+def test_pipelines_in_other_places(test):
+    inner = {"dataset": {"dataset": {"pipeline": [RANDOM_CLIPS]}}}
+    cfg = config(train_dataloader=inner, test_dataloader=None) | test
+    s = settings_from_config(cfg)
+    assert (s.clip_duration, s.crop_size) == (2.0, 48)
+
+
+CROP = {"type": "CenterCropClips", "size": 32}
+
+
+@pytest.mark.parametrize(
+    ("cfg", "message"),
+    [
+        ({}, "no model.backbone"),
+        ({"model": {"backbone": None}}, "no model.backbone"),
+        (config([], [CROP]), "sample no clips"),
+        (config([RANDOM_CLIPS], []), "no crop"),
+        (config([{**RANDOM_CLIPS, "clip_duration": -1}], [CROP]), "clip_duration"),
+        (config([{**RANDOM_CLIPS, "clip_duration": "2"}], [CROP]), "clip_duration"),
+        (config([{**RANDOM_CLIPS, "num_frames": 0}], [CROP]), "num_frames"),
+        (config([RANDOM_CLIPS], [{"type": "ResizeShortSide", "size": 16}, CROP]), "does not fit"),
+        (
+            config([RANDOM_CLIPS], [CROP], data_preprocessor={"type": "ActionDataPreprocessor"}),
+            "ActionDataPreprocessor",
+        ),
+        (config([RANDOM_CLIPS], [CROP], data_preprocessor={"mean": "x"}), "mean"),
+        (config([RANDOM_CLIPS], [CROP], data_preprocessor="x"), "data_preprocessor must be"),
+        (config([RANDOM_CLIPS], [{**CROP, "size": "32"}]), "no crop"),
+        (config([RANDOM_CLIPS, {"type": "RandomCropClips", "size": []}]), "no crop"),
+        (config([7, {"type": 7}, {"type": "RandomClips"}], "text"), "sample no clips"),
+    ],
+)
+def test_incomplete_configs(cfg, message):
+    with pytest.raises(ValueError, match=message):
+        settings_from_config(cfg)
+
+
+def test_settings_survive_json():
+    cfg = config([RANDOM_CLIPS], [CROP], data_preprocessor={"mean": [0.1, 0.2, 0.3]})
+    cfg["model"]["backbone"] = {**BACKBONE, "things": [1, (2, 3)]}
+    settings = settings_from_config(cfg)
+    stored = json.loads(json.dumps(settings.to_dict()))
+    assert stored == settings.to_dict()
+    assert ModelSettings.from_dict(stored) == settings
+    for wrong in ({}, [], {**stored, "more": 1}, {**stored, "backbone": {"type": "os.path"}}):
+        with pytest.raises(ValueError, match="settings|registered"):
+            ModelSettings.from_dict(wrong)

@@ -1,0 +1,183 @@
+"""Predictions of a classifier: those of tools/test.py, class names, views, other checkpoints."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from helpers.recognition import FINETUNE, folder_options
+from helpers.tiny_encoder import save_tiny
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
+from sce_video.evaluation.scores import load_scores
+from sce_video.inference.classifier import load_classifier, predict, predict_files, top_classes
+from sce_video.inference.embed import EmbedOptions
+from sce_video.runs import launch
+
+
+@pytest.fixture(scope="module")
+def classifier(folder_classifier):
+    return load_classifier(folder_classifier, device="cpu")
+
+
+@pytest.fixture(scope="module")
+def scores(split_videos, folder_classifier, tmp_path_factory):
+    """What tools/test.py --dump writes for the same checkpoint and videos."""
+    folder = tmp_path_factory.mktemp("tested")
+    launch.test(
+        launch.testing_config(
+            FINETUNE,
+            str(folder_classifier),
+            work_dir=folder,
+            dump=folder / "scores.npz",
+            cfg_options=folder_options(split_videos),
+        )
+    )
+    return load_scores(folder / "scores.npz")[0]
+
+
+@pytest.fixture
+def changed(folder_classifier, tmp_path):
+    """Writes the checkpoint with other content, ``change(stored)``; returns its path."""
+
+    def write(change):
+        stored = load_checkpoint_file(folder_classifier)
+        change(stored)
+        save_checkpoint_file(stored, tmp_path / "changed.pth")
+        return tmp_path / "changed.pth"
+
+    return write
+
+
+def test_probabilities_equal_those_of_the_test(classifier, scores):
+    probabilities = predict(classifier, scores.paths)
+    assert probabilities.dtype == np.float32
+    np.testing.assert_allclose(probabilities, scores.scores.numpy(), rtol=0, atol=1e-6)
+    assert len(np.unique(probabilities[:, 0])) == len(scores)  # the videos are told apart
+    one = replace(classifier.options, num_clips=1, num_crops=1)
+    central = predict(classifier, scores.paths[:2], one)
+    assert np.abs(central - probabilities[:2]).max() > 1e-5
+
+
+def test_settings_come_from_the_checkpoint(classifier, folder_classifier):
+    assert classifier.classes == ("class0", "class1")
+    assert classifier.named
+    assert (classifier.options.num_clips, classifier.options.num_crops) == (10, 3)
+    settings = classifier.settings
+    assert (settings.clip_duration, settings.num_frames) == (0.4, 2)
+    assert (settings.short_side, settings.crop_size) == (36, 36)
+    assert settings.backbone["base_channels"] == 4
+    assert classifier.checkpoint == str(folder_classifier)
+
+
+def test_a_config_file_gives_the_same(folder_classifier, classifier, scores, changed, tmp_path):
+    text = load_checkpoint_file(folder_classifier)["meta"]["cfg"]
+    (tmp_path / "own.py").write_text(text.replace("num_classes=2", "num_classes=None"))
+    bare = changed(lambda stored: stored["meta"].pop("cfg"))
+    with pytest.raises(ValueError, match="contains no config"):
+        load_classifier(bare)
+    again = load_classifier(bare, tmp_path / "own.py", "cpu")
+    np.testing.assert_array_equal(
+        predict(again, scores.paths[0]), predict(classifier, scores.paths[0])
+    )
+
+
+def test_names_may_be_missing_or_given(changed):
+    bare = changed(lambda stored: stored["meta"].pop("classes"))
+    numbers = load_classifier(bare)
+    assert (numbers.classes, numbers.named) == (("0", "1"), False)
+    given = load_classifier(bare, classes=["run", "walk"])
+    assert (given.classes, given.named) == (("run", "walk"), True)
+    with pytest.raises(ValueError, match=r"3 class names are given, .* has 2 classes"):
+        load_classifier(bare, classes=["a", "b", "c"])
+    few = changed(lambda stored: stored["meta"].update(classes=["only"]))
+    with pytest.raises(ValueError, match=r"1 class names are in .*changed\.pth"):
+        load_classifier(few)
+
+
+def test_files_that_cannot_be_decoded_are_listed(classifier, scores, tmp_path):
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    given = [scores.paths[0], str(tmp_path / "broken.mp4"), scores.paths[1]]
+    options = EmbedOptions(num_clips=2, num_crops=1, num_workers=1)
+    found = predict_files(classifier, given, options)
+    assert found.paths == [given[0], given[2]]
+    assert found.indices.tolist() == [0, 2]
+    assert found.num_views == 2
+    assert [path for path, _ in found.failures] == [given[1]]
+    np.testing.assert_array_equal(
+        found.probabilities, predict(classifier, scores.paths[:2], options)
+    )
+    with pytest.raises(VideoDecodeError, match=r"broken\.mp4"):
+        predict(classifier, given[1])
+
+
+def test_an_array_is_a_video(classifier):
+    frames = np.random.default_rng(0).integers(0, 255, (30, 40, 48, 3), dtype=np.uint8)
+    probabilities = predict(classifier, frames, fps=25)
+    assert probabilities.shape == (1, 2)
+    assert probabilities.sum() == pytest.approx(1, abs=1e-6)
+
+
+def test_a_path_is_not_a_classifier():
+    for function in (predict, predict_files):
+        with pytest.raises(TypeError, match=r"load_classifier\(CHECKPOINT\), got 'c\.pth'"):
+            function("c.pth", ["a.mp4"])
+
+
+def test_checkpoints_without_a_classifier(changed, tmp_path):
+    with pytest.raises(ValueError, match=r"tiny\.pth has no classifier .*'SCE'.*finetune it first"):
+        load_classifier(save_tiny(tmp_path / "tiny.pth"))
+
+    def drop_head(stored):
+        for key in [key for key in stored["state_dict"] if key.startswith("cls_head")]:
+            del stored["state_dict"][key]
+
+    with pytest.raises(ValueError, match="no weights of a classifier"):
+        load_classifier(changed(drop_head))
+
+
+def test_an_untrusted_config_builds_known_heads_only(changed):
+    """Sizes are those of the stored weights, so the text cannot ask for gigabytes."""
+
+    def other(text, replacement):
+        def change(stored):
+            assert text in stored["meta"]["cfg"]
+            stored["meta"]["cfg"] = stored["meta"]["cfg"].replace(text, replacement)
+
+        return change
+
+    with pytest.raises(ValueError, match="cls_head is a 'SlowFastHead'"):
+        load_classifier(changed(other("I3DHead", "SlowFastHead")))
+    huge = load_classifier(changed(other("num_classes=2", "num_classes=2000000000")))
+    assert huge.row_size == 2
+    for wrong in ("num_clips=0", "num_clips=2000000000", "num_clips='many'"):
+        with pytest.raises(ValueError, match="num_clips"):
+            load_classifier(changed(other("num_clips=10", wrong)))
+
+
+def test_a_network_that_has_diverged(scores, changed):
+    def diverge(stored):
+        stored["state_dict"]["cls_head.fc_cls.bias"] = torch.tensor([float("nan"), 0.0])
+
+    broken = load_classifier(changed(diverge))
+    with pytest.raises(ValueError, match=r"not finite: the network of .*changed\.pth has diverged"):
+        predict(broken, scores.paths[0])
+
+
+def test_names_of_wrapped_models_are_read(changed, classifier, scores):
+    def wrap(stored):
+        stored["state_dict"] = {f"module.{k}": v for k, v in stored["state_dict"].items()}
+
+    wrapped = load_classifier(changed(wrap))
+    np.testing.assert_array_equal(
+        predict(wrapped, scores.paths[0]), predict(classifier, scores.paths[0])
+    )
+
+
+def test_the_most_probable_classes():
+    probabilities = np.array([0.2, 0.4, 0.4], dtype=np.float32)
+    assert [name for name, _ in top_classes(probabilities, "abc", 2)] == ["b", "c"]
+    assert len(top_classes(probabilities, "abc", 9)) == 3
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        top_classes(probabilities, "abc", 0)

@@ -1,0 +1,193 @@
+"""Networks as folders of safetensors and JSON: round trips, where they are accepted, bad ones."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import moving_frames, save_tiny
+
+from sce_video.commands import evaluate, predict
+from sce_video.commands import export as export_command
+from sce_video.engine.checkpoint import load_checkpoint_file, newest_checkpoint
+from sce_video.inference.classifier import load_classifier
+from sce_video.inference.embed import embed
+from sce_video.inference.model import load_model
+from sce_video.interop.pretrained import from_pretrained, load_network, save_pretrained
+from sce_video.runs import launch
+from sce_video.utils.errors import MissingPackageError
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory) -> Path:
+    return save_tiny(tmp_path_factory.mktemp("tiny") / "tiny.pth")
+
+
+@pytest.fixture(scope="module")
+def encoder(checkpoint) -> Path:
+    """The folder of a pretrained encoder, written by the command; not to be changed."""
+    out = checkpoint.with_name("encoder")
+    assert export_command.main([str(checkpoint), "--to", "pretrained", "--out", str(out)]) == 0
+    return out
+
+
+@pytest.fixture(scope="module")
+def classifier(folder_classifier, tmp_path_factory) -> Path:
+    """The folder of a pretrained classifier; not to be changed."""
+    out = tmp_path_factory.mktemp("pretrained") / "classifier"
+    return save_pretrained(load_network(folder_classifier, device="cpu"), out)
+
+
+def test_an_encoder_comes_back_bit_for_bit(checkpoint, encoder, monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)  # a local folder needs none
+    before, after = load_model(checkpoint, device="cpu"), from_pretrained(encoder, device="cpu")
+    assert after.settings == before.settings and after.feature_size == 32
+    weights = before.encoder.state_dict()
+    assert all(torch.equal(weights[n], v) for n, v in after.encoder.state_dict().items())
+    video = moving_frames(20)
+    assert np.array_equal(embed(before, video), embed(after, video))
+    assert sorted(path.name for path in encoder.iterdir()) == ["config.json", "model.safetensors"]
+    provenance = json.loads((encoder / "config.json").read_text())["provenance"]
+    assert provenance["epoch"] == 1 and provenance["checkpoint"] == "tiny.pth"
+    # A copy of a copy keeps where the weights come from.
+    meta = load_checkpoint_file(encoder)["meta"]
+    assert meta["epoch"] == 1
+
+
+def test_a_classifier_comes_back_with_classes_and_views(folder_classifier, classifier):
+    before = load_classifier(folder_classifier, device="cpu")
+    after = from_pretrained(classifier, device="cpu")
+    assert after.classes == before.classes and after.named and after.options == before.options
+    weights = before.recognizer.state_dict()
+    assert all(torch.equal(weights[n], v) for n, v in after.recognizer.state_dict().items())
+
+
+def test_a_folder_is_accepted_like_a_run(encoder, classifier, split_videos, tmp_path, capsys):
+    folder, results = str(split_videos), tmp_path / "results.json"
+    words = [str(encoder), "--test", folder, "--group-pattern", r"v(\d+)", "--out", str(results)]
+    assert evaluate.main(words) == 0
+    found = json.loads(results.read_text())
+    assert "knn_top1" in found["metrics"]
+    assert found["protocol"]["checkpoint"]["path"] == str(encoder / "model.safetensors")
+    capsys.readouterr()
+    video = str(next(split_videos.glob("class0/*.mp4")))
+    assert predict.main([str(classifier), video, "--device", "cpu", "--workers", "0"]) == 0
+    assert "class0" in capsys.readouterr().out
+
+
+def test_configs_take_a_folder(encoder, tmp_path):
+    """Of sce-video embed, and of a recipe, which takes what the network needs from the folder."""
+    for config in (encoder / "config.json", "r3d18_8x224_ucf101"):
+        cfg = launch.extraction_config(config, str(encoder), tmp_path / "f.npz")
+        assert cfg.load_from == str(encoder / "model.safetensors")
+        assert cfg.model.backbone.base_channels == 4
+    cfg = launch.testing_config(encoder / "config.json", newest_checkpoint(encoder))
+    assert cfg.test_dataloader.dataset.pipeline[1].clip_duration == 0.48
+
+
+def test_bad_folders_are_one_sentence(encoder, tmp_path, monkeypatch, capsys):
+    def changed(name: str, **changes) -> Path:
+        folder = tmp_path / name
+        folder.mkdir()
+        config = json.loads((encoder / "config.json").read_text())
+        (folder / "config.json").write_text(json.dumps({**config, **changes}))
+        (folder / "model.safetensors").write_bytes((encoder / "model.safetensors").read_bytes())
+        return folder
+
+    with pytest.raises(ValueError, match="does not describe a network of this package"):
+        from_pretrained(changed("other", format="vivit"))
+    with pytest.raises(ValueError, match="has version 9, this package reads 1"):
+        from_pretrained(changed("later", version=9))
+    settings = json.loads((encoder / "config.json").read_text())["model"]
+    with pytest.raises(ValueError, match="LFBInferHead"):
+        backbone = {"type": "mmaction.LFBInferHead"}
+        from_pretrained(changed("foreign", model={**settings, "backbone": backbone}))
+    with pytest.raises(ValueError, match="crop of 64 does not fit into a short side of 40"):
+        from_pretrained(changed("crop", model={**settings, "crop_size": 64}))
+    cut = changed("cut")
+    weights = cut / "model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="not a readable safetensors file"):
+        from_pretrained(cut)
+    with pytest.raises(FileNotFoundError, match=r"lacks model\.safetensors or config\.json"):
+        from_pretrained(tmp_path)
+    with pytest.raises(FileExistsError, match="exists: remove it"):
+        save_pretrained(from_pretrained(encoder, device="cpu"), cut)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    with pytest.raises(ValueError, match="no local folder nobody/nothing, and it cannot be had"):
+        from_pretrained("nobody/nothing")
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
+        from_pretrained("nobody/nothing")
+    (tmp_path / "a.mp4").touch()
+    words = ["--test", str(tmp_path), "--gallery", str(tmp_path)]
+    assert evaluate.main([str(cut), *words]) == 2
+    assert "not a readable safetensors file" in capsys.readouterr().err
+
+
+def test_the_hub_gets_and_gives_a_network(checkpoint, encoder, tmp_path, monkeypatch):
+    """The mixin's own code, with a folder in place of the hub's server."""
+    huggingface_hub = pytest.importorskip("huggingface_hub")
+    from sce_video.interop import pretrained as hub
+
+    server = tmp_path / "server"
+
+    def create_repo(api, repo_id, private, exist_ok):
+        assert private is True and exist_ok
+        return huggingface_hub.RepoUrl(f"https://huggingface.co/{repo_id}")
+
+    def upload_folder(api, *, repo_id, repo_type, folder_path, commit_message, **others):
+        assert (repo_id, commit_message) == ("user/tiny", "first")
+        shutil.copytree(folder_path, server / repo_id)
+        return "done"
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "create_repo", create_repo)
+    monkeypatch.setattr(huggingface_hub.HfApi, "upload_folder", upload_folder)
+    network = hub.HubNetwork(load_network(checkpoint, device="cpu"))
+    pushed = network.push_to_hub("user/tiny", private=True, commit_message="first")
+    assert pushed == "done"
+    stored = server / "user" / "tiny"
+    assert sorted(p.name for p in stored.iterdir()) == [
+        "README.md",
+        "config.json",
+        "model.safetensors",
+    ]
+    for name in ("config.json", "model.safetensors"):
+        assert (stored / name).read_bytes() == (encoder / name).read_bytes()
+    card = (stored / "README.md").read_text()
+    assert card.startswith("---\nlibrary_name: sce_video\n") and "- checkpoint: tiny.pth" in card
+
+    def snapshot(name, **options):
+        assert name == "user/tiny" and options["revision"] == "main"
+        assert options["token"] == "secret" and options["force_download"] is False
+        return str(stored)
+
+    def download(**options):
+        return str(stored / options["filename"])
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", snapshot)
+    monkeypatch.setattr("huggingface_hub.hub_mixin.hf_hub_download", download)
+    for back in (
+        hub.HubNetwork.from_pretrained("user/tiny", revision="main", token="secret", device="cpu"),
+        hub.HubNetwork.from_pretrained(stored, device="cpu"),
+        from_pretrained(stored, device="cpu"),
+    ):
+        found = getattr(back, "network", back)
+        weights = network.network.encoder.state_dict()
+        assert all(torch.equal(weights[n], v) for n, v in found.encoder.state_dict().items())
+    with pytest.raises(TypeError, match="colour"):
+        hub.HubNetwork.from_pretrained(stored, colour="red")
+
+
+def test_without_huggingface_hub_the_module_says_what_to_install(monkeypatch):
+    monkeypatch.delitem(sys.modules, "sce_video.interop.pretrained", raising=False)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingPackageError, match=r"pip install sce-video\[hf\]"):
+        importlib.import_module("sce_video.interop.pretrained")

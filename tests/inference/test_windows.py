@@ -1,0 +1,233 @@
+"""Windows of long videos: features, index, search by moment."""
+
+import shutil
+import weakref
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from helpers.tiny_encoder import moving_frames, write_lossless
+from helpers.videos import remux
+
+from sce_video.datasets.readers import AvReader
+from sce_video.datasets.readers.base import STREAMED_FRAMES
+from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
+from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.find.index import build_index, read_index
+from sce_video.find.query import query_feature, query_index, rows_of_query
+from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.embed_options import ArrayReader
+from sce_video.inference.windows import WindowPacker, pack_windows, windows_of_reader
+
+OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
+
+
+@pytest.fixture(scope="module")
+def frames():
+    return moving_frames(160, seed=3)
+
+
+@pytest.fixture(scope="module")
+def long_video(tmp_path_factory, frames):
+    """6.4 seconds, with key frames inside the windows."""
+    return write_lossless(tmp_path_factory.mktemp("long") / "long.mp4", frames)
+
+
+@pytest.fixture
+def long_root(tmp_path, long_video):
+    """The long video and a short one."""
+    (tmp_path / "videos").mkdir()
+    shutil.copy(long_video, tmp_path / "videos" / "long.mp4")
+    write_lossless(tmp_path / "videos" / "short.mp4", moving_frames(30, seed=9))
+    return tmp_path / "videos"
+
+
+def by_hand(model, frames, spans):
+    """Features of the frames of each span, as a video of their own."""
+    return np.stack(
+        [
+            embed(model, frames[round(s * FPS) : round(e * FPS)], OPTIONS, fps=FPS)[0]
+            for s, e in spans
+        ]
+    )
+
+
+def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
+    (found,) = embed(model, long_video, OPTIONS, windows=WINDOWS)
+    assert found.starts.tolist() == pytest.approx([0, 1, 2, 3, 4, 4.4])
+    assert found.ends.tolist() == pytest.approx([2, 3, 4, 5, 6, 6.4])
+    np.testing.assert_array_equal(found.features, by_hand(model, frames, found.spans))
+    (of_array,) = embed(model, frames, OPTIONS, fps=FPS, windows=WINDOWS)
+    np.testing.assert_array_equal(of_array.features, found.features)
+
+
+def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypatch):
+    opened, seeks = [], []
+    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_stream.AvStream._seek"
+
+    def noting(self, *args, **kwargs):
+        init(self, *args, **kwargs)
+        opened.append(self)
+
+    from sce_video.datasets.readers.av_stream import AvStream
+
+    own = AvStream._seek
+    monkeypatch.setattr(AvReader, "__init__", noting)
+    monkeypatch.setattr(seek, lambda self, first: (seeks.append(first), own(self, first))[1])
+    embed(model, long_video, OPTIONS, windows=Windows(1.0, 0.2))
+    (reader,) = opened
+    assert reader.frames_decoded <= 160 and reader.frames_converted <= 160
+    assert len(seeks) <= 1  # to the beginning
+
+
+def test_frames_are_forgotten_however_long_the_video_is(model, monkeypatch):
+    """Of 3000 frames those of a window and of the part that is being read are held."""
+    held, pack = [], WindowPacker.pack
+    monkeypatch.setattr(
+        WindowPacker,
+        "pack",
+        lambda self, frames, *rest: (held.append(len(frames)), pack(self, frames, *rest))[1],
+    )
+    reader = ArrayReader(np.zeros((3000, 32, 32, 3), dtype=np.uint8), FPS)
+    spans = window_spans(reader.duration, WINDOWS)
+    packed = pack_windows(model, reader, spans, OPTIONS)
+    assert sum(sample is not None for sample in packed) == len(spans) == len(held) == 119
+    assert max(held) <= 2 * FPS + STREAMED_FRAMES
+
+
+def test_no_array_of_a_window_is_kept(model):
+    """Each would pin a page between the large blocks of the network."""
+
+    class Network:
+        settings, checkpoint, row_size = model.settings, "", 3
+        rows = []
+
+        def row(self, sample, max_views):
+            assert not any(row() is not None for row in self.rows[:-1])
+            row = np.full(3, len(self.rows), dtype=np.float32)
+            self.rows.append(weakref.ref(row))
+            return row
+
+    reader = ArrayReader(np.zeros((100, 32, 32, 3), dtype=np.uint8), FPS)
+    spans = window_spans(reader.duration, Windows(1.0, 0.5))
+    found = windows_of_reader(Network(), reader, spans, OPTIONS)
+    assert found.features[:, 1].tolist() == list(range(len(spans)))
+    np.testing.assert_array_equal(found.spans, spans)
+
+
+def test_a_video_that_was_cut_off_keeps_its_windows(model, tmp_path, frames, long_video):
+    whole = tmp_path / "whole.mp4"
+    remux(long_video, whole, movflags="faststart")
+    content = whole.read_bytes()
+    (tmp_path / "cut.mp4").write_bytes(content[: len(content) * 6 // 10])
+    (found,) = embed(model, tmp_path / "cut.mp4", OPTIONS, windows=WINDOWS)
+    assert 2 <= len(found) < 6 and found.starts[0] == 0
+    assert "s of 6.40 s: it was cut off" in found.reason
+    whole = found.ends < found.ends[-1] - 0.5  # of the last one, a frame may be damaged
+    expected = by_hand(model, frames, found.spans[whole])
+    np.testing.assert_array_equal(found.features[whole], expected)
+
+    (tmp_path / "videos").mkdir()
+    shutil.copy(tmp_path / "cut.mp4", tmp_path / "videos" / "cut.mp4")
+    for table in (False, True):
+        if table:
+            pytest.importorskip("lance")
+        report = build_index(
+            model, tmp_path / "videos", tmp_path / "index", OPTIONS, windows=WINDOWS, table=table
+        )
+        assert (report.videos, report.windows, report.failures) == (1, len(found), [])
+        assert report.incomplete == [("cut.mp4", found.reason)]
+        index = read_index(tmp_path / "index")
+        assert len(index) == len(found) and index.failures == []
+
+
+@pytest.mark.parametrize("table", [False, True])
+def test_an_index_of_windows(model, long_root, tmp_path, table):
+    if table:
+        pytest.importorskip("lance")
+    where = tmp_path / "index"
+    report = build_index(model, long_root, where, OPTIONS, windows=WINDOWS, table=table)
+    assert (report.videos, report.windows, report.new) == (2, 7, 2)
+    index = read_index(where)
+    assert index.windows == WINDOWS
+    (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
+    rows = index.stored.rows("long.mp4")
+    np.testing.assert_array_equal(np.asarray(index.features[np.array(rows)]), found.features)
+    np.testing.assert_array_equal(index.stored.spans_of(np.array(rows)), found.spans)
+
+    # Unchanged files are kept; a changed one loses its old windows.
+    again = build_index(model, long_root, where, OPTIONS, windows=WINDOWS)
+    assert (again.kept, again.new, again.windows) == (2, 0, 7)
+    write_lossless(long_root / "long.mp4", moving_frames(75, seed=5))
+    changed = build_index(model, long_root, where, OPTIONS, windows=WINDOWS)
+    assert (changed.kept, changed.changed, changed.windows) == (1, 1, 3)
+    index = read_index(where)
+    (found,) = embed(model, long_root / "long.mp4", OPTIONS, windows=WINDOWS)
+    rows = np.array(index.stored.rows("long.mp4"))
+    np.testing.assert_array_equal(np.asarray(index.features[rows]), found.features)
+    with pytest.raises(ValueError, match="windows"):
+        build_index(model, long_root, where, OPTIONS)
+
+
+def test_an_index_with_paths_in_any_order(model, long_root, tmp_path):
+    """As another program may write it: searched, and updated without a new embedding."""
+    build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    before, file = read_index(tmp_path / "index"), tmp_path / "index" / "features.npz"
+    arrays, provenance = read_npz(file, "an index")
+    order = np.random.default_rng(1).permutation(len(before))
+    assert (np.diff(order) < 0).any() and before.paths != [before.paths[i] for i in order]
+    rows = {name: array[order] for name, array in arrays.items() if name != "mean"}
+    write_npz(file, {**rows, "mean": arrays["mean"]}, provenance)
+    index = read_index(tmp_path / "index")
+    assert index.row("none.mp4") is None and index.stored.rows("z.mp4") == []
+    for path in set(before.paths):
+        own = before.stored.rows(path)
+        assert order[index.stored.rows(path)].tolist() == own
+        assert order[index.row(path)] == own[0]
+    feature = np.asarray(before.features[3])
+    for shown, expected in zip(*(query_index(i, feature, 9) for i in (index, before)), strict=True):
+        assert replace(shown, row=0) == replace(expected, row=0)
+    report = build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    assert (report.kept, report.new, report.windows) == (2, 0, 7)
+    assert read_index(tmp_path / "index").stored.order is not None  # nothing had to be written
+    (long_root / "extra.mp4").write_bytes((long_root / "long.mp4").read_bytes())
+    build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    after = read_index(tmp_path / "index")
+    assert after.stored.order is None
+    own = np.array(after.stored.rows("long.mp4"))
+    np.testing.assert_array_equal(
+        after.features[own], before.features[np.array(before.stored.rows("long.mp4"))]
+    )
+
+
+def test_a_moment_is_found_and_neighbours_are_merged(model, long_root, tmp_path):
+    build_index(model, long_root, tmp_path / "index", OPTIONS, windows=WINDOWS)
+    index = read_index(tmp_path / "index")
+    query = parse_query(f"{long_root / 'long.mp4'}@2-4")
+    assert query == Query(str(long_root / "long.mp4"), 2.0, 4.0)
+    feature = query_feature(index, query, lambda: model)
+    np.testing.assert_array_equal(feature, index.features[index.stored.rows("long.mp4")[2]])
+
+    (best,) = query_index(index, feature, 1)
+    assert (best.path, best.start, best.end) == ("long.mp4", 2.0, 4.0)
+    assert best.similarity == pytest.approx(1.0, abs=1e-6)
+    merged = query_index(index, feature, 7)
+    assert {m.path for m in merged} == {"long.mp4", "short.mp4"} and len(merged) == 2
+    (whole,) = (m for m in merged if m.path == "long.mp4")
+    assert (whole.start, whole.end) == (0.0, pytest.approx(6.4))
+
+    own = rows_of_query(index, query)
+    assert index.stored.spans_of(np.array(own))[:, 0].tolist() == [1.0, 2.0, 3.0]
+    others = query_index(index, feature, 7, leave_out=own)
+    assert all(m.path != "long.mp4" or m.end <= 2 or m.start >= 4 for m in others)
+
+
+def test_moments_that_cannot_be_read(tmp_path, long_video, model):
+    (tmp_path / "a@1-2").touch()
+    assert parse_query(str(tmp_path / "a@1-2")) == Query(str(tmp_path / "a@1-2"))
+    assert parse_query("a.mp4@1:02:03.5-1:02:08") == Query("a.mp4", 3723.5, 3728.0)
+    assert parse_query("me@host/a.mp4") == Query("me@host/a.mp4")
+    with pytest.raises(ValueError, match="ends before it begins"):
+        parse_query("a.mp4@5-2")
+    with pytest.raises(ValueError, match="not a time"):
+        parse_query("a.mp4@x-2")

@@ -1,0 +1,159 @@
+"""The commands with models of transformers: index, search by text, evaluate, recipes."""
+
+from __future__ import annotations
+
+import json
+import shlex
+
+import numpy as np
+import pytest
+import torch
+from helpers.hf_models import SIDE, tokenizer
+
+from sce_video.commands.main import main
+from sce_video.engine.config.load import load_config
+from sce_video.find.index import read_index
+from sce_video.inference.model import load_model
+from sce_video.interop.encoders.run import import_encoder, write_recipe
+from sce_video.registry import MODELS
+from sce_video.runs.configs import training_config
+
+WORDS = "a man bends"
+
+
+def test_search_by_text(hf_model, hf_videos, tmp_path, capsys):
+    folder, model = hf_model("xclip")
+    index = tmp_path / "index"
+    command = ["index", str(hf_videos), "--checkpoint", f"hf:{folder}", "--workers", "0"]
+    assert main([*command, "--out", str(index)]) == 0
+    results = tmp_path / "r.json"
+    search = ["search", "--index", str(index), "--text"]
+    assert main([*search, WORDS, "--json", str(results)]) == 0
+    assert WORDS in capsys.readouterr().out
+    found = json.loads(results.read_text())
+    assert (found["text"], found["pool"]) == (WORDS, "projection")
+    with torch.no_grad():
+        tokens = tokenizer()(WORDS, return_tensors="pt")
+        query = model.get_text_features(**tokens).pooler_output[0].numpy()
+    stored = read_index(index)
+    features = np.array(stored.features)
+    cosines = features @ query / np.linalg.norm(features, axis=1) / np.linalg.norm(query)
+    expected = {stored.path(row): cosine for row, cosine in enumerate(cosines.tolist())}
+    assert len(found["results"]) == 6 and np.ptp(cosines) > 1e-3
+    assert [r["path"] for r in found["results"]] == sorted(expected, key=lambda p: -expected[p])
+    for result in found["results"]:
+        assert result["similarity"] == pytest.approx(expected[result["path"]], abs=1e-4)
+    assert main([*search, "long " * 10]) == 2
+    assert "tokens, the model takes 16" in capsys.readouterr().err
+    assert main([*search, " "]) == 2
+    assert "empty" in capsys.readouterr().err
+
+
+def test_text_needs_a_text_encoder(hf_model, hf_videos, tmp_path, capsys):
+    index = str(tmp_path / "index")
+    model = f"hf:{hf_model('dinov2')[0]}"
+    options = ["--out", index, "--workers", "0", "--clips", "1"]
+    assert main(["index", str(hf_videos), "--checkpoint", model, *options]) == 0
+    assert main(["search", "--index", index, "--text", "x"]) == 2
+    assert "has no text encoder" in capsys.readouterr().err
+
+
+def test_recipes_by_name(hf_model, tmp_path, capsys):
+    """The advised command names a file that is there and that trains."""
+    model, out = str(hf_model("videomae")[0]), tmp_path / "my run"
+    names = ["sce_r3d18_folder_small", "r3d18_folder"]
+    assert main(["encoder", model, "--out", str(out), "--recipe", *names]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if "sce-video train" in line]
+    paths = [shlex.split(line.partition(": sce-video ")[2])[1] for line in lines]
+    assert paths == [str(out / f"{name}.py") for name in names]
+    for path in paths:
+        assert load_config(path).model.backbone.type == "HFEncoder"
+
+
+def test_export_of_a_model(hf_model, tmp_path):
+    folder = tmp_path / "exported"
+    model = f"hf:{hf_model('dinov2')[0]}"
+    assert main(["export", model, "--to", "pretrained", "--out", str(folder)]) == 0
+    assert load_model(folder).feature_size == load_model(model).feature_size
+
+
+def test_evaluate_states_the_pool(hf_model, hf_videos, tmp_path):
+    out = tmp_path / "results.json"
+    videos, model = str(hf_videos), f"hf:{hf_model('videomae')[0]}"
+    command = ["evaluate", model, "--test", videos, "--gallery", videos, "--out", str(out)]
+    assert main(command) == 0
+    results = json.loads(out.read_text())
+    assert results["protocol"]["network"]["pool"] == "mean"
+    assert {"knn_top1", "linear_top1", "retrieval_r1"} <= set(results["metrics"])
+
+
+METHODS = ["sce", "moco", "byol", "simclr", "ressl", "moco_v3", "lejepa", "swav"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_continues_a_pretraining(method, hf_model, repo, tmp_path):
+    imported = import_encoder(str(hf_model("videomae")[0]), tmp_path / "run")
+    recipe = next((repo / "configs" / method).glob(f"{method}_r*folder_small.py"))
+    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
+    cfg = training_config(path, work_dir=tmp_path / "work")
+    preprocessor = cfg.model.get("data_preprocessor") or cfg.data_preprocessor
+    model = MODELS.build({**cfg.model, "data_preprocessor": preprocessor})
+    model.init_weights()
+    weights = torch.load(imported.checkpoint)["state_dict"]
+    for key, value in model.backbone.state_dict().items():
+        assert torch.equal(value, weights[f"backbone.{key}"]), key
+    if hasattr(model, "target"):
+        for ours, target in zip(
+            model.backbone.parameters(), model.target.backbone.parameters(), strict=True
+        ):
+            assert torch.equal(ours, target)
+    pipeline = {step["type"]: step for step in cfg.train_dataloader.dataset.pipeline}
+    frames, size = pipeline["RandomClips"]["num_frames"], pipeline["RandomResizedCropClips"]["size"]
+    assert (frames, size) == (4, SIDE)
+    views = pipeline["RandomClips"].get("num_views", 2)
+    losses = model.train().loss([torch.rand(4, 3, frames, size, size) for _ in range(views)])
+    losses["loss"].backward()
+    assert losses["loss"].isfinite()
+    assert any(p.grad is not None and p.grad.any() for p in model.backbone.parameters())
+
+
+@pytest.mark.parametrize("frozen", [-1, 4])
+def test_finetuning(frozen, hf_model, hf_videos, repo, tmp_path):
+    imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run")
+    recipe = repo / "configs/downstream/finetune/r3d18_folder.py"
+    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
+    parts = ("train", "val", "test")
+    options = [f"{part}_dataloader.dataset.data_root={hf_videos}" for part in parts]
+    options += [f"{part}_dataloader.num_workers=0" for part in parts]
+    options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
+    options += [f"model.backbone.frozen_stages={frozen}", "train_dataloader.batch_size=3"]
+    work = tmp_path / "work"
+    command = ["train", str(path), "--work-dir", str(work), "--cfg-options", *options]
+    assert main(command) == 0
+    trained = torch.load(work / "epoch_1.pth")["state_dict"]
+    before = torch.load(imported.checkpoint)["state_dict"]
+    changed = [k for k in before if not torch.equal(before[k], trained[k])]
+    assert bool(changed) == (frozen == -1)
+
+
+def test_attentive_probes_of_patch_tokens(hf_model, hf_videos, repo, tmp_path):
+    """Trained, one selected and tested; the encoder stays as it was."""
+    imported = import_encoder(str(hf_model("dinov2")[0]), tmp_path / "run", pool="mean")
+    recipe = repo / "configs/downstream/attentive_probe/attentive_r3d18_folder.py"
+    path = write_recipe(recipe, tmp_path, imported.backbone, imported.settings, imported.checkpoint)
+    parts = ("train_dataloader", "val_dataloader", "test_dataloader")
+    parts += ("test_cfg.selection_dataloader",)
+    options = [f"{part}.dataset.data_root={hf_videos}" for part in parts]
+    options += [f"{part}.num_workers=0" for part in parts]
+    options += ["train_cfg.max_epochs=1", "train_cfg.val_interval=1", "run_page=None"]
+    options += ["model.cls_head.num_heads=2", "train_dataloader.batch_size=3"]
+    options += ["test_dataloader.dataset.pipeline.UniformClips.num_clips=1"]
+    work = tmp_path / "work"
+    for command in (["train", str(path)], ["test", str(path), str(work / "epoch_1.pth")]):
+        assert main([*command, "--work-dir", str(work), "--cfg-options", *options]) == 0
+    trained = torch.load(work / "epoch_1.pth")["state_dict"]
+    before = torch.load(imported.checkpoint)["state_dict"]
+    assert before and all(torch.equal(before[k], trained[k]) for k in before)
+    protocol = json.loads((work / "results.json").read_text())["protocol"]
+    assert len(protocol["selection"]["points"]) == 8 and protocol["network"]["pool"] == "mean"
+    assert protocol["selection"]["tested_videos"] == protocol["videos"], "the same folder"

@@ -1,0 +1,261 @@
+"""What a stranger's model may name: sizes of a network; never code, kernels or files elsewhere."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from helpers.hf_models import FAMILIES
+
+from sce_video.interop.encoders.run import import_encoder
+from sce_video.interop.encoders.source import EncoderError, read_config
+from sce_video.models.backbones.hf_encoder import HFEncoder
+from sce_video.models.backbones.hf_families import architecture_of, config_of
+
+#: What transformers 4 wrote beside the sizes, also for parts of a model.
+_OLD = {
+    "_name_or_path": "evil/model",
+    "_commit_hash": "0" * 40,
+    "_attn_implementation_autoset": True,
+    "architectures": ["CLIPModel"],
+    "bad_words_ids": None,
+    "finetuning_task": None,
+    "id2label": {"0": "run", "1": "walk", "2": "jump"},
+    "label2id": {"run": 0, "walk": 1, "jump": 2},
+    "max_length": 20,
+    "pruned_heads": {},
+    "quantization_config": None,
+    "temperature": 1.0,
+    "tokenizer_class": "CLIPTokenizer",
+    "torch_dtype": "float32",
+    "transformers_version": "4.11.0",
+    "use_SiLU": True,
+}
+#: Keys and values that make a version of transformers load, download or import.
+ATTACKS = [
+    ("attn_implementation", "evil/kernel"),
+    ("attn_implementation", "flash_attention_2"),
+    ("_attn_implementation", "evil/kernel@main:layer"),
+    ("_attn_implementation_internal", "paged|evil/kernel"),
+    ("attn_implementation", {"": "sdpa", "vision_config": "evil/kernel"}),
+    ("experts_implementation", "evil/kernel"),
+    ("quantization_config", {"quant_method": "evil"}),
+    ("compression_config", {"quant_method": "evil"}),
+    ("auto_map", {"AutoModel": "modeling_x.X"}),
+    ("custom_pipelines", {"x": {"impl": "x.X"}}),
+    ("adapter_config", {"base_model_name_or_path": "evil/model"}),
+    ("_adapter_model_path", "evil/adapter"),
+    ("base_model_name_or_path", "evil/model"),
+    ("peft_config", {"auto_mapping": {"parent_library": "os"}}),
+    ("backbone", "evil/model"),
+    ("use_timm_backbone", True),
+    ("backbone_config", {"model_type": "bert"}),
+    ("use_kernels", True),
+    ("kernel_config", {"RMSNorm": "evil/kernel:RMSNorm"}),
+    ("trust_remote_code", True),
+    ("transformers_weights", "../other.safetensors"),
+    ("fusion_config", {"x": True}),
+    ("per_layer_config", {"0": {"attn_implementation": "evil/kernel"}}),
+    ("text_model", "evil/model"),
+    ("torch_dtype", "load"),
+    ("dtype", "hub.load"),
+    ("hidden_act", "evil/kernel"),
+    ("hidden_size", {"evil": 1}),
+]
+
+
+@pytest.fixture
+def requests(monkeypatch):
+    """Names of kernels that are asked for, as with the package ``kernels`` installed."""
+    from transformers import modeling_utils
+    from transformers.integrations import hub_kernels
+
+    asked = []
+
+    def get_kernel(name, **_):
+        asked.append(name)
+        raise ImportError(f"{name} would be imported")
+
+    for module in (modeling_utils, hub_kernels):
+        monkeypatch.setattr(module, "is_kernels_available", lambda *_: True, raising=False)
+    monkeypatch.setattr(hub_kernels, "get_kernel_hub", get_kernel, raising=False)
+    return asked
+
+
+def test_the_canary_is_asked_for_a_kernel(hf_model, requests):
+    """transformers itself, with the same entry."""
+    config = config_of(_architecture(hf_model, "videomae"))
+    config._attn_implementation = "evil/kernel"
+    with pytest.raises(ValueError, match="would be imported"):
+        type(hf_model("videomae")[1])(config)
+    assert requests == ["evil/kernel"]
+
+
+def _architecture(hf_model, family):
+    return architecture_of(hf_model(family)[1].config)
+
+
+@pytest.mark.parametrize("part", ["", "vision_config", "text_config_dict"])
+@pytest.mark.parametrize(("key", "value"), ATTACKS)
+def test_an_entry_that_asks_for_more(key, value, part, hf_model, requests, tmp_path):
+    architecture = _architecture(hf_model, "clip" if part else "videomae")
+    (architecture.setdefault(part, {}) if part else architecture)[key] = value
+    with pytest.raises(ValueError, match=rf"{part}\.?{key}"):
+        HFEncoder(architecture)
+    (tmp_path / "config.json").write_text(json.dumps(architecture))
+    with pytest.raises(EncoderError, match=rf"config\.json: .*{part}\.?{key}"):
+        read_config(tmp_path)
+    assert requests == []
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_what_transformers_writes_is_read(family, hf_model, tmp_path):
+    folder, model = hf_model(family)
+    stored = json.loads((folder / "config.json").read_text())
+    assert architecture_of(read_config(folder)) == architecture_of(model.config)
+    for part in ("text_config", "vision_config"):
+        if part in stored:
+            stored |= {part: {**_OLD, **stored[part]}, f"{part}_dict": stored[part]}
+    (tmp_path / "config.json").write_text(json.dumps({**_OLD, **stored}))
+    assert architecture_of(read_config(tmp_path)) == architecture_of(model.config)
+
+
+@pytest.mark.parametrize("name", ["eager", "sdpa"])
+def test_the_two_implementations_of_torch_are_taken(name, hf_model):
+    architecture = {**_architecture(hf_model, "videomae"), "attn_implementation": name}
+    assert HFEncoder(architecture).network.config._attn_implementation == name
+
+
+def test_other_files_of_a_folder_are_not_read(hf_model, requests, tmp_path):
+    folder, canary = tmp_path / "model", tmp_path / "canary"
+    shutil.copytree(hf_model("clip")[0], folder)
+    code = f"open({str(canary)!r}, 'w')\nclass X: pass\n"
+    (folder / "modeling_x.py").write_text(code)
+    for name, content in {
+        "adapter_config.json": {"peft_type": "LORA", "base_model_name_or_path": "evil/model"},
+        "tokenizer_config.json": {
+            "auto_map": {"AutoTokenizer": ["modeling_x.X", "modeling_x.X"]},
+            "tokenizer_class": "X",
+        },
+        "processor_config.json": {"auto_map": {"AutoProcessor": "modeling_x.X"}},
+        "generation_config.json": {"custom_generate": "evil/model"},
+        "model.safetensors.index.json": {"weight_map": {"a": str(canary)}},
+    }.items():
+        (folder / name).write_text(json.dumps(content))
+    processor = json.loads((folder / "preprocessor_config.json").read_text())
+    processor |= {"auto_map": {"AutoImageProcessor": "modeling_x.X"}, "processor_class": "X"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor))
+    runs = [import_encoder(str(f), tmp_path / f.name) for f in (hf_model("clip")[0], folder)]
+    assert runs[1].has_text and not canary.exists() and requests == []
+    first, second = (torch.load(run.checkpoint, weights_only=True) for run in runs)
+    assert first["meta"]["text"] == second["meta"]["text"]
+    assert all(torch.equal(v, second["state_dict"][k]) for k, v in first["state_dict"].items())
+
+
+@pytest.mark.parametrize("shards", [False, True])
+def test_weights_in_the_files_of_torch(shards, hf_model, tmp_path):
+    """The same weights in one pickle, or in two and without safetensors."""
+    source, folder = hf_model("dinov2")[0], tmp_path / "model"
+    shutil.copytree(source, folder, ignore=shutil.ignore_patterns("*.safetensors"))
+    weights = dict(hf_model("dinov2")[1].state_dict())
+    names = sorted(weights)
+    files = {"pytorch_model.bin": names}
+    if shards:
+        files = {f"pytorch_model-0000{i}-of-00002.bin": names[i - 1 :: 2] for i in (1, 2)}
+    for file, part in files.items():
+        torch.save({name: weights[name] for name in part}, folder / file)
+    runs = [import_encoder(str(f), tmp_path / f"run{i}") for i, f in enumerate((source, folder))]
+    first, second = (torch.load(run.checkpoint)["state_dict"] for run in runs)
+    assert first and all(torch.equal(value, second[key]) for key, value in first.items())
+
+
+def test_a_pickle_among_the_weights_is_not_run(hf_model, tmp_path):
+    folder, canary = tmp_path / "model", tmp_path / "canary"
+    ignored = shutil.ignore_patterns("*.safetensors")
+    shutil.copytree(hf_model("dinov2")[0], folder, ignore=ignored)
+
+    class Evil:
+        def __reduce__(self):
+            return open, (str(canary), "w")
+
+    torch.save({"a": Evil()}, folder / "pytorch_model.bin")
+    with pytest.raises(EncoderError, match="more than plain data"):
+        import_encoder(str(folder), tmp_path / "run")
+    assert not canary.exists()
+
+
+def test_a_tokenizer_in_two_files(hf_model, tmp_path):
+    folder = tmp_path / "model"
+    shutil.copytree(hf_model("clip")[0], folder, ignore=shutil.ignore_patterns("tokenizer*"))
+    vocabulary = json.loads((hf_model("clip")[0] / "tokenizer.json").read_text())["model"]["vocab"]
+    (folder / "vocab.json").write_text(json.dumps(vocabulary))
+    (folder / "merges.txt").write_text("#version: 0.2\n")
+    runs = [import_encoder(str(f), tmp_path / f"run{i}") for i, f in enumerate(
+        (hf_model("clip")[0], folder))]  # fmt: skip
+    first, second = (torch.load(r.checkpoint)["meta"]["text"]["tokenizer"] for r in runs)
+    assert json.loads(first) == json.loads(second)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value"),
+    [
+        ("config.json", "hidden_act", "nonsense"),
+        ("config.json", "hidden_size", -1),
+        ("preprocessor_config.json", "size", "large"),
+        ("preprocessor_config.json", "size", {"height": float("inf"), "width": 1}),
+    ],
+)
+def test_a_value_that_no_network_has(file, key, value, hf_model, tmp_path):
+    folder = shutil.copytree(hf_model("dinov2")[0], tmp_path / "model")
+    stored = json.loads((folder / file).read_text())
+    (folder / file).write_text(json.dumps({**stored, key: value}))
+    with pytest.raises(EncoderError):
+        import_encoder(str(folder), tmp_path / "run")
+
+
+def test_architectures_that_are_no_list(hf_model, tmp_path):
+    folder = shutil.copytree(hf_model("videomae")[0], tmp_path / "model")
+    stored = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**stored, "architectures": 5}))
+    assert import_encoder(str(folder), tmp_path / "run").backbone["pool"] == "mean"
+
+
+def test_the_published_config_of_clip():
+    """Keys and values of openai/clip-vit-base-patch32, which are those of transformers 4.16."""
+    generation = {
+        **dict.fromkeys("add_cross_attention do_sample early_stopping is_decoder".split(), False),
+        **dict.fromkeys("output_attentions output_scores tie_encoder_decoder".split(), False),
+        **dict.fromkeys("bad_words_ids cross_attention_hidden_size prefix sep_token_id".split()),
+        **dict.fromkeys("decoder_start_token_id finetuning_task task_specific_params".split()),
+        **dict.fromkeys("bos_token_id eos_token_id tokenizer_class problem_type".split()),
+        **dict.fromkeys("diversity_penalty encoder_no_repeat_ngram_size min_length".split(), 0),
+        **dict.fromkeys(
+            "length_penalty repetition_penalty temperature top_p typical_p".split(), 1.0
+        ),
+        **{"_name_or_path": "", "architectures": None, "chunk_size_feed_forward": 0},
+        **{"id2label": {"0": "LABEL_0", "1": "LABEL_1"}, "label2id": {"LABEL_0": 0, "LABEL_1": 1}},
+        **{"max_length": 20, "no_repeat_ngram_size": 0, "num_beams": 1, "num_return_sequences": 1},
+        **{"pruned_heads": {}, "remove_invalid_values": False, "return_dict": True, "top_k": 50},
+        **{"torch_dtype": None, "torchscript": False, "transformers_version": "4.16.0.dev0"},
+        **{"use_bfloat16": False, "attention_dropout": 0.0, "dropout": 0.0, "projection_dim": 512},
+        **{"hidden_act": "quick_gelu", "initializer_factor": 1.0, "initializer_range": 0.02},
+        **{"layer_norm_eps": 1e-05, "num_hidden_layers": 12},
+    }
+    text = {"hidden_size": 512, "intermediate_size": 2048, "num_attention_heads": 8}
+    text |= {"max_position_embeddings": 77, "vocab_size": 49408, "model_type": "clip_text_model"}
+    text |= {"bos_token_id": 0, "eos_token_id": 2, "pad_token_id": 1}
+    vision = {"hidden_size": 768, "intermediate_size": 3072, "num_attention_heads": 12}
+    vision |= {"image_size": 224, "patch_size": 32, "model_type": "clip_vision_model"}
+    stored = {
+        **{"_name_or_path": "openai/clip-vit-base-patch32", "architectures": ["CLIPModel"]},
+        **{"initializer_factor": 1.0, "logit_scale_init_value": 2.6592, "model_type": "clip"},
+        **{"projection_dim": 512, "torch_dtype": "float32", "transformers_version": None},
+        **{"text_config_dict": None, "vision_config_dict": None},
+        **{"text_config": {**generation, **text}, "vision_config": {**generation, **vision}},
+    }
+    config = config_of(stored)
+    assert config.vision_config.patch_size == 32
+    assert config.text_config.vocab_size == 49408
+    assert config.projection_dim == 512

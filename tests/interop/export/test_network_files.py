@@ -1,0 +1,208 @@
+"""Exported networks against PyTorch: ONNX, programs of torch.export; the example without torch."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.tiny_encoder import CONFIG, moving_frames, save_tiny, tiny_backbone, write_lossless
+
+from sce_video.commands import export
+from sce_video.datasets.transforms.packing import cut_views
+from sce_video.inference.classifier import predict
+from sce_video.inference.embed import EmbedOptions, embed, file_reader
+from sce_video.inference.model import load_model
+from sce_video.interop.export import networks as network_files
+from sce_video.interop.export.networks import ClipNetwork, Comparison, export_network
+from sce_video.interop.pretrained import load_network
+from sce_video.registry import MODELS
+from sce_video.utils.errors import MissingPackageError
+
+pytest.importorskip("onnxruntime", reason="no onnxruntime: pip install sce-video[onnx]")
+
+NETWORKS = {
+    "r18": dict(type="ResNet3dSlowPath", depth=18, base_channels=4),
+    "r50": dict(type="ResNet3dSlowPath", depth=50, base_channels=2),
+    "r50 per frame": dict(type="ResNet2d", depth=50, base_channels=2),
+    "vit": dict(
+        type="VisionTransformer3d", depth=2, embed_dims=16, num_heads=2, patch_size=8,
+        grid_size=(2, 4, 4),
+    ),
+}  # fmt: skip
+BACKBONE = (
+    "type='ResNet3dSlowPath', depth=18, base_channels=4, zero_init_residual=False,\n"
+    "        init_cfg=dict(type='Pretrained', checkpoint='nowhere.pth')"
+)
+
+
+def checkpoint_of(settings: dict, path: Path, size: int = 32) -> Path:
+    """A checkpoint of a random network whose BN does not leave its input as it is."""
+    assert BACKBONE in CONFIG
+    torch.manual_seed(0)
+    network = MODELS.build(settings)
+    for name, value in network.state_dict().items():
+        if name.endswith("running_var"):
+            value.uniform_(0.5, 1.5)
+        elif value.dtype == torch.float32:
+            value.add_(0.05 * torch.randn_like(value))
+    text = ", ".join(f"{key}={value!r}" for key, value in settings.items())
+    config = CONFIG.replace("size=32", f"size={size}").replace("size=40", f"size={size + 8}")
+    return save_tiny(path, network, config.replace(BACKBONE, text))
+
+
+def hundred_clips(size: int = 32, frames: int = 4) -> np.ndarray:
+    """(100, T, S, S, 3) uint8."""
+    return np.random.default_rng(0).integers(0, 256, (100, frames, size, size, 3), dtype=np.uint8)
+
+
+def reference(model, clips: np.ndarray) -> np.ndarray:
+    """Features by the data preprocessor and the encoder, one clip after the other."""
+    with torch.inference_mode():
+        views = [
+            model.encoder.data_preprocessor({"inputs": [torch.from_numpy(clip[None])]})["inputs"]
+            for clip in clips
+        ]
+        return torch.cat([model.encoder(view)[0] for view in views]).numpy()
+
+
+def runner(path: Path):
+    """A function of clips to the outputs of a file."""
+    if path.suffix == ".pt2":
+        program = torch.export.load(path).module()
+        return lambda clips: [value.numpy() for value in program(torch.from_numpy(clips))]
+    import onnxruntime
+
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return lambda clips: session.run(None, {"clips": clips})
+
+
+def check_100_clips(path: Path, model, size: int = 32, frames: int = 4) -> None:
+    clips = hundred_clips(size, frames)
+    wanted, run = reference(model, clips), runner(path)
+    for batch in (1, 7):
+        parts = [run(clips[i : i + batch])[0] for i in range(0, 100, batch)]
+        # Features of random weights may be in the hundreds, where float32 has steps of 3e-5.
+        np.testing.assert_allclose(np.concatenate(parts), wanted, rtol=1e-6, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_programs_with_100_clips_at_batches_of_1_and_7(name, tmp_path):
+    """Of the two R50 only torch.export: ONNX of them takes minutes."""
+    model = load_model(checkpoint_of(NETWORKS[name], tmp_path / "tiny.pth"), device="cpu")
+    report = export_network(model, "program", tmp_path / "model.pt2")
+    assert report.outputs == ["features"]
+    check_100_clips(report.path, model)
+
+
+@pytest.mark.slow
+def test_s3d_of_fewer_than_five_frames_is_fixed_to_their_number(tmp_path):
+    """Its last pooling is another: the graph of longer clips has no output for them."""
+    settings = dict(type="S3D", base_channels=4)
+    model = load_model(checkpoint_of(settings, tmp_path / "tiny.pth", size=48), device="cpu")
+    report = export_network(model, "program", tmp_path / "model.pt2")
+    assert not report.any_size and ClipNetwork(model).any_size((5, 48, 48, 3))
+    clips = hundred_clips(48)[:4]
+    found, wanted = runner(report.path)(clips)[0], reference(model, clips)
+    # Features of random weights are in the thousands, where float32 rounds by 1e-4.
+    np.testing.assert_allclose(found, wanted, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_onnx_of_a_transformer_with_100_clips(tmp_path):
+    model = load_model(checkpoint_of(NETWORKS["vit"], tmp_path / "tiny.pth"), device="cpu")
+    report = export_network(model, "onnx", tmp_path / "model.onnx")
+    assert not report.any_size  # its positions belong to a size
+    check_100_clips(report.path, model)
+    video = write_lossless(tmp_path / "a.mp4", moving_frames(30, 60, 90))
+    wanted = embed(model, video, EmbedOptions(num_clips=1, num_crops=1))[0]
+    found = json.loads(run_example(report.path, video))
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+
+
+@pytest.fixture(scope="module")
+def exported(folder_classifier, tmp_path_factory) -> Path:
+    """The toy classifier, a ResNet3D-18, as ONNX by the command."""
+    out = tmp_path_factory.mktemp("onnx") / "classifier.onnx"
+    assert export.main([str(folder_classifier), "--to", "onnx", "--out", str(out)]) == 0
+    return out
+
+
+def test_onnx_of_a_resnet_with_100_clips(exported, folder_classifier, capsys):
+    check_100_clips(exported, load_model(folder_classifier, device="cpu"), 36, 2)
+    assert export.main([str(folder_classifier), "--to", "onnx", "--out", str(exported)]) == 2
+    assert "exists: remove it" in capsys.readouterr().err
+
+
+def test_other_lengths_and_sizes_go_through_a_convolutional_network(exported, folder_classifier):
+    clips = np.random.default_rng(1).integers(0, 256, (2, 5, 80, 104, 3), dtype=np.uint8)
+    wanted = reference(load_model(folder_classifier, device="cpu"), clips)
+    np.testing.assert_allclose(runner(exported)(clips)[0], wanted, rtol=0, atol=1e-4)
+
+
+def run_example(*words: object) -> str:
+    """Output of the example in a process in which torch cannot be imported."""
+    code = (
+        "import sys, runpy; sys.modules['torch'] = None; sys.argv[:] = sys.argv[1:]; "
+        "runpy.run_path(sys.argv[0], run_name='__main__')"
+    )
+    example = Path(__file__).parents[3] / "examples" / "onnx_features.py"
+    words = (sys.executable, "-c", code, example, *words)
+    done = subprocess.run(list(map(str, words)), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_accuracy_of_the_classifier_is_unchanged(exported, folder_classifier, split_videos):
+    """Classes of all videos by the file, and of one by the example from the video itself."""
+    classifier = load_network(folder_classifier, device="cpu")
+    videos = sorted(split_videos.glob("class*/*.mp4"))
+    labels = [int(video.parent.name == "class1") for video in videos]
+    options = EmbedOptions(num_clips=1, num_crops=1)
+    wanted = predict(classifier, videos, options)
+    reader = file_reader(classifier, options)
+    clips = np.concatenate([cut_views(reader.read(str(video))).numpy() for video in videos])
+    found = runner(exported)(clips)[1]
+    np.testing.assert_allclose(found, wanted, rtol=0, atol=1e-4)
+    assert (found.argmax(1) == labels).mean() == (wanted.argmax(1) == labels).mean()
+    probability, name = run_example(exported, videos[0]).splitlines()[0].split()
+    assert name == classifier.classes[int(wanted[0].argmax())]
+    assert abs(float(probability) - wanted[0].max()) < 1e-3
+
+
+def test_a_frozen_batch_is_noticed_and_nothing_is_written(tmp_path, monkeypatch):
+    """The comparison that every export makes runs a batch of one and of several clips."""
+    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
+
+    def frozen(module, shape):
+        clips = torch.zeros((3, *shape), dtype=torch.uint8)
+        return torch.export.export(module, (clips,))
+
+    monkeypatch.setattr(network_files, "traced", frozen)
+    with pytest.raises(Exception, match=r"[Gg]uard|shape|Expected input"):
+        export_network(model, "program", tmp_path / "model.pt2")
+    assert [path.name for path in tmp_path.iterdir()] == ["tiny.pth"]
+
+
+def test_another_network_is_noticed(tmp_path):
+    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
+    other = load_model(save_tiny(tmp_path / "other.pth", tiny_backbone(seed=1)), device="cpu")
+    shape = (4, 32, 32, 3)
+    comparison = Comparison(ClipNetwork(model), shape)
+    module = ClipNetwork(other)
+    with pytest.raises(ValueError, match="differ from PyTorch's by"):
+        comparison.check(lambda clips: [v.numpy() for v in module(torch.from_numpy(clips))], "x")
+
+
+def test_mistakes_are_named(tmp_path, monkeypatch):
+    model = load_model(save_tiny(tmp_path / "tiny.pth"), device="cpu")
+    with pytest.raises(ValueError, match="must end in .onnx, got"):
+        export_network(model, "onnx", tmp_path / "model.pt")
+    with pytest.raises(ValueError, match="one of pretrained, onnx, program, got 'tensorrt'"):
+        export_network(model, "tensorrt", tmp_path / "model.plan")
+    monkeypatch.setitem(sys.modules, "onnxscript", None)
+    with pytest.raises(MissingPackageError, match=r"needs onnxscript: pip install sce-video\[onnx"):
+        export_network(model, "onnx", tmp_path / "model.onnx")

@@ -1,0 +1,137 @@
+"""The data of the map: coordinates, names, groups, clips within their budget."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+import torch
+from helpers.pages import make_rows, open_uri
+
+from sce_video.pages.feature_map import feature_map_part, relative_names
+from sce_video.pages.neighbour_rows import spread_out
+from sce_video.pages.parts import Part
+
+PLANES = {"given": np.zeros((12, 2))}  # where the projection is not looked at
+
+
+def read_data(part: Part) -> dict:
+    (text,) = re.findall(r'<script type="application/json">(.*?)</script>', part.html, re.DOTALL)
+    return json.loads(text)
+
+
+def test_points_are_the_projections(videos):
+    rows = make_rows(videos, [i % 2 for i in range(12)])
+    part = feature_map_part(rows, ["even", "odd"], max_clips=0)
+    data = read_data(part)
+    assert next(iter(data["projections"])) == "PCA"
+    x = rows.features.double().numpy()
+    x = x / np.linalg.norm(x, axis=1, keepdims=True)
+    x = x - x.mean(axis=0)
+    values, vectors = np.linalg.eigh(x.T @ x)  # another way than that of the package
+    for column, axis in (("x", -1), ("y", -2)):
+        want, shown = x @ vectors[:, axis], np.array(data["projections"]["PCA"][column])
+        sign = np.sign(want @ shown)
+        np.testing.assert_allclose(shown, sign * want, atol=1e-3)
+    share = values[-2:].sum() / values.sum()
+    assert f"PCA shows {100 * share:.0f} % of their variance" in part.html
+    assert data["name"] == [f"c{i % 3}/{i}.mp4" for i in range(12)]
+    assert data["label"] == ["even", "odd"] * 6
+    assert data["group"] == [f"c{i % 3}" for i in range(12)]
+    assert "clip" not in data
+
+
+def test_folders_that_are_the_classes_are_not_offered_twice(videos):
+    data = read_data(feature_map_part(make_rows(videos, [i % 3 for i in range(12)]), max_clips=0))
+    assert "group" not in data and data["label"][:3] == ["class 0", "class 1", "class 2"]
+
+
+def test_given_planes_are_drawn(videos):
+    plane = np.arange(24).reshape(12, 2) * 1e5
+    data = read_data(feature_map_part(make_rows(videos), planes={"mine": plane}, max_clips=0))
+    assert list(data["projections"]) == ["mine"]
+    assert data["projections"]["mine"]["y"] == plane[:, 1].tolist()
+
+
+def test_clips_are_those_of_points_far_from_each_other(videos, reader):
+    rows = make_rows(videos)
+    part = feature_map_part(rows, planes=PLANES, max_clips=5, reader=reader)
+    clips = read_data(part)["clip"]
+    assert [i for i, clip in enumerate(clips) if clip] == sorted(spread_out(rows.features, 5))
+    assert all(open_uri(clip).n_frames > 4 for clip in clips if clip)
+    assert "5 outlined points" in part.html
+
+
+def test_clips_stay_within_their_budget(videos, reader):
+    rows = make_rows(videos)
+    sizes = {}
+    for budget in (1_500_000, 150_000, 20_000):
+        part = feature_map_part(rows, planes=PLANES, max_bytes=budget, reader=reader)
+        clips = [clip for clip in read_data(part)["clip"] if clip]
+        sizes[budget] = len(clips), sum(map(len, clips))
+        assert sizes[budget][1] <= budget
+    assert sizes[1_500_000][0] == 12 == sizes[150_000][0] > sizes[20_000][0] > 0
+
+
+def test_files_that_are_gone_are_counted(videos, tmp_path):
+    rows = make_rows([*videos[:3], str(tmp_path / "gone.mp4")])
+    part = feature_map_part(rows)
+    assert "1 clip cannot be shown" in part.html and "the file is missing" in part.html
+    assert [bool(clip) for clip in read_data(part)["clip"]] == [True] * 3 + [False]
+
+
+@pytest.mark.parametrize(("count", "sentence"), [(0, "No video has"), (1, "Only one video has")])
+def test_fewer_than_two_videos(videos, count, sentence):
+    html = feature_map_part(make_rows(videos).subset(torch.arange(count))).html
+    assert sentence in html and "a map needs two" in html
+
+
+def test_two_videos_and_features_that_are_equal(videos):
+    assert len(read_data(feature_map_part(make_rows(videos[:2])))["name"]) == 2
+    rows = make_rows(videos)
+    rows.values[:] = 1.0
+    part = feature_map_part(rows)
+    assert "variance" not in part.html
+    data = read_data(part)
+    assert set(data["projections"]["PCA"]["x"]) == {0.0}
+
+
+def test_diverged_features(videos):
+    rows = make_rows(videos)
+    rows.values[3] = float("nan")
+    assert "diverged" in feature_map_part(rows).html
+
+
+@pytest.mark.parametrize(
+    ("paths", "names", "groups"),
+    [
+        (["/v/a/1.mp4", "/v/b/2.mp4"], ["a/1.mp4", "b/2.mp4"], ["a", "b"]),
+        (["/v/a/1.mp4", "/v/a/2.mp4"], ["1.mp4", "2.mp4"], [None, None]),
+        (["/v/1.mp4", "/v/b/c/2.mp4"], ["1.mp4", "b/c/2.mp4"], [None, "b"]),
+        (["1.mp4", "/v/2.mp4"], ["1.mp4", "//v/2.mp4"], [None, "/"]),
+        (["#0", "#1"], ["#0", "#1"], [None, None]),
+        (["/v/a.mp4"] * 2, ["a.mp4"] * 2, [None, None]),
+    ],
+)
+def test_names_are_relative_to_the_folder_of_all(paths, names, groups):
+    assert relative_names(paths) == (names, groups)
+
+
+def test_twenty_thousand_points_are_small():
+    """Of a page of 8 MB with a plotting library, a fourth."""
+    paths = [f"/videos/class_{i % 400:03}/v_{i:05}.mp4" for i in range(20_000)]
+    rows = make_rows(paths, [i % 400 for i in range(20_000)])
+    names = [f"class_{i:03}" for i in range(400)]
+    plane = np.random.default_rng(0).normal(size=(20_000, 2))
+    part = feature_map_part(rows, names, planes={"PCA": plane}, max_clips=0)
+    assert len(read_data(part)["name"]) == 20_000
+    assert len(part.html) < 2_000_000
+
+
+def test_hostile_names_are_text(tmp_path):
+    evil = "</script><script>alert(1)</script>"
+    part = feature_map_part(make_rows([f"/v/{evil}/{i}.mp4" for i in "ab"], [0, 1]), [evil, "<b>"])
+    assert part.html.count("<script") == 1 and "<b>" not in part.html
+    assert read_data(part)["label"] == [evil, "<b>"]

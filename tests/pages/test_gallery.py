@@ -1,0 +1,235 @@
+"""The gallery: its content, that it is self-contained, that hostile names are escaped."""
+
+import base64
+import io
+import os
+import re
+import urllib.parse
+from html.parser import HTMLParser
+
+import av
+import cv2
+import numpy as np
+import pytest
+from helpers.videos import numbered_frames, read_number, write_video
+
+from sce_video.datasets import VideoDecodeError
+from sce_video.pages.gallery import (
+    GalleryEntry,
+    draw_gallery,
+    format_duration,
+    read_entry,
+    read_frames,
+    write_gallery,
+)
+from sce_video.utils.printable import printable_utf8
+
+
+class Page(HTMLParser):
+    """Collects tags and text; fails on tags that are not closed."""
+
+    VOID = {"img", "meta"}
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.texts, self.open = [], [], []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if data.strip() and self.open[-1] != "style":
+            self.texts.append(data.strip())
+
+    def all(self, tag):
+        return [attrs for name, attrs in self.tags if name == tag]
+
+
+@pytest.fixture(scope="module")
+def video(tmp_path_factory):
+    """40 numbered frames, 1.6 s."""
+    return write_video(tmp_path_factory.mktemp("videos") / "v.mp4", numbered_frames(40))
+
+
+def entry(rank=1, **changes):
+    frames = [np.full((60, 80, 3), 60 * i, np.uint8) for i in range(4)]
+    values = dict(name="a.mp4", file="/videos/a.mp4", frames=frames, duration=1.5)
+    return GalleryEntry(**{**values, "rank": rank, "similarity": 0.75, **changes})
+
+
+QUERY = entry(rank=None, similarity=None, name="q.mp4")
+
+
+def test_frames_are_evenly_spaced(video):
+    frames, _, duration = read_frames(video)
+    assert [read_number(frame) for frame in frames] == [5, 15, 25, 35]
+    assert duration == pytest.approx(1.6)
+    assert [read_number(frame) for frame in read_frames(video, 2)[0]] == [10, 30]
+
+
+def test_the_middle_of_a_video_is_played(tmp_path):
+    """25 frames per second, played at 8: of 5 s the seconds 1 to 4, of 1.6 s all."""
+    for count, start, shown in ((125, 25, 24), (40, 0, 13)):
+        path = write_video(tmp_path / f"{count}.mp4", numbered_frames(count))
+        _, played, _ = read_frames(path)
+        numbers = [read_number(frame) for frame in played]
+        assert numbers == [start + int(i * 25 / 8 + 1e-6) for i in range(shown)]
+    write_gallery(tmp_path / "g.html", QUERY, [read_entry("v.mp4", path, 1, 0.5)])
+    (player,) = Page((tmp_path / "g.html").read_text()).all("video")
+    assert set(player) == {"controls", "loop", "muted", "playsinline", "title", "src"}
+    kind, _, data = player["src"].partition(",")
+    assert kind == "data:video/mp4;base64"
+    with av.open(io.BytesIO(base64.b64decode(data))) as container:
+        assert container.streams.video[0].codec_context.name == "h264"
+        assert container.streams.video[0].pix_fmt == "yuv420p"
+        decoded = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert [read_number(frame) for frame in decoded] == numbers
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (51, 33), (150, 1)])
+def test_frames_of_odd_sizes_can_be_shown(tmp_path, shape):
+    played = [np.zeros((*shape, 3), np.uint8)] * 3
+    write_gallery(tmp_path / "g.html", QUERY, [entry(played=played)])
+    assert len(Page((tmp_path / "g.html").read_text()).all("video")) == (min(shape) > 1)
+
+
+def test_frames_are_small_and_in_proportion(tmp_path):
+    shapes = {(64, 80): (150, 188), (400, 640): (150, 240), (64, 640): (30, 300)}
+    for i, (shape, expected) in enumerate(shapes.items()):
+        path = write_video(tmp_path / f"{i}.mp4", np.zeros((2, *shape, 3), np.uint8))
+        frames, _, _ = read_frames(path)
+        assert len(frames) == 4  # of two frames: some twice
+        assert {frame.shape for frame in frames} == {(*expected, 3)}
+
+
+def test_a_file_with_fewer_frames_than_its_header_states(shared_videos):
+    frames, _, _ = read_frames(shared_videos / "formats" / "derived__truncated50_test.avi")
+    assert len(frames) == 4
+
+
+def test_missing_and_broken_files_are_shown_with_the_problem(tmp_path, video):
+    (tmp_path / "broken.mp4").write_bytes(b"no video")
+    missing = read_entry("m.mp4", tmp_path / "m.mp4", 2, 0.5)
+    broken = read_entry("b.mp4", tmp_path / "broken.mp4", 3, 0.4)
+    assert missing.problem == "the file is missing"
+    assert "cannot be opened" in broken.problem
+    assert missing.frames == broken.frames == []
+    good = read_entry("v.mp4", video, 1, 0.9)
+    assert (good.problem, len(good.frames), good.rank, good.similarity) == ("", 4, 1, 0.9)
+    with pytest.raises(VideoDecodeError):
+        read_frames(tmp_path / "broken.mp4")
+
+    write_gallery(tmp_path / "g.html", QUERY, [good, missing, broken])
+    page = Page((tmp_path / "g.html").read_text())
+    assert "the file is missing" in page.texts
+    assert broken.problem in page.texts
+    links = [urllib.parse.unquote(a["href"]) for a in page.all("a")]
+    assert links[1:] == [f"./{os.path.relpath(video, tmp_path)}"]
+    assert len(page.all("img")) == 8
+    draw_gallery(QUERY, [good, missing, broken])
+
+
+def test_what_the_page_shows(tmp_path):
+    results = [entry(rank=i, name=f"r{i}.mp4", similarity=1 - i / 10) for i in range(1, 4)]
+    write_gallery(tmp_path / "sub" / "g.html", QUERY, results, "12 videos in /videos")
+    page = Page((tmp_path / "sub" / "g.html").read_text())
+    text = " ".join(page.texts)
+    assert "12 videos in /videos" in text
+    assert "3 most similar" in text
+    order = [text.index(name) for name in ("q.mp4 1.5 s", "r1.mp4", "r2.mp4", "r3.mp4")]
+    assert order == sorted(order)
+    for part in ("1 r1.mp4 distance 0.1000 similarity 0.9000 1.5 s", "3 r3.mp4 distance 0.3000"):
+        assert part in text
+    assert "prefers-color-scheme: dark" in (tmp_path / "sub" / "g.html").read_text()
+    assert [p.name for p in (tmp_path / "sub").iterdir()] == ["g.html"]
+
+
+def test_frames_are_embedded_with_correct_colours(tmp_path):
+    red = np.zeros((60, 80, 3), np.uint8)
+    red[..., 0] = 255
+    write_gallery(tmp_path / "g.html", QUERY, [entry(frames=[red])])
+    text = (tmp_path / "g.html").read_text()
+    sources = [attrs["src"] for attrs in Page(text).all("img")]
+    assert len(sources) == 5
+    assert all(source.startswith("data:image/jpeg;base64,") for source in sources)
+    data = base64.b64decode(sources[-1].partition(",")[2])
+    blue_first = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    assert blue_first.shape == (60, 80, 3)
+    assert (np.abs(blue_first.mean(axis=(0, 1)) - [0, 0, 255]) < 5).all()
+    # Nothing is loaded from elsewhere and nothing runs.
+    assert not re.search(r"https?:|<script|<link|@import|url\(| on\w+=", text)
+
+
+EVIL = [
+    "<script>alert(1)</script>.mp4",
+    '"><img src=x onerror=alert(1)>.mp4',
+    "a & b 'c'.mp4",
+    "{style}.mp4",
+    "javascript:alert(1).mp4",
+    "50% #1?.mp4",
+    b"not\xffutf8.mp4".decode("utf-8", "surrogateescape"),
+    "\x1b[2Jleft\u202egpj.mp4",
+]
+
+
+@pytest.mark.parametrize("name", EVIL)
+def test_hostile_names_are_shown_as_text(tmp_path, name):
+    file = str(tmp_path / name.replace("/", "_"))
+    bad = entry(rank=2, name=name, problem=f"cannot {name}", frames=[])
+    write_gallery(
+        tmp_path / "g.html", entry(rank=None, name=name), [entry(name=name, file=file), bad], name
+    )
+    page = Page((tmp_path / "g.html").read_text(encoding="utf-8"))
+    shown = printable_utf8(name)
+    assert page.texts.count(shown) >= 4
+    assert f"cannot {shown}" in page.texts
+    assert {tag for tag, _ in page.tags} <= {
+        *("html", "head", "meta", "title", "style", "body", "h1", "h2", "p", "article"),
+        *("div", "a", "span", "b", "img"),
+    }
+    assert all(set(attrs) == {"alt", "src"} for attrs in page.all("img"))
+    link = page.all("a")[1]["href"]
+    assert link.startswith("./")
+    assert urllib.parse.unquote_to_bytes(link[2:]) == name.replace("/", "_").encode(
+        "utf-8", "surrogateescape"
+    )
+    draw_gallery(QUERY, [entry(name=name), bad], name).canvas.draw()
+
+
+def test_no_results(tmp_path):
+    write_gallery(tmp_path / "g.html", QUERY, [])
+    assert "There is no other video in the index." in Page((tmp_path / "g.html").read_text()).texts
+
+
+def test_the_image(tmp_path):
+    colours = [(255, 0, 0), (0, 255, 0), (0, 0, 255)]
+    entries = [
+        entry(rank=i or None, frames=[np.full((60, 80, 3), colour, np.uint8)] * 4, similarity=0.5)
+        for i, colour in enumerate(colours)
+    ]
+    figure = draw_gallery(entries[0], entries[1:], "a note with $ signs $")
+    figure.savefig(tmp_path / "g.png")
+    image = cv2.cvtColor(cv2.imread(str(tmp_path / "g.png")), cv2.COLOR_BGR2RGB)
+    rows = []
+    for colour in colours:
+        where = np.argwhere((np.abs(image.astype(int) - colour) < 3).all(axis=2))
+        rows.append((where[:, 0].min(), where[:, 0].max()))
+        assert len(where) > 4 * 80 * 60
+    assert rows[0][1] < rows[1][0] < rows[1][1] < rows[2][0]
+    assert len(figure.axes) == 12
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.04, "0.0 s"), (4.25, "4.2 s"), (59.9, "59.9 s"), (75, "1:15"), (3700.4, "1:01:40")],
+)
+def test_durations(seconds, text):
+    assert format_duration(seconds) == text

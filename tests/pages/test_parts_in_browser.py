@@ -1,0 +1,208 @@
+"""The three parts on one page in a browser: what plays on hover, focus and tap."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from helpers.browser import browser_page
+from helpers.pages import write_parts
+from helpers.videos import numbered_frames, write_video
+
+from sce_video.datasets.clip_sampling import make_clip
+from sce_video.datasets.video_dataset import SampleOrigin
+from sce_video.evaluation import Rows
+from sce_video.pages.feature_map import feature_map_part
+from sce_video.pages.frames import ClipReader
+from sce_video.pages.neighbour_rows import neighbour_rows
+from sce_video.pages.parts import Part
+from sce_video.pages.views import TrainingViews, ViewRow, draw_views
+
+COUNT = 12
+
+
+@pytest.fixture(scope="module")
+def parts(tmp_path_factory) -> list[Part]:
+    """Twelve points on a circle, of which four have clips."""
+    root = tmp_path_factory.mktemp("videos")
+    paths = [
+        str(write_video(root / f"{i % 2}" / f"video{i}.mp4", numbered_frames(30)))
+        for i in range(COUNT)
+    ]
+    angles = torch.arange(COUNT) * 2 * np.pi / COUNT
+    features = torch.stack([angles.cos(), angles.sin()], dim=1)
+    numbers = torch.arange(COUNT)
+    rows = Rows(features, numbers % 3, numbers, paths)
+    timestamps = np.arange(30) / 25
+    clips = [
+        make_clip(timestamps, start=s, clip_duration=0.4, num_frames=4, reverse=bool(s))
+        for s in (0.0, 0.6)
+    ]
+    rng = np.random.default_rng(0)
+    views = [ViewRow(rng.random((4, 32, 32, 3)), f"view {v}: flip") for v in range(2)]
+    origin = SampleOrigin(clips, timestamps, 1.2, [])
+    reader = ClipReader(600)
+    planes = {"PCA": features.numpy(), "other": -features.numpy()}
+    return [
+        draw_views([TrainingViews("0/video0.mp4", 0, "video", origin, views)]),
+        neighbour_rows(rows, ["a", "b", "c"], num_queries=2, k=2, reader=reader),
+        feature_map_part(rows, ["a", "b", "c"], planes=planes, max_clips=4, reader=reader),
+    ]
+
+
+@pytest.fixture
+def address(parts, tmp_path: Path) -> str:
+    return write_parts(tmp_path / "page.html", parts)
+
+
+PIXEL = """(i) => {
+  const plot = document.querySelector(".map-plot"), { xaxis, yaxis } = plot._fullLayout;
+  for (const trace of plot.data) {
+    const k = trace.customdata.indexOf(i);
+    const box = plot.getBoundingClientRect();
+    if (k >= 0) return [box.x + xaxis._offset + xaxis.l2p(trace.x[k]),
+                        box.y + yaxis._offset + yaxis.l2p(trace.y[k])];
+  }
+}"""
+
+
+def open_map(page, address: str) -> list:
+    """Opens the page, scrolls to its map; which points have a clip."""
+    page.goto(address)
+    page.wait_for_selector("[data-drawn]", state="attached")
+    page.locator(".map-frame").scroll_into_view_if_needed()
+    page.evaluate("document.querySelector('.map-frame').scrollIntoView({block: 'center'})")
+    return page.evaluate(
+        "document.querySelector('.map-plot').data.flatMap(t => t.customdata.filter("
+        "(_, k) => t.marker.line.width[k] > 0))"
+    )
+
+
+def clip_is_visible(page) -> bool:
+    box = page.locator(".map-card .map-clip").bounding_box()
+    return box is not None and min(box["width"], box["height"]) > 20
+
+
+def test_strips_play_and_the_map_shows_clips(address):
+    with browser_page(dark=True) as page:
+        with_clips = open_map(page, address)
+        assert len(with_clips) == 4
+        for part in ("views", "neighbours"):
+            strip = page.locator(f"#{part} .strip").first
+            player = strip.locator(".player")
+            assert not player.is_visible()
+            strip.hover()
+            assert player.is_visible()
+            places = set()
+            for _ in range(20):
+                places.add(player.evaluate("e => getComputedStyle(e).backgroundPositionX"))
+                page.wait_for_timeout(50)
+            assert len(places) >= 3  # it moves through the frames
+            page.mouse.move(1, 1)
+            assert not player.is_visible()
+            strip.focus()
+            assert player.is_visible()
+
+        page.locator(".map-frame").scroll_into_view_if_needed()
+        without = next(i for i in range(COUNT) if i not in with_clips)
+        for point in (with_clips[0], without):
+            x, y = page.evaluate(PIXEL, point)
+            page.mouse.move(x - 40, y - 40)
+            page.mouse.move(x, y, steps=3)
+            page.wait_for_selector(f".map-card:not([hidden]) >> text=video{point}.mp4")
+            page.wait_for_timeout(300)
+            assert (page.locator(".map-clip").count() == 1) == (point in with_clips)
+            if point in with_clips:
+                assert clip_is_visible(page)
+
+
+def test_keys_switches_and_the_legend(address):
+    with browser_page() as page:
+        with_clips = open_map(page, address)
+        page.locator(".map-frame").focus()
+        page.keyboard.press("ArrowRight")
+        name = page.locator(".map-card .map-name")
+        assert name.inner_text().endswith(f"video{with_clips[0]}.mp4") or clip_is_visible(page)
+        before = name.inner_text()
+        page.keyboard.press("ArrowLeft")
+        page.keyboard.press("ArrowDown")
+        assert name.inner_text() != before
+        page.keyboard.press("Escape")
+        assert page.locator(".map-card").is_hidden()
+
+        x = "document.querySelector('.map-plot').data[0].x[0]"
+        first = page.evaluate(x)
+        page.get_by_role("button", name="other").click()
+        page.wait_for_function(f"{x} === {-first}")
+        entries = page.locator(".map-legend button")
+        assert entries.count() == 3
+        entries.first.click()
+        page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
+        assert entries.first.get_attribute("aria-pressed") == "false"
+        page.get_by_role("button", name="folder").click()
+        page.wait_for_function("document.querySelector('.map-plot').data.length === 2")
+        assert page.locator(".map-legend button").all_inner_texts()[0].split() == ["●", "0", "6"]
+        buttons = page.evaluate(
+            "[...document.querySelectorAll('.modebar-btn')].map(b => b.dataset.title).join()"
+        )
+        assert "hare" not in buttons and "Reset" in buttons  # no upload of the chart
+
+
+def test_a_phone_has_no_sideways_scrolling_and_taps_play(address):
+    with browser_page(width=390, height=800, touch=True) as page:
+        with_clips = open_map(page, address)
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        strip = page.locator("#views .strip").first
+        strip.tap()
+        assert strip.locator(".player").is_visible()
+        page.evaluate("document.querySelector('.map-frame').scrollIntoView({block: 'center'})")
+        x, y = page.evaluate(PIXEL, with_clips[1])
+        page.touchscreen.tap(x, y)
+        page.wait_for_selector(f".map-card:not([hidden]) >> text=video{with_clips[1]}.mp4")
+        page.wait_for_timeout(300)
+        assert clip_is_visible(page)
+
+
+def test_reduced_motion_is_respected(address):
+    with browser_page() as page:
+        page.emulate_media(reduced_motion="reduce")
+        with_clips = open_map(page, address)
+        strip = page.locator("#views .strip").first
+        strip.hover()
+        assert not strip.locator(".player").is_visible()
+        page.locator(".map-frame").scroll_into_view_if_needed()
+        x, y = page.evaluate(PIXEL, with_clips[0])
+        page.mouse.move(x - 40, y - 40)
+        page.mouse.move(x, y, steps=3)
+        page.wait_for_selector(".map-card canvas.map-clip")  # the first frame alone
+
+
+OTHER = """
+const clicked = [];
+const map = featureMap(document.body.appendChild(document.createElement("div")), {
+  x: [0, 1, 2], y: [0, 1, 0], name: ["<img src=x onerror=alert(1)>", "b", "c"],
+  clip: [null, "data:image/gif;base64,broken", null], onclick: (i) => clicked.push(i) });
+"""
+
+
+def test_a_page_of_its_own_uses_the_map(tmp_path):
+    """As the search page does: points that can be clicked, marked and filtered."""
+    with browser_page() as page:
+        page.goto(write_parts(tmp_path / "page.html", [], OTHER))
+        page.wait_for_selector("[data-drawn]", state="attached")
+        for point in (0, 1):
+            x, y = page.evaluate(PIXEL, point)
+            page.mouse.move(x - 30, y)
+            page.mouse.move(x, y, steps=3)
+            page.wait_for_selector(".map-card:not([hidden])")
+            page.mouse.click(x, y)
+        assert page.evaluate("clicked") == [0, 1]
+        page.wait_for_selector(".map-card >> text=the clip cannot be played")
+        assert page.locator(".map-card img").count() == 0
+        assert page.locator(".map-ring").is_hidden()
+        page.evaluate("map.highlight(2)")
+        assert page.locator(".map-ring").is_visible()
+        page.evaluate("map.show([0, 2])")
+        page.wait_for_function("document.querySelector('.map-plot').data[0].x.length === 2")

@@ -1,0 +1,281 @@
+"""Settings that a config takes from a checkpoint; its text may be that of a stranger."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.recognition import FINETUNE, LINEAR, RETRIEVAL
+from helpers.training import REPO
+
+from sce_video.engine.config.load import load_config
+from sce_video.runs import launch
+from sce_video.runs.adoption import adopted_config
+
+FOLDER = REPO / "configs/sce/sce_r3d18_folder.py"
+FRAMES = REPO / "configs/sce/sce_r18_frames_folder.py"
+IMAGES = REPO / "configs/sce/sce_r18_image_folder.py"
+AVA = REPO / "configs/downstream/detection/r3d50_8xb8-8x8-32e_ava.py"
+SMALL_IMAGES = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
+LARGE_IMAGES = REPO / "configs/downstream/linear/r50_8xb64-224-100e_imagenet.py"
+TRAIN = "train_dataloader.dataset.pipeline"
+SMALL = [
+    "model.backbone.base_channels=16",
+    "model.queue_size=512",
+    f"{TRAIN}.RandomResizedCropClips.size=64",
+    f"{TRAIN}.RandomClips.num_frames=4",
+]
+WIDTHS = (3, 4, 16, 64, 128, 256, 512, 1024, 65536)
+
+
+def save(folder, cfg, widths=WIDTHS, **changes):
+    """A checkpoint with the text of a config and weights of the given sizes."""
+    text = cfg if isinstance(cfg, str) else cfg.pretty_text
+    for old, new in changes.items():
+        assert old in text
+        text = text.replace(old, new)
+    path = folder / "some.pth"
+    weights = {f"w{n}": torch.empty(n, 0) for n in widths}
+    torch.save({"meta": {"cfg": text}, "state_dict": weights}, path)
+    return path
+
+
+@pytest.fixture
+def small(tmp_path):
+    """A checkpoint of the folder recipe with a smaller network and smaller views."""
+    return save(tmp_path, load_config(FOLDER, SMALL))
+
+
+def steps(pipeline):
+    return {step["type"]: step for step in pipeline}
+
+
+def test_a_test_takes_network_and_views(small):
+    cfg = launch.testing_config(FOLDER, str(small))
+    assert cfg.model.backbone.base_channels == 16 and cfg.model.queue_size == 512
+    for loader in (cfg.test_dataloader, cfg.test_cfg.gallery_dataloader):
+        pipeline = steps(loader.dataset.pipeline)
+        assert pipeline["ResizeShortSide"]["size"] == 64
+        assert pipeline["CenterCropClips"]["size"] == 64
+        assert pipeline["UniformClips"]["num_frames"] == 4
+        assert pipeline["UniformClips"]["num_clips"] == 4  # the recipe's
+    assert cfg.adopted.checkpoint == str(small)
+    assert "model.backbone.base_channels=16" in cfg.adopted.settings
+    named = "test_dataloader.dataset.pipeline.CenterCropClips.size=64"
+    assert named in cfg.adopted.settings
+
+
+def test_options_win_over_the_checkpoint(small):
+    options = ["model.backbone.base_channels=64", "test_cfg.gallery_dataloader=None"]
+    options += ["test_dataloader.dataset.pipeline.4.size=80"]
+    options += ["test_dataloader.dataset.pipeline.ResizeShortSide.size=96"]
+    cfg = launch.testing_config(FOLDER, str(small), cfg_options=options)
+    assert cfg.model.backbone.base_channels == 64 and cfg.model.queue_size == 512
+    pipeline = steps(cfg.test_dataloader.dataset.pipeline)
+    assert (pipeline["ResizeShortSide"]["size"], pipeline["CenterCropClips"]["size"]) == (96, 80)
+    assert pipeline["UniformClips"]["num_frames"] == 4
+    assert cfg.test_cfg.gallery_dataloader is None
+    assert not any("base_channels" in line for line in cfg.adopted.settings)
+
+
+def test_the_options_of_the_training_may_be_repeated(small):
+    """As one had to: the views of the test fit then too."""
+    cfg = launch.testing_config(FOLDER, str(small), cfg_options=SMALL)
+    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [FOLDER, IMAGES, FINETUNE, LINEAR, AVA, SMALL_IMAGES, LARGE_IMAGES],
+    ids=lambda p: p.stem,
+)
+def test_nothing_is_taken_from_a_training_of_the_same_settings(recipe, tmp_path):
+    path = save(tmp_path, load_config(recipe), widths=(*WIDTHS, 80, 101, 400))
+    assert "adopted" not in launch.testing_config(recipe, str(path))
+
+
+def test_test_views_of_ones_own_config_file_stay(tmp_path):
+    """The file tests at 288 what it trains at 224; the training was done with it."""
+    config = tmp_path / "own.py"
+    config.write_text(
+        f'_base_ = "{FOLDER}"\n'
+        "test_dataloader = dict(dataset=dict(pipeline=dict(\n"
+        "    ResizeShortSide=dict(size=288), CenterCropClips=dict(size=288))))\n"
+    )
+    path = save(tmp_path, load_config(config, ["model.backbone.base_channels=16"]))
+    cfg = launch.testing_config(config, str(path))
+    assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
+
+
+def test_the_config_in_the_work_folder_is_tested_alike(small, tmp_path):
+    copy = tmp_path / "copy.py"
+    load_config(FOLDER, SMALL).dump(copy)
+    cfg = launch.testing_config(copy, str(small))
+    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
+
+
+def test_another_protocol_takes_the_backbone_only(small):
+    cfg = launch.testing_config(RETRIEVAL, str(small))
+    assert cfg.adopted.settings == ["model.backbone.base_channels=16"]
+
+
+def test_an_image_encoder_on_videos_keeps_the_clips_of_the_recipe(tmp_path):
+    options = ["model.backbone.stem=small", f"{TRAIN}.RandomResizedCropClips.size=64"]
+    cfg = launch.testing_config(FRAMES, str(save(tmp_path, load_config(IMAGES, options))))
+    pipeline = steps(cfg.test_dataloader.dataset.pipeline)
+    assert cfg.model.backbone.stem == "small"
+    assert pipeline["CenterCropClips"]["size"] == 64 and pipeline["UniformClips"]["num_frames"] == 8
+
+
+def test_features_are_extracted_alike(small, tmp_path):
+    for recipe, part in ((FOLDER, "test"), (FOLDER, "bank"), (FOLDER, "train")):
+        cfg = launch.extraction_config(recipe, str(small), tmp_path / "f.npz", part=part)
+        assert cfg.model.backbone.base_channels == 16
+        assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 64
+
+
+def test_a_finetuning_takes_depth_and_width_and_the_classifier_follows(small):
+    cfg = launch.training_config(FINETUNE, pretrained=str(small))
+    assert cfg.model.backbone.base_channels == 16 and cfg.model.cls_head.in_channels == 128
+    assert cfg.adopted.settings == [
+        "model.backbone.base_channels=16",
+        "model.cls_head.in_channels=128",
+    ]
+    assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["size"] == 224
+    options = ["model.backbone.base_channels=32"]
+    cfg = launch.training_config(FINETUNE, pretrained=str(small), cfg_options=options)
+    assert cfg.adopted.settings == ["model.cls_head.in_channels=256"]
+    options += ["model.cls_head.in_channels=100"]
+    assert "adopted" not in launch.training_config(
+        FINETUNE, pretrained=str(small), cfg_options=options
+    )
+
+
+def test_an_image_classifier_takes_stem_depth_and_width(tmp_path):
+    """ResNet2d: the small stem where the recipe has ImageNet's, and the other way round."""
+    options = ["model.backbone.stem=small", "model.backbone.base_channels=16"]
+    path = save(tmp_path, load_config(IMAGES, options))
+    cfg = launch.training_config(LARGE_IMAGES, pretrained=str(path))
+    assert cfg.model.backbone == dict(
+        type="ResNet2d", depth=18, stem="small", base_channels=16, frozen_stages=4
+    )
+    assert cfg.model.cls_head.in_channels == 128 and cfg.model.cls_head.num_classes == 1000
+    assert steps(cfg.test_dataloader.dataset.pipeline)["CenterCropClips"]["size"] == 224
+    path = save(tmp_path, load_config(IMAGES, ["model.backbone.depth=50"]))
+    cfg = launch.training_config(SMALL_IMAGES, pretrained=str(path))
+    assert (cfg.model.backbone.depth, cfg.model.backbone.stem) == (50, "imagenet")
+    assert cfg.model.cls_head.in_channels == 2048
+    assert steps(cfg.train_dataloader.dataset.pipeline)["RandomCropClips"]["padding"] == 4
+    given = launch.training_config(
+        SMALL_IMAGES, pretrained=str(path), cfg_options=["model.backbone.stem=small"]
+    )
+    assert given.model.backbone.stem == "small"  # options win; the weights then do not fit
+
+
+def test_feature_gating_is_taken_from_the_checkpoint(tmp_path):
+    """S3D-G and S3D are one class: the recipe of a test or a finetuning may lack the gates."""
+    plain, other = tmp_path / "s3d.py", tmp_path / "finetune.py"
+    for path, base in ((plain, FOLDER), (other, FINETUNE)):
+        backbone = 'model = dict(backbone=dict(_delete_=True, type="S3D"))'
+        path.write_text(f'_base_ = "{base}"\n{backbone}\n')
+    trained = load_config(plain, ["model.backbone.gating=True", "model.backbone.base_channels=16"])
+    checkpoint = str(save(tmp_path, trained))
+    cfg = launch.testing_config(plain, checkpoint)
+    assert cfg.model.backbone.gating is True and cfg.model.backbone.base_channels == 16
+    cfg = launch.training_config(other, pretrained=checkpoint)
+    assert cfg.model.backbone.gating is True and cfg.model.cls_head.in_channels == 256
+
+
+def test_a_finetuned_classifier_is_tested_without_options(tmp_path):
+    options = ["model.backbone.base_channels=16", "model.cls_head.in_channels=128"]
+    trained = load_config(FINETUNE, [*options, "model.cls_head.num_classes=5"])
+    cfg = launch.testing_config(FINETUNE, str(save(tmp_path, trained, widths=(5, 16, 128))))
+    assert cfg.model.cls_head.num_classes == 5 and cfg.model.cls_head.in_channels == 128
+
+
+def test_resuming_takes_network_and_training_views(small, tmp_path):
+    small.rename(tmp_path / "epoch_1.pth")
+    cfg = launch.training_config(FOLDER, work_dir=tmp_path, resume="auto")
+    assert cfg.model.backbone.base_channels == 16 and cfg.model.queue_size == 512
+    pipeline = steps(cfg.train_dataloader.dataset.pipeline)
+    assert pipeline["RandomResizedCropClips"]["size"] == 64
+    assert pipeline["RandomClips"]["num_frames"] == 4 and cfg.load_from is None
+    kept = [f"{TRAIN}.RandomClips.num_frames=16"]
+    cfg = launch.training_config(FOLDER, work_dir=tmp_path, resume="auto", cfg_options=kept)
+    assert steps(cfg.train_dataloader.dataset.pipeline)["RandomClips"]["num_frames"] == 16
+    assert "adopted" not in launch.training_config(FOLDER, work_dir=tmp_path / "new", resume="auto")
+
+
+def test_a_setting_that_the_training_left_at_its_default_is_taken_too(tmp_path):
+    recipe = tmp_path / "own.py"
+    recipe.write_text(f'_base_ = "{FOLDER}"\nmodel = dict(backbone=dict(base_channels=8))\n')
+    cfg = launch.testing_config(recipe, str(save(tmp_path, load_config(FOLDER))))
+    assert cfg.model.backbone.base_channels == 64
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("base_channels=16", "base_channels=1024"),  # no weight of this size
+        ("base_channels=16", "base_channels=65536"),
+        ("base_channels=16", "base_channels=True"),
+        ("base_channels=16", "base_channels=[16, 16]"),
+        ("base_channels=16", "base_channels='__import__'"),
+        ("base_channels=16", "base_channels=-1"),
+        ("base_channels=16", "zero_init_residual=True"),  # not a named setting
+        ("type='ResNet3dSlowPath'", "type='ResNet2d'"),
+        ("type='ResNet3dSlowPath'", "type='os.system'"),
+        ("type='SCE'", "type=['SCE']"),
+        ("model = dict(", "model = print("),
+        ("queue_size=512", "queue_size=512, init_cfg=dict(type='Pretrained', checkpoint='x')"),
+    ],
+)
+def test_a_text_of_a_stranger_gives_checked_values_only(tmp_path, old, new):
+    trained = load_config(FOLDER, ["model.backbone.base_channels=16", "model.queue_size=512"])
+    path = save(tmp_path, trained, widths=(16, 512, 65536), **{old: new})
+    cfg = adopted_config(FOLDER, [], path, "test")
+    plain = load_config(FOLDER)
+    width = cfg.model.backbone.pop("base_channels", 64)
+    assert width == (16 if old in ("queue_size=512", "type='SCE'") else 64)
+    assert cfg.model.pop("queue_size") in (512, plain.model.pop("queue_size"))
+    assert cfg.model == plain.model
+    assert cfg.test_dataloader == plain.test_dataloader
+
+
+@pytest.mark.parametrize("content", [{}, {"meta": {}}, {"meta": 3}, {"meta": {"cfg": "import os"}}])
+def test_files_without_a_config_give_nothing(tmp_path, content):
+    torch.save({"state_dict": {}, **content}, tmp_path / "bare.pth")
+    assert "adopted" not in adopted_config(FOLDER, [], tmp_path / "bare.pth", "test")
+
+
+VIT = REPO / "configs/sce/sce_vit_folder_small.py"
+TRANSFORMER = dict(
+    depth=3, embed_dims=64, num_heads=16, patch_size=4, tubelet_size=4, grid_size=[1, 16, 16]
+)
+
+
+@pytest.mark.parametrize("use", ["test", "resume"])
+def test_a_transformer_is_that_of_the_checkpoint(tmp_path, use):
+    options = [f"model.backbone.{key}={value}" for key, value in TRANSFORMER.items()]
+    trained = load_config(VIT, [*options, "model.backbone.position=learned"])
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), use)
+    assert dict(cfg.model.backbone) == dict(trained.model.backbone)
+    assert cfg.model.backbone.num_heads == 16 and cfg.model.backbone.position == "learned"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("embed_dims", 8192),  # no weight of this size
+        ("patch_size", 33),
+        ("num_heads", [4, 4]),
+        ("num_heads", 257),
+        ("grid_size", [1, 65, 1]),
+        ("grid_size", [1, 1, 1, 1]),
+        ("position", "__import__('os')"),
+    ],
+)
+def test_a_transformer_of_a_stranger_gives_checked_values_only(tmp_path, key, value):
+    trained = load_config(VIT)
+    trained.model.backbone[key] = value
+    cfg = adopted_config(VIT, [], save(tmp_path, trained), "test")
+    assert dict(cfg.model.backbone) == dict(load_config(VIT).model.backbone)

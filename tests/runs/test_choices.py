@@ -1,0 +1,161 @@
+"""The chosen settings for videos and machines of all kinds."""
+
+from __future__ import annotations
+
+import pytest
+
+from sce_video.datasets.samplers import ResumableSampler
+from sce_video.runs.choices import (
+    Machine,
+    choose,
+    choose_epochs,
+    choose_momentum,
+    choose_warmup,
+    least_steps,
+    notes,
+    samples_of_epoch,
+)
+from sce_video.runs.folder_facts import FolderFacts
+
+CPU = Machine(cores=2)
+GPU = Machine(cores=16, gpu="A", gpu_memory=80, bfloat16=True)
+
+
+def facts(**changes):
+    values = dict(
+        folder="/v",
+        num_videos=5000,
+        num_classes=0,
+        num_examined=48,
+        unreadable=(),
+        duration=10.0,
+        height=256,
+        width=340,
+        fps=25.0,
+        key_distance=12.0,
+        codec="h264",
+    )
+    return FolderFacts(**{**values, **changes})
+
+
+def values(machine=CPU, given=None, **changes):
+    found = choose(facts(**changes), machine, given)
+    return {name: choice.value for name, choice in found.items()}
+
+
+@pytest.mark.parametrize("batch", [37, 1000])
+def test_a_batch_has_no_video_twice(batch):
+    with pytest.raises(ValueError, match=f"at most the 36 videos, got {batch}: clips of one video"):
+        values(num_videos=36, given={"batch": batch})
+
+
+def test_every_choice_has_a_reason():
+    assert all(choice.reason for choice in choose(facts(), CPU).values())
+
+
+@pytest.mark.parametrize(
+    ("machine", "expected"),
+    [
+        (CPU, dict(width=16, frames=4, size=64, batch=16, precision="float32", workers=1)),
+        (GPU, dict(width=64, frames=8, size=224, batch=32, precision="bfloat16", workers=15)),
+        (Machine(8, "B", 16.0), dict(width=64, size=112, precision="float16", workers=7)),
+        (Machine(4, "C", 6.0), dict(width=32, size=112, batch=16)),
+    ],
+)
+def test_network_and_clip_follow_the_machine(machine, expected):
+    found = values(machine)
+    assert {name: found[name] for name in expected} == expected
+
+
+@pytest.mark.parametrize("num_videos", [2, 3, 16, 17, 31, 36, 300, 5000, 10**6])
+@pytest.mark.parametrize("machine", [CPU, GPU])
+def test_a_queue_is_of_whole_batches_and_shorter_than_the_data_set(num_videos, machine):
+    found = values(machine, num_videos=num_videos)
+    assert 2 <= found["batch"] and found["queue"] % found["batch"] == 0
+    assert found["queue"] < num_videos or num_videos <= found["batch"] * 2
+    samples = found["epoch_samples"]
+    assert samples >= max(num_videos, 20 * found["batch"])
+    assert samples == samples_of_epoch(num_videos, samples), "the number shown is the one trained"
+
+
+@pytest.mark.parametrize(("num_videos", "width", "steps"), [(99, 8, 2000), (100, 16, 1540)])
+def test_on_a_cpu_many_videos_have_a_wider_network_for_as_long(num_videos, width, steps):
+    assert values(num_videos=num_videos)["width"] == width
+    assert least_steps(CPU, width) == steps
+    assert values(GPU, num_videos=num_videos)["width"] == 64 and least_steps(GPU, 64) == 2000
+
+
+def test_short_and_small_videos_get_clips_that_fit():
+    found = values(duration=0.5, fps=6.0, height=48, width=64)
+    assert found["clip_duration"] == 0.4 and found["frames"] == 2 and found["size"] == 32
+    assert values(GPU, height=120, width=160)["size"] == 96
+    assert values(GPU)["clip_duration"] == 2.56
+
+
+def test_the_budget_makes_the_epochs():
+    assert choose_epochs(20, None, None).value == 100  # 2000 steps
+    assert choose_epochs(400, None, None).value == 20
+    assert choose_epochs(37, None, None, least_steps(CPU, 16)).value == 42
+    assert choose_epochs(20, 90.0, 2.0).value == 80
+    with pytest.raises(ValueError, match="do not suffice for one epoch"):
+        choose_epochs(20, 7300.0, 2.0)
+    with pytest.raises(ValueError, match="positive, got 0"):
+        choose_epochs(20, 7300.0, 0)
+
+
+@pytest.mark.parametrize("steps", [1, 20, 37, 999, 1000, 1001, 6250, 19_999, 62_500, 10**6])
+def test_without_a_budget_a_training_ends_in_finite_time(steps):
+    """100,000 videos in batches of 16 are 6250 steps: 20 epochs would be 125,000 steps."""
+    total = choose_epochs(steps, None, None).value * steps
+    assert total >= 2000 and total < max(20_000 + steps, 2000 + steps)
+
+
+@pytest.mark.parametrize(("epochs", "expected"), [(100, 5), (55, 2.75), (2, 0.1), (1, 0.05)])
+def test_the_rate_rises_in_a_part_of_the_training(epochs, expected):
+    assert choose_warmup(epochs).value == expected
+
+
+@pytest.mark.parametrize("videos", [3, 36, 300, 320, 321, 5000])
+def test_samples_of_an_epoch_are_those_of_the_sampler(videos):
+    sampler = ResumableSampler(range(videos), min_samples=320)
+    assert samples_of_epoch(videos, 320) == len(sampler)
+
+
+@pytest.mark.parametrize("fps", [0.5, 2.0, 3.0, 5.0, 25.0, 60.0])
+@pytest.mark.parametrize("duration", [0.04, 0.5, 1.0, 2.5, 10.0, 3600.0])
+@pytest.mark.parametrize("frames", [None, 16])
+def test_no_frame_is_twice_in_a_clip_unless_asked_for(fps, duration, frames):
+    found = values(given={"frames": frames}, fps=fps, duration=duration)
+    assert found["clip_duration"] > 0
+    if frames is None:
+        assert 1 <= found["frames"] <= max(1, found["clip_duration"] * fps + 0.05)
+    elif duration > 64:  # long enough for any rate
+        assert found["frames"] == 16 <= found["clip_duration"] * fps + 0.05
+
+
+def test_choices_follow_what_is_given():
+    found = values(given={"batch": 24, "frames": 16, "width": None}, num_videos=100)
+    assert found["queue"] == 96 and found["epoch_samples"] == 500 and found["width"] == 16
+    assert found["clip_duration"] == 1.28  # the paper's: more frames, as far apart in all
+    for wrong in ("many", 0, True):
+        with pytest.raises(ValueError, match=f"batch must be a positive number, got {wrong!r}"):
+            values(given={"batch": wrong})
+
+
+def test_one_video_is_refused():
+    with pytest.raises(ValueError, match="one video only in /v.*ffmpeg"):
+        values(num_videos=1)
+
+
+def test_notes_name_what_is_unusual():
+    assert not list(notes(facts(), 64, 1.0))
+    assert "3 videos are few" in "".join(notes(facts(num_videos=3), 64, 1.0))
+    assert "a single frame" in "".join(notes(facts(duration=0.04), 64, 1.0))
+    assert "30 minutes" in "".join(notes(facts(duration=1800.0), 64, 1.0))
+    assert "--short-side 128" in "".join(notes(facts(), 64, 5.0))
+    assert "--short-side 288" in "".join(notes(facts(), 224, 5.0))
+
+
+def test_few_steps_have_a_quick_target():
+    found = [choose_momentum(steps).value for steps in (600, 2000, 5001, 20_000, 100_000)]
+    assert found == [0.9, 0.9, 0.97, 0.97, 0.99]

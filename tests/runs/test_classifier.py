@@ -1,0 +1,132 @@
+"""Finetuning on one's own folders and lists: classes are counted, their names kept."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from helpers.recognition import FINETUNE
+from helpers.training import REPO
+
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.engine.config.load import load_config
+from sce_video.runs import configs as classifier
+from sce_video.runs import launch
+
+FOLDER = REPO / "configs/downstream/finetune/r3d18_folder.py"
+NAMES = ["class0", "class1"]
+
+
+def options(root, *parts, **changes) -> list[str]:
+    """``--cfg-options`` that make the recipe small; ``changes`` with __ for dots."""
+    values = {"model__backbone__base_channels": 4, "visualizer": None}
+    for part in parts:
+        values |= {f"{part}_dataloader__dataset__data_root": root}
+        values |= {f"{part}_dataloader__num_workers": 0}
+        step = f"{part}_dataloader__dataset__pipeline__"
+        sample, crop = ("Random", "RandomResized") if part == "train" else ("Uniform", "Center")
+        values |= {f"{step}{sample}Clips__num_frames": 2}
+        if part == "test":
+            values |= {f"{step}ResizeShortSide__size": 32, f"{step}PackVideo__crop_size": 32}
+        else:
+            values |= {f"{step}{crop}CropClips__size": 32}
+    values |= changes
+    return [f"{key.replace('__', '.')}={value}" for key, value in values.items()]
+
+
+def training(root, work_dir, **changes):
+    changes = {"train_cfg__max_epochs": 1, "val_dataloader": None, "val_cfg": None,
+               "val_evaluator": None, **changes}  # fmt: skip
+    given = options(root, "train", **changes)
+    return launch.training_config(FOLDER, work_dir=work_dir, pretrained="random", cfg_options=given)
+
+
+def test_trains_on_a_folder_and_tests_without_being_told_the_classes(split_videos, tmp_path):
+    """12 videos are an epoch of 8 + 4: no video is dropped, however few there are."""
+    cfg = training(split_videos, tmp_path / "run")
+    assert (cfg.model.cls_head.num_classes, cfg.model.cls_head.in_channels) == (2, 32)
+    runner = launch.train(cfg)
+    assert runner.iter == 2
+    checkpoint = str(tmp_path / "run/epoch_1.pth")
+    meta = load_checkpoint_file(checkpoint)["meta"]
+    assert meta["classes"] == NAMES and "num_classes=2" in meta["cfg"].replace(" ", "")
+    given = options(split_videos, "test")
+    metrics = launch.test(
+        launch.testing_config(FOLDER, checkpoint, work_dir=tmp_path / "test", cfg_options=given)
+    )
+    assert 0 <= metrics["top1"] <= 1
+    other = tmp_path / "other"
+    for name in NAMES:
+        (other / f"{name}_renamed").mkdir(parents=True)
+        (other / f"{name}_renamed/a.mp4").symlink_to(split_videos / f"{name}/v0{name[-1]}.mp4")
+    cfg = launch.testing_config(
+        FOLDER, checkpoint, work_dir=tmp_path / "test", cfg_options=options(other, "test")
+    )
+    with pytest.raises(ValueError, match=r"only the training had \['class0', 'class1'\]"):
+        launch.test(cfg)
+
+
+def test_lists_count_their_labels_and_may_name_them(split_videos, tmp_path):
+    names = tmp_path / "names.txt"
+    names.write_text("run\nwalk\njump\n")
+    annotated = dict(train_dataloader__dataset__ann_file="train_split1.txt")
+    cfg = training(split_videos, tmp_path, **annotated)
+    assert cfg.model.cls_head.num_classes == 2
+    cfg = training(split_videos, tmp_path, **annotated, train_dataloader__dataset__class_file=names)
+    assert cfg.model.cls_head.num_classes == 3
+    cfg = training(split_videos, tmp_path, **annotated, model__cls_head__num_classes=7)
+    assert cfg.model.cls_head.num_classes == 7
+
+
+def test_a_label_without_videos_is_named(split_videos, tmp_path, monkeypatch):
+    said = []
+    monkeypatch.setattr(classifier, "print_log", lambda text, **_: said.append(text))
+    (tmp_path / "from_one.txt").write_text("class0/v00.mp4 1\nclass1/v01.mp4 3\n" * 2)
+    cfg = training(
+        split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "from_one.txt"
+    )
+    assert cfg.model.cls_head.num_classes == 4
+    assert said[0].startswith("4 classes in 4 videos of ")
+    assert "has the label 0, 2; labels count from 0 to 3" in said[1]
+    training(split_videos, tmp_path)
+    assert said[2:] == [f"2 classes in 12 videos of {split_videos}: class0, class1"]
+
+
+@pytest.mark.parametrize(("lines", "count"), [("class0/v00.mp4\n", 0), ("class0/v00.mp4 0\n", 1)])
+def test_fewer_than_two_classes_are_refused(split_videos, tmp_path, lines, count):
+    (tmp_path / "list.txt").write_text(lines)
+    with pytest.raises(ValueError, match=rf"list\.txt' has {count} classes.*sub-folder for each"):
+        training(split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "list.txt")
+
+
+def test_labels_that_number_no_classes_are_refused(split_videos, tmp_path):
+    """A classifier of that many outputs would not fit into memory."""
+    (tmp_path / "list.txt").write_text("class0/v00.mp4 0\nclass1/v01.mp4 999999\n")
+    with pytest.raises(ValueError, match="has the label 999999, but only 2 videos: labels"):
+        training(split_videos, tmp_path, train_dataloader__dataset__ann_file=tmp_path / "list.txt")
+
+
+def test_testing_takes_the_outputs_of_the_checkpoint_or_counts_for_random_weights(
+    split_videos, tmp_path
+):
+    checkpoint = tmp_path / "five.pth"
+    weights = {"cls_head.fc_cls.weight": torch.zeros(5, 32)}
+    torch.save({"state_dict": weights, "meta": {}}, checkpoint)
+    cfg = launch.testing_config(FOLDER, str(checkpoint))
+    assert (cfg.model.cls_head.num_classes, cfg.model.cls_head.in_channels) == (5, 512)
+    cfg = launch.testing_config(FOLDER, "random", cfg_options=options(split_videos, "train"))
+    assert cfg.model.cls_head.num_classes == 2
+    torch.save({"state_dict": {"backbone.conv1.weight": torch.zeros(1)}, "meta": {}}, checkpoint)
+    with pytest.raises(ValueError, match=r"five\.pth has no classifier"):
+        launch.testing_config(FOLDER, str(checkpoint))
+
+
+def test_numbers_of_a_recipe_are_left_alone(split_videos):
+    cfg = launch.testing_config(FINETUNE, "random")
+    assert (cfg.model.cls_head.num_classes, cfg.model.cls_head.in_channels) == (101, 512)
+
+
+def test_the_folder_recipe_suits_few_videos():
+    cfg = load_config(FOLDER)
+    assert cfg.train_dataloader.batch_size <= 8 and not cfg.train_dataloader.drop_last
+    assert cfg.optim_wrapper.optimizer.type == "AdamW" and cfg.get("benchmark") is None
+    assert cfg.model.cls_head.num_classes is cfg.model.cls_head.in_channels is None

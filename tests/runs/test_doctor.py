@@ -1,0 +1,124 @@
+"""Every finding of the doctor, provoked."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from helpers.training import make_videos
+from packaging.version import Version
+
+from sce_video.commands.main import main
+from sce_video.runs import doctor
+from sce_video.runs.choices import Machine
+from sce_video.runs.doctor import FAILURE, OK, WARNING
+from sce_video.runs.folder_facts import examine_folder
+from sce_video.runs.pretrain import Timing, planned_pretraining
+
+GIB = 2**30
+
+
+def test_python():
+    assert doctor.check_python((3, 10)).level == FAILURE
+    assert doctor.check_python((3, 11)).level == OK
+
+
+def test_packages():
+    (problem,) = doctor.check_packages(["mmengine is not installed: pip install mmengine"])
+    assert (problem.level, problem.advice) == (FAILURE, "pip install mmengine")
+    (here,) = doctor.check_packages()
+    assert here.level == OK and "torch" in here.what
+
+
+@pytest.mark.parametrize(
+    ("torch", "cudnn", "level"),
+    [("2.9.1", 91002, FAILURE), ("2.9.1", 91500, OK), ("2.13.0", 91002, OK)],
+)
+def test_torch_with_a_bad_cudnn(torch, cudnn, level):
+    assert doctor.check_cudnn(Version(torch), cudnn).level == level
+    assert doctor.check_cudnn(Version(torch), None) is None
+
+
+@pytest.mark.parametrize(
+    ("names", "cuda_build", "devices", "level", "word"),
+    [
+        (["H"], True, True, OK, "H"),
+        ([], False, True, FAILURE, "CPU build"),
+        ([], True, True, FAILURE, "cannot use"),
+        ([], False, False, WARNING, "no GPU"),
+    ],
+)
+def test_gpus(names, cuda_build, devices, level, word):
+    found = doctor.check_gpu(names, cuda_build, devices)
+    assert found.level == level and word in found.what
+    assert bool(found.advice) == (level != OK)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "available", "level"), [(8, False, FAILURE), (1, False, WARNING), (8, True, OK)]
+)
+def test_nccl(gpus, available, level):
+    found = doctor.check_nccl(gpus, available, (2, 28, 9) if available else None)
+    assert found.level == level and "NCCL" in found.what
+    assert bool(found.advice) == (level != OK)
+    assert doctor.check_nccl(0, available, None) is None
+
+
+def test_decoders_name_their_ffmpeg():
+    shown = {finding.what.split(":")[0]: finding.what for finding in doctor.check_decoders()}
+    assert "FFmpeg" in shown["decoder av"] and "libavcodec" in shown["decoder av"]
+    if doctor.backend_importable("decord"):
+        assert "libavcodec" in shown["decoder decord"]
+
+
+@pytest.mark.parametrize(
+    ("check", "amounts"),
+    [
+        (doctor.check_shared_memory, (GIB // 2, 2 * GIB, 9 * GIB)),
+        (doctor.check_open_files, (100, 1024, 65536)),
+        (lambda free: doctor.check_disk(Path("runs"), free), (GIB // 2, 2 * GIB, 99 * GIB)),
+    ],
+)
+def test_amounts(check, amounts):
+    found = [check(amount) for amount in amounts]
+    assert [finding.level for finding in found] == [FAILURE, WARNING, OK]
+    assert [bool(finding.advice) for finding in found] == [True, True, False]
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    root = make_videos(tmp_path_factory.mktemp("videos"), count=6)
+    (root / "class0/broken.mp4").write_bytes(b"no video")
+    return root
+
+
+def test_videos(videos):
+    facts = examine_folder(str(videos))
+    levels = [(f.level, f.what) for f in doctor.check_videos(facts)]
+    assert [level for level, _ in levels] == [OK, WARNING] and "broken.mp4" in levels[1][1]
+    large = replace(facts, unreadable=(), key_distance=250.0, height=1080, width=1920)
+    found = list(doctor.check_videos(large))
+    assert [finding.level for finding in found] == [OK, WARNING, WARNING]
+    assert all("sce-video repack" in finding.advice for finding in found[1:])
+
+
+def test_cores_that_cannot_feed_a_gpu(videos, tmp_path):
+    plan = planned_pretraining(videos, tmp_path, settings=dict(width=4, size=32, workers=0))
+    slow = Timing(step=0.1, sample=0.05, batch=32, samples=640, on_gpu=True)
+    starving = replace(plan, timing=slow, machine=Machine(cores=8, gpu="A"))
+    found = doctor.check_loading(starving)
+    assert found.level == WARNING and "16 loader workers" in found.what
+    assert doctor.check_loading(replace(starving, machine=Machine(cores=32, gpu="A"))).level == OK
+
+
+def test_the_command(videos, monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+    monkeypatch.setattr(doctor, "_SECONDS_PER_BACKEND", 0.1)
+    assert main(["doctor", "--videos", str(videos), "--out", str(tmp_path / "new/runs")]) == 0
+    shown = capsys.readouterr().out
+    for word in ("Python", "PyAV", "shared memory", "7 videos", "clips of 8 frames a second"):
+        assert word in shown
+    monkeypatch.setattr(doctor, "check_open_files", lambda _: doctor.Finding(FAILURE, "none"))
+    assert main(["doctor"]) == 1

@@ -1,0 +1,196 @@
+"""The last epoch is the result; the best one is kept if asked, apart and marked."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from helpers import image_trees
+from helpers.run_tool import load
+from helpers.training import REPO
+
+from sce_video.engine.checkpoint import load_checkpoint_file, save_checkpoint_file
+from sce_video.engine.training_record import selected_on
+from sce_video.evaluation.tables import format_metrics
+from sce_video.reporting.comparability import selection_of
+from sce_video.runs import launch
+from sce_video.runs.configs import checkpoints_to_test
+
+RECIPE = REPO / "configs/downstream/linear/r18_1xb256-32-100e_cifar10.py"
+EPOCHS = 3
+KEEP_BEST = ["default_hooks.checkpoint.save_best=top1", "train_cfg.val_interval=1"]
+
+
+def small(root, **changes):
+    """Options of the recipe on a small tree; ``changes`` are dotted keys with __ for dots."""
+    options = {
+        "visualizer": None,
+        "model.backbone.base_channels": 4,
+        "model.cls_head.in_channels": 32,
+        "train_cfg.max_epochs": EPOCHS,
+        "train_dataloader.batch_size": 20,
+        "train_dataloader.persistent_workers": False,
+    }
+    for name in ("train_dataloader", "val_dataloader", "test_dataloader"):
+        options |= {f"{name}.num_workers": 0, f"{name}.dataset.data_root": root}
+        options |= {f"{name}.dataset.check_counts": False}
+    options |= {key.replace("__", "."): value for key, value in changes.items()}
+    return [f"{key}={value}" for key, value in options.items()]
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return image_trees.make_cifar10(tmp_path_factory.mktemp("cifar10"))
+
+
+def train(root, folder, *options):
+    cfg = launch.training_config(
+        RECIPE, work_dir=folder, pretrained="random", cfg_options=[*small(root), *options]
+    )
+    cfg.experiment_name = folder.name  # mmengine's names count seconds, and share logs
+    return launch.train(cfg)
+
+
+@pytest.fixture(scope="module")
+def kept_best(root, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("best")
+    train(root, folder, *KEEP_BEST)
+    return folder
+
+
+def test_only_the_last_epoch_is_kept_unless_asked(root, tmp_path):
+    train(root, tmp_path)
+    assert not list(tmp_path.glob("best*"))
+    assert checkpoints_to_test(str(tmp_path)) == [str(tmp_path / f"epoch_{EPOCHS}.pth")]
+
+
+@pytest.mark.slow
+def test_the_protocol_learns_on_random_features(tmp_path):
+    """Classes of different colours: a frozen network of random weights lets them be told apart.
+
+    Chance is 10 %. The rate of 30 is that of the recipe, its steps come at 60 and 80 % as there.
+    """
+    data = image_trees.make_cifar10(tmp_path / "data", per_class=4)
+    options = small(
+        data,
+        model__backbone__base_channels=16,
+        model__cls_head__in_channels=128,
+        train_cfg__max_epochs=20,
+        custom_hooks__ScheduleHook__lr__milestone_epochs=[12, 16],
+    )
+    cfg = launch.training_config(
+        RECIPE, work_dir=tmp_path, pretrained="random", cfg_options=options, seed=0
+    )
+    launch.train(cfg)
+    launch.test(
+        launch.testing_config(
+            RECIPE, str(tmp_path / "epoch_20.pth"), work_dir=tmp_path, cfg_options=options
+        )
+    )
+    result = json.loads((tmp_path / "results.json").read_text())
+    assert result["metrics"]["top1"] > 0.4
+    assert result["protocol"]["pretrained"] == "random"
+
+
+def test_one_command_tests_the_last_and_the_best_epoch(root, kept_best, tmp_path):
+    (best,) = kept_best.glob("best_top1_epoch_*.pth")
+    options = ["--work-dir", str(tmp_path), "--cfg-options", *small(root)]
+    assert load("test").main([str(RECIPE), str(kept_best), *options]) == 0
+    results = {p.stem: json.loads(p.read_text()) for p in tmp_path.glob("*.json")}
+    assert results.keys() == {"results", "best"}
+    last, chosen = results["results"]["protocol"], results["best"]["protocol"]
+    assert last["checkpoint"]["path"] == str(kept_best / f"epoch_{EPOCHS}.pth")
+    assert "chosen_on_test" not in last and selection_of(last) is None
+    assert chosen["checkpoint"]["path"] == str(best) and chosen["chosen_on_test"] is True
+    assert selection_of(chosen) == "best epoch on the test set; the result is the last"
+    shown = {name: format_metrics(r["metrics"], r["protocol"]) for name, r in results.items()}
+    assert "chosen on these very samples; the result is the last" in shown["best"]
+    assert "chosen" not in shown["results"]
+    # One view of each image: no other numbers for "one view".
+    assert results["results"]["metrics"].keys() == {"top1", "top5", "mean_class_accuracy"}
+    # The test repeats the validation: one view, the same images.
+    selected = chosen["checkpoint"]["selected"]
+    assert results["best"]["metrics"]["top1"] == selected["value"]
+    assert results["best"]["metrics"]["top1"] >= results["results"]["metrics"]["top1"]
+    assert chosen["epochs"] == int(best.stem.rpartition("_")[2])
+
+
+def test_the_best_epoch_is_that_of_the_logged_validations(kept_best):
+    lines = [json.loads(text) for text in (kept_best / "metrics.jsonl").read_text().splitlines()]
+    curve = [line["top1"] for line in lines if line["kind"] == "val"]
+    assert len(curve) == EPOCHS
+    (best,) = kept_best.glob("best_top1_epoch_*.pth")
+    assert int(best.stem.rpartition("_")[2]) == 1 + int(np.argmax(curve))
+
+
+def test_a_best_checkpoint_alone_does_not_replace_the_result(root, kept_best, tmp_path, capsys):
+    (best,) = kept_best.glob("best_top1_epoch_*.pth")
+    (tmp_path / "results.json").write_text("the result")
+    options = ["--work-dir", str(tmp_path), "--cfg-options", *small(root)]
+    assert load("test").main([str(RECIPE), str(best), *options]) == 0
+    assert (tmp_path / "results.json").read_text() == "the result"
+    assert (tmp_path / "best.json").is_file()
+    named = tmp_path / "named.json"
+    assert load("test").main([str(RECIPE), str(best), "--out", str(named), *options]) == 0
+    assert json.loads(named.read_text())["protocol"]["chosen_on_test"] is True
+
+
+def test_an_epoch_chosen_on_other_images_is_not_called_chosen_on_the_test_set(root, tmp_path):
+    """CIFAR's splits share a folder and have no lists: their names tell them apart."""
+    options = [*KEEP_BEST, "train_cfg.max_epochs=1", "val_dataloader.dataset.split=train"]
+    train(root, tmp_path, *options)
+    cfg = launch.testing_config(
+        RECIPE, str(tmp_path / "best_top1_epoch_1.pth"), work_dir=tmp_path, cfg_options=small(root)
+    )
+    launch.test(cfg)
+    protocol = json.loads((tmp_path / "best.json").read_text())["protocol"]
+    assert protocol["chosen_on_test"] is False
+    assert selection_of(protocol) == "best epoch on a validation list, not the last"
+
+
+@pytest.mark.parametrize(
+    ("selected", "data", "expected"),
+    [
+        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "b", "ann_sha256": "1"}, True),
+        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "a", "ann_sha256": "2"}, False),
+        ({"data_root": "a", "ann_sha256": "1"}, {"data_root": "a"}, False),
+        ({"data_root": "a"}, {"data_root": "a"}, True),
+        ({"data_root": "a"}, {"data_root": "b"}, False),
+        ({"data_root": "a", "split": "test"}, {"data_root": "a", "split": "test"}, True),
+        ({"data_root": "a", "split": "test"}, {"data_root": "a", "split": "train"}, False),
+    ],
+)
+def test_selected_on(selected, data, expected):
+    assert selected_on(selected, data) is expected
+
+
+def test_what_is_tested(tmp_path, capsys):
+    assert checkpoints_to_test("random") == ["random"]
+    assert checkpoints_to_test(str(tmp_path / "epoch_1.pth")) == [str(tmp_path / "epoch_1.pth")]
+    with pytest.raises(ValueError, match=r"has no checkpoint epoch_N\.pth"):
+        checkpoints_to_test(str(tmp_path))
+    for name in ("epoch_9.pth", "epoch_10.pth", "best_top1_epoch_3.pth"):
+        (tmp_path / name).touch()
+    both = [str(tmp_path / name) for name in ("epoch_10.pth", "best_top1_epoch_3.pth")]
+    assert checkpoints_to_test(str(tmp_path)) == both
+    assert load("test").main([str(RECIPE), str(tmp_path), "--out", "a.json"]) != 0
+    assert "give one of the checkpoints" in capsys.readouterr().err
+    (tmp_path / "best_top5_epoch_4.pth").touch()
+    with pytest.raises(ValueError, match="several best checkpoints.*best_top5_epoch_4"):
+        checkpoints_to_test(str(tmp_path))
+
+
+def test_a_file_that_states_a_selection_in_another_form_is_an_ordinary_one(
+    root, kept_best, tmp_path
+):
+    """A stranger's file may hold anything."""
+    content = load_checkpoint_file(kept_best / f"epoch_{EPOCHS}.pth")
+    content["meta"]["selected"] = ["top1"]
+    save_checkpoint_file(content, tmp_path / "a.pth")
+    cfg = launch.testing_config(
+        RECIPE, str(tmp_path / "a.pth"), work_dir=tmp_path, cfg_options=small(root)
+    )
+    launch.test(cfg)
+    assert "chosen_on_test" not in json.loads((tmp_path / "results.json").read_text())["protocol"]
+    assert not (tmp_path / "best.json").exists()

@@ -1,0 +1,95 @@
+"""Which errors a user is told in one line, and which keep their traceback."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from helpers.training import make_videos, small_config, train
+from torch.utils.data import DataLoader
+
+from sce_video.datasets import (
+    TooManyBadFilesError,
+    VideoDataset,
+    VideoDecodeError,
+    WorkerCrashError,
+)
+from sce_video.datasets.loading.shared_memory import SharedMemoryError
+from sce_video.datasets.readers.errors import VideoTimeoutError
+from sce_video.engine import TrainingStepError
+from sce_video.engine.checkpoint import load_checkpoint_file
+from sce_video.models import SCE
+from sce_video.utils.command import explain
+from sce_video.utils.distributed import OtherRankError
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("tau must be positive"),
+        FileExistsError(17, "File exists", "run.mp4"),
+        PermissionError(13, "Permission denied", "/readonly"),
+        NotADirectoryError(20, "Not a directory", "a/b"),
+        VideoDecodeError("a.mp4", "is empty"),
+        VideoTimeoutError("a.mp4", "timed out"),
+        WorkerCrashError("a loader worker crashed"),
+        SharedMemoryError("no shared memory"),
+        TooManyBadFilesError("3 of 10 files cannot be decoded"),
+        OtherRankError("embedding failed on rank 1: ValueError: no"),
+    ],
+)
+def test_wrong_values_and_paths_are_one_line(error):
+    message = explain(error)
+    assert message == str(error) and "\n" not in message
+
+
+@pytest.mark.parametrize("error", [KeyError("a"), RuntimeError("VideoDecodeError: a"), OSError(5)])
+def test_other_errors_keep_their_traceback(error):
+    assert explain(error) is None
+
+
+@pytest.mark.parametrize("kind", [ValueError, FileNotFoundError, AssertionError, KeyError])
+def test_errors_inside_a_step_keep_their_traceback(tmp_path, monkeypatch, kind):
+    def fail(model, views):
+        raise kind("from within")
+
+    monkeypatch.setattr(SCE, "loss", fail)
+    with pytest.raises(TrainingStepError, match="iteration 0 failed: .*from within") as raised:
+        train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
+    assert explain(raised.value) is None
+    assert type(raised.value.__cause__) is kind
+
+
+def test_an_error_of_another_type_inside_a_step_keeps_its_type(tmp_path, monkeypatch):
+    def fail(model, views):
+        raise MemoryError("from within")
+
+    monkeypatch.setattr(SCE, "loss", fail)
+    with pytest.raises(MemoryError):
+        train(small_config(make_videos(tmp_path / "videos", 4), tmp_path / "run"))
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_bad_file_is_one_line_with_and_without_workers(tmp_path, workers):
+    (tmp_path / "a.mp4").write_bytes(b"")
+    dataset = VideoDataset(str(tmp_path), pipeline=[dict(type="OpenVideo")], on_error="raise")
+    with pytest.raises(VideoDecodeError) as raised:
+        list(DataLoader(dataset, num_workers=workers))
+    assert raised.value.path == str(tmp_path / "a.mp4")
+    assert raised.value.reason.startswith("is empty (0 bytes)")
+    assert explain(raised.value) == f"{raised.value.path}: {raised.value.reason}"
+    assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", [VideoDecodeError, VideoTimeoutError])
+def test_decode_errors_survive_pickling(kind):
+    error = pickle.loads(pickle.dumps(kind("a.mp4", "changed: twice", False)))
+    assert (type(error), str(error)) == (kind, "a.mp4: changed: twice")
+    assert (error.path, error.reason, error.permanent) == ("a.mp4", "changed: twice", False)
+
+
+def test_a_file_that_torch_never_wrote_is_no_checkpoint(tmp_path):
+    path = tmp_path / "clip.mp4"
+    path.write_bytes(b"\0\0\0\x20ftypisom" * 100)
+    with pytest.raises(ValueError, match=r"clip\.mp4 is not a readable checkpoint: it is no file"):
+        load_checkpoint_file(path)

@@ -1,0 +1,217 @@
+"""A pretraining that chooses its settings, from the folder to the search."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from helpers.training import make_videos
+
+import sce_video
+from sce_video.commands.main import main
+from sce_video.engine.config.load import load_config
+from sce_video.pages.curves import read_scalars
+from sce_video.runs import seeds
+from sce_video.runs.folder import different_settings, read_run
+from sce_video.runs.pretrain import methods, planned_pretraining
+
+TINY = dict(width=4, frames=2, size=32, hidden=16, embedding=8, batch=4, epoch_samples=8, workers=0)
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"))
+
+
+@pytest.fixture(autouse=True)
+def _own_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+
+@pytest.fixture
+def _without_page(monkeypatch):
+    monkeypatch.setattr("sce_video.runs.page.write_run_page", lambda folder, *_, **__: folder)
+
+
+def words(**settings):
+    return [w for k, v in settings.items() for w in (f"--{k.replace('_', '-')}", str(v))]
+
+
+def test_from_a_folder_to_search_results_with_one_line_each(videos, tmp_path, capsys):
+    run, index = tmp_path / "run", tmp_path / "index"
+    command = ["pretrain", str(videos), "--out", str(run), "--epochs", "1"]
+    assert main([*command, *words(**TINY)]) == 0
+    shown = capsys.readouterr().out
+    assert "12 videos in" in shown and "given" in shown and "sce_r3d18_folder_small" in shown
+    plan = load_config(run / "config.py").plan  # with the reasons, also after the training began
+    assert any("fewer keys than the 12 videos" in line for line in plan)
+    assert any("note: 12 videos are few" in line for line in plan)
+    page = (run / "run.html").read_text()
+    assert "fewer keys than the 12 videos" in page and "data:image/webp" in page
+    row = read_run(run).compared  # beside random weights, in the log, on the page and on the screen
+    assert row["videos"] == 12 and row["iter"] == 3 and {"knn", "rank", "rank_random"} <= set(row)
+    assert "Does it help?" in page and f"{100 * row['knn_random']:.1f} %" in page
+    assert (
+        "not decided against random weights: kNN accuracy" in next(run.glob("*/*.log")).read_text()
+    )
+    checkpoint = torch.load(run / "epoch_1.pth", weights_only=True)
+    assert "plan = [" in checkpoint["meta"]["cfg"]
+
+    test = ["evaluate", str(run), "--test", str(videos), "--gallery", str(videos)]
+    assert main(test) == 0 and main([*test, "--random"]) == 0
+    results = json.loads((run / "results.json").read_text())
+    assert results["metrics"]["knn_top1"] > 0.9  # a video finds itself
+    random = json.loads((run / "results_random.json").read_text())
+    assert random["protocol"]["checkpoint"]["path"] is None
+
+    features = tmp_path / "features.npz"
+    assert main(["embed", str(videos), "--checkpoint", str(run), "--out", str(features)]) == 0
+    assert np.load(features, allow_pickle=False)["features"].shape == (12, 32)
+
+    assert main(["index", str(videos), "--checkpoint", str(run), "--out", str(index)]) == 0
+    query = next(videos.rglob("*.mp4"))
+    assert main(["search", str(query), "--index", str(index), "-k", "3", "--no-html"]) == 0
+    assert "the 3 most similar of 12 videos" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_the_written_config_is_the_same_training(videos, tmp_path):
+    """``sce-video pretrain`` against ``tools/train.py`` with the config that it plans."""
+    command, planned = tmp_path / "command", tmp_path / "planned"
+    start = ["pretrain", str(videos), "--epochs", "1", *words(**TINY)]
+    assert main([*start, "--out", str(command)]) == 0
+    assert main([*start, "--out", str(planned), "--plan"]) == 0
+    assert main(["train", str(planned / "config.py")]) == 0
+    losses = []
+    for run in (command, planned):
+        losses.append([row["loss"] for row in read_scalars(run)])
+    assert losses[0] == losses[1] and losses[0]
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_the_function_takes_the_settings_by_name(videos, tmp_path):
+    runner = sce_video.pretrain(videos, tmp_path / "run", method="simclr", epochs=1, **TINY)
+    assert runner.cfg.model.type == "SimCLR" and (tmp_path / "run/epoch_1.pth").is_file()
+    with pytest.raises(ValueError, match="earlier training"):
+        sce_video.pretrain(videos, tmp_path / "run", method="simclr", epochs=1, **TINY)
+    with pytest.raises(AttributeError):
+        sce_video.pretrian
+
+
+@pytest.mark.parametrize("method", methods())
+@pytest.mark.usefixtures("_without_page")
+def test_every_method_can_be_planned(videos, tmp_path, method):
+    plan = planned_pretraining(videos, tmp_path, method=method, settings=TINY)
+    assert plan.config.train_cfg.max_epochs == 667  # 2000 steps: three of an epoch of 12 videos
+    assert plan.config.model.backbone.base_channels == 4
+    assert plan.config.work_dir == str(tmp_path)
+    assert plan.epoch_seconds > 0 and plan.hours > 0
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_a_budget_makes_the_length(videos, tmp_path):
+    plan = planned_pretraining(videos, tmp_path, hours=10, settings=TINY)
+    budget = plan.config.default_hooks.budget
+    assert plan.other_seconds == pytest.approx(budget.spent + budget.reserved, abs=0.02)
+    assert 0 < budget.spent < plan.other_seconds and budget.hours == 10
+    left = 36_000 - plan.other_seconds
+    # Times are rounded in the config, and the quotient may lie next to a whole number.
+    epochs = left / plan.epoch_seconds
+    assert plan.config.train_cfg.max_epochs == pytest.approx(epochs, rel=1e-4, abs=1)
+    assert plan.hours <= 10
+    free = planned_pretraining(videos, tmp_path, settings=TINY)
+    assert "budget" not in free.config.default_hooks and free.config.run_page.compared == 12
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_resuming_takes_everything_from_the_run(videos, tmp_path, capsys):
+    run = tmp_path / "run"
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 2
+    assert "no training in" in capsys.readouterr().err
+    start = ["pretrain", str(videos), "--out", str(run), "--epochs", "1", *words(**TINY)]
+    assert main([*start, "--plan"]) == 0 and not list(run.glob("*.pth"))
+    assert main(start) == 0
+    assert main(["pretrain", str(videos), "--out", str(run), "--resume"]) == 2
+    assert "give --out RUN alone" in capsys.readouterr().err
+    assert main(["pretrain", "--out", str(run), "--resume"]) == 0  # has nothing left to do
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_seeds_are_planned_once_resumed_and_pooled(videos, tmp_path, capsys, monkeypatch):
+    out = tmp_path / "runs"
+    start = ["pretrain", str(videos), "--out", str(out), "--epochs", "1", *words(**TINY)]
+    train, calls = seeds.train_with_page, []
+
+    def fails_at_the_second(cfg, overwrite=False):
+        calls.append(cfg.randomness.seed)
+        if calls == [0, 2]:
+            raise ValueError("the disk is full")
+        return train(cfg, overwrite)
+
+    monkeypatch.setattr(seeds, "train_with_page", fails_at_the_second)
+    assert main([*start, "--seeds", "0", "2"]) == 2
+    assert main([*start, "--seeds", "0", "2"]) == 2  # refused before the planning
+    assert "seed0 holds an earlier training" in capsys.readouterr().err
+    assert main(["pretrain", "--out", str(out), "--resume"]) == 0
+    assert main(["pretrain", "--out", str(out), "--resume", "--seeds", "0", "5"]) == 0
+    assert calls == [0, 2, 2, 5]  # the finished ones are kept
+    shown = capsys.readouterr().out
+    assert "seed0 (1 of 2) has finished and is kept" in shown
+    assert "seed0 + seed2, loss of metrics.jsonl" in shown and "seed0 + seed5, loss" in shown
+    configs = [load_config(out / f"seed{n}/config.py").to_dict() for n in (0, 2, 5)]
+    assert list(different_settings(configs)) == ["randomness.seed"]
+    losses = [read_scalars(out / f"seed{n}")[-1]["loss"] for n in (0, 5)]
+    mean, spread = np.mean(losses), np.std(losses, ddof=1)
+    assert spread > 0 and f"loss of metrics.jsonl: {mean:.4g} ± {spread:.4g} (2 seeds)" in shown
+    assert "seed0 + seed5" in (out / "compare.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--seeds", "1", "1"], "must be different numbers, got"),
+        (["--seeds", "0", "-3"], "at least 0 and at most 4294967295, got -3"),
+        (["--seeds", "0", "1", "--seed", "2"], "give seed or seeds, not both"),
+        (["--seeds", "0", "--resume"], "give --out RUN alone"),
+    ],
+)
+def test_seeds_that_are_refused(videos, tmp_path, capsys, options, message):
+    assert main(["pretrain", str(videos), "--out", str(tmp_path), *options]) == 2
+    assert re.search(message, capsys.readouterr().err)
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_stopped_seed_ends_all(tmp_path, monkeypatch):
+    stopped = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=15))
+    monkeypatch.setattr(seeds, "planned_config", lambda path, *_: path)
+    monkeypatch.setattr(seeds, "training_config", lambda path, **options: options)
+    monkeypatch.setattr(seeds, "train_with_page", lambda cfg, overwrite: stopped)
+    monkeypatch.setattr(seeds, "end_training", lambda runner: 128 + runner.train_loop.stopped_by)
+    shown = []
+    runs = seeds.train_seeds(tmp_path, [0, 1], say=shown.append)
+    assert runs.status == 143 and shown == ["seed0 (1 of 2)"] and not runs.chance.seeds
+    with pytest.raises(ValueError, match="give seed or seeds, not both"):
+        sce_video.pretrain_seeds(tmp_path, tmp_path, [0, 1], settings={"seed": 3})
+    with pytest.raises(ValueError, match="no training of a seed in"):
+        seeds.resumed_seeds(tmp_path, [0])
+
+
+@pytest.mark.usefixtures("_without_page")
+def test_errors(videos, tmp_path, capsys):
+    def refused(message, **changes):
+        with pytest.raises(ValueError, match=message):
+            planned_pretraining(videos, tmp_path, **changes)
+
+    refused("method must be one of .*sce.*, got 'x'", method="x")
+    refused("precision must be one of", precision="int8")
+    refused("'frmes' here, meant frames", settings={"frmes": 3})
+    refused("hours or epochs, not both", hours=1, settings={"epochs": 3})
+    assert main(["pretrain", "--out", str(tmp_path)]) == 2
+    assert "give the folder of videos" in capsys.readouterr().err
+    assert main(["pretrain", str(tmp_path / "none"), "--out", str(tmp_path / "r")]) == 2
+    assert "there is no folder" in capsys.readouterr().err

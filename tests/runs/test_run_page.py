@@ -1,0 +1,265 @@
+"""The page of a run from its folder: after a training, by command, and with what is missing."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+import time
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from helpers.browser import browser_page
+from helpers.training import make_videos, small_config
+
+from sce_video.commands.main import main
+from sce_video.engine.checkpoint import find_checkpoints
+from sce_video.engine.work_dir import is_locked, locked_folder
+from sce_video.evaluation.features import load_features
+from sce_video.runs import page as run_features
+from sce_video.runs import page as run_page
+from sce_video.runs.compare import write_comparison
+from sce_video.runs.folder import read_run
+from sce_video.runs.page import PageOptions, train_with_page, write_run_page
+from sce_video.utils.run_files import HISTORY, PAGE, PAGE_FEATURES, append_row
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """A run of two epochs on six videos with its page; not to be changed."""
+    root = tmp_path_factory.mktemp("page")
+    cfg = small_config(
+        make_videos(root / "videos", count=6),
+        root / "run",
+        train_cfg__max_epochs=2,
+        default_hooks__checkpoint=dict(type="CheckpointHook", interval=1, max_keep_ckpts=1),
+    )
+    cfg.run_page = dict(videos=4)
+    train_with_page(cfg)
+    return root / "run"
+
+
+@pytest.fixture
+def run(trained, tmp_path):
+    """A copy of the run."""
+    return shutil.copytree(trained, tmp_path / "copy")
+
+
+@pytest.fixture(autouse=True)
+def _own_argv(monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["sce-video"])
+
+
+def change_config(folder, before, after):
+    """Replace a text in the config of a run."""
+    (config,) = folder.glob("*.py")
+    text = config.read_text()
+    assert before in text
+    config.write_text(text.replace(before, after))
+
+
+def page_of(folder, **options) -> str:
+    return write_run_page(folder, PageOptions(**options)).read_text()
+
+
+def test_a_training_ends_with_its_page(trained):
+    html = (trained / PAGE).read_text()
+    assert len(html) < 8_000_000
+    for words in ("finished", "2 of 2", "SCE", "class0", "No file is noted", "ResNet3dSlowPath"):
+        assert words in html
+    rows, provenance = load_features(trained / PAGE_FEATURES)
+    assert len(rows) == 4 and rows.labels.tolist() == sorted(rows.labels.tolist())
+    assert provenance["checkpoint"]["videos"] == 4
+    with browser_page(width=390) as page:
+        page.goto((trained / PAGE).as_uri())
+        page.wait_for_function("document.body.dataset.charts", timeout=60_000)
+        assert page.locator("section#views img, section#views [style*=webp]").count()
+        assert (
+            page.locator("section#neighbours").count() == page.locator("section#map").count() == 1
+        )
+        page.wait_for_selector("section#map .map-plot canvas", state="attached", timeout=60_000)
+        assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+def test_features_are_computed_once_for_a_checkpoint(run, monkeypatch):
+    def never(*_):
+        raise AssertionError("embedded again")
+
+    monkeypatch.setattr(run_features, "_embed", never)
+    assert 'section id="map"' in page_of(run, videos=4)
+    (checkpoint,) = find_checkpoints(run)
+    stored = torch.load(checkpoint, weights_only=True)
+    torch.save({**stored, "another": 1}, checkpoint)
+    assert "embedded again" in page_of(run, videos=4)
+
+
+def test_without_videos_no_network_is_built_and_no_video_is_read(run, monkeypatch):
+    monkeypatch.setattr(run_page, "run_features", None)
+    monkeypatch.setattr(run_page, "view_sheet", None)
+    html = page_of(run, videos=0)
+    assert "plot-loss" in html and 'section id="views"' not in html
+
+
+def test_videos_that_have_gone_are_named(run, tmp_path):
+    source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
+    videos = shutil.copytree(source, tmp_path / "videos")
+    files = sorted(videos.rglob("*.mp4"))
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"{file} 0\n" for file in files))
+    change_config(
+        run, f"data_root={source!r}", f"data_root={str(videos)!r}, ann_file={str(listed)!r}"
+    )
+    files[1].unlink()
+    html = page_of(run, videos=6)
+    assert "1 of 6 videos could not be read" in html and files[1].name in html
+    shutil.rmtree(videos)
+    html = page_of(run, videos=6)
+    assert "No video was embedded" in html and "plot-loss" in html
+
+
+def test_a_folder_with_one_video(run, tmp_path):
+    source = read_run(run).config["train_dataloader"]["dataset"]["data_root"]
+    videos = tmp_path / "one"
+    videos.mkdir()
+    shutil.copy(min(Path(source).rglob("*.mp4")), videos)
+    change_config(run, source, str(videos))
+    assert "Only one video has features" in page_of(run, videos=6)
+
+
+def test_checkpoints_that_are_missing_damaged_or_of_another_network(run):
+    (checkpoint,) = find_checkpoints(run)
+    stored = torch.load(checkpoint, weights_only=True)
+    weights = {k: v for k, v in stored["state_dict"].items() if "layer3" not in k}
+    torch.save({**stored, "state_dict": weights}, checkpoint)
+    html = page_of(run)
+    assert "No video was embedded" in html and checkpoint.name in html and "plot-loss" in html
+    checkpoint.write_bytes(b"PK damaged")
+    assert "No video was embedded" in page_of(run) and "plot-loss" in page_of(run, videos=0)
+    checkpoint.unlink()
+    assert "There is no checkpoint in" in page_of(run)
+
+
+def test_half_written_and_damaged_logs(run):
+    log = run / "metrics.jsonl"
+    lines = log.read_text().splitlines()
+    damaged = ["{broken", *lines[:2], '{"kind": "train", "loss": 1.0, "iter": "x"}', *lines[2:]]
+    log.write_text("\n".join(damaged) + '\n{"kind": "train", "iter": 99, "lo')
+    record = read_run(run)
+    assert [row["iter"] for row in record.scalars] == [row["iter"] for row in read_rows(lines)]
+    (note,) = record.notes
+    assert "2 lines of the log are damaged" in note and "line 1 is not JSON" in note
+    assert "2 lines of the log" in page_of(run, videos=0)
+
+
+def read_rows(lines):
+    return [row for row in map(json.loads, lines) if row["kind"] == "train"]
+
+
+def test_folders_without_logs(run, tmp_path):
+    for path in (*run.glob("*.jsonl"), *run.glob("*.py")):
+        path.unlink()
+    html = page_of(run, videos=0)
+    assert "No step has been logged yet" in html and "no .py file" in html
+    with pytest.raises(ValueError, match="is no folder of a training.*--work-dir"):
+        write_run_page(tmp_path)
+    with pytest.raises(FileNotFoundError, match="there is no folder"):
+        write_run_page(tmp_path / "none")
+
+
+def test_features_of_a_file(run, tmp_path):
+    rows, provenance = load_features(run / PAGE_FEATURES)
+    given = shutil.copy(run / PAGE_FEATURES, tmp_path / "f.npz")
+    html = page_of(run, videos=0, features=given)
+    assert 'section id="map"' in html and 'section id="neighbours"' not in html
+    (checkpoint,) = find_checkpoints(run)
+    checkpoint.write_bytes(checkpoint.read_bytes() + b" ")
+    with pytest.raises(ValueError, match="features of a checkpoint that is not in .*embed"):
+        page_of(run, features=given)
+    assert provenance["checkpoint"]["sha256"] and len(rows) == 4
+
+
+def test_a_running_training_is_shown_as_running(run):
+    assert not is_locked(run)
+    with locked_folder(run):
+        assert is_locked(run)
+        html = page_of(run, videos=0)
+    assert '<span class="state running">' in html and "still running" in html
+    assert not is_locked(run)
+
+
+def test_the_commands(run, tmp_path, capsys):
+    assert main(["report", str(run), "--videos", "0"]) == 0
+    assert capsys.readouterr().out == f"written: {run / PAGE}\n"
+    assert not (run / "report.md").exists()
+    (run / "results.json").write_text(json.dumps({"metrics": {"knn_top1": 0.25}, "protocol": {}}))
+    assert main(["report", str(run), "--videos", "0"]) == 0
+    assert (run / "report.md").is_file() and "25.00 %" in (run / PAGE).read_text()
+    other = shutil.copytree(run, tmp_path / "other")
+    out = tmp_path / "c.html"
+    assert main(["compare", str(run), str(other), "--out", str(out)]) == 0
+    assert "The configs of these runs are the same" in out.read_text()
+    change_config(other, "tau_m=0.05", "tau_m=0.07")
+    write_comparison([run, other], out)
+    html = out.read_text()
+    assert "model.tau_m" in html and "model.queue_size" not in html
+    capsys.readouterr()
+    for words, message in (
+        ([str(run)], "two runs or more"),
+        ([str(run), str(run)], "given twice"),
+        ([str(run), str(tmp_path / "no")], "there is no folder"),
+        ([str(run), str(other), "--out", "x.txt"], "must end in .html"),
+    ):
+        assert main(["compare", *words]) == 2
+        assert message in capsys.readouterr().err
+    assert main(["report", str(tmp_path / "no"), "--features", "x.npz"]) == 2
+    assert "--features is for the folder of one training" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("signal", [None, 2])
+def test_a_page_never_changes_how_a_training_ends(run, monkeypatch, caplog, signal):
+    events = []
+    runner = SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal), call_hook=events.append)
+    monkeypatch.setattr(run_page, "train", lambda cfg, overwrite: runner)
+    asked = []
+
+    def fail(folder, options, trusted):
+        asked.append(options.videos)
+        raise RuntimeError("broken")
+
+    monkeypatch.setattr(run_page, "write_run_page", fail)
+    cfg = small_config("videos", run)
+    said = []
+    monkeypatch.setattr(run_page, "_say", said.append)
+    assert train_with_page(cfg) is runner
+    assert asked == [64 if signal is None else 0] and events == ["after_page"]
+    (line,) = said
+    assert line.startswith("no run page was written: RuntimeError: broken; sce-video report")
+    cfg.run_page = None
+    train_with_page(cfg)
+    assert len(asked) == 1
+    cfg.run_page = dict(videos=-1)
+    monkeypatch.setattr(run_page, "train", None)  # refused before it
+    with pytest.raises(ValueError, match="videos must be a whole number of at least 0, got -1"):
+        train_with_page(cfg)
+
+
+@pytest.mark.parametrize("began", [True, False])
+def test_a_failed_training_has_a_page_and_a_refused_start_has_none(run, monkeypatch, began):
+    (run / PAGE).unlink()
+
+    def fail(cfg, overwrite):
+        if began:
+            append_row(run / HISTORY, {"event": "start", "time": time.time()})
+            end = {"status": "failed", "message": "NonFiniteLossError: the loss was not finite"}
+            append_row(run / HISTORY, {"event": "end", "time": time.time(), **end})
+        raise ValueError("the original error")
+
+    monkeypatch.setattr(run_page, "train", fail)
+    with pytest.raises(ValueError, match="the original error"):
+        train_with_page(small_config("videos", run))
+    assert (run / PAGE).exists() == began
+    if began:
+        html = (run / PAGE).read_text()
+        assert "The training failed in epoch 2 of 2. NonFiniteLossError" in html

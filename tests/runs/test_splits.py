@@ -1,0 +1,164 @@
+"""Running all splits: lists per split, resuming, the mean."""
+
+import json
+import signal
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from helpers.recognition import FINETUNE, small_options
+from mmengine.config import Config
+
+from sce_video.runs import launch, splits
+
+
+@pytest.fixture(scope="module")
+def videos(split_videos):
+    return split_videos
+
+
+def config(**changes):
+    lists = {"train": "data/train_split1.txt", "test": "data/split1/test_split1.txt"}
+    cfg = {f"{k}_dataloader": {"dataset": {"ann_file": v}} for k, v in lists.items()}
+    cfg["test_cfg"] = {"others": [{"ann_file": "split11_split1.txt"}]}
+    return Config({"split": 1, **cfg, **changes})
+
+
+def test_lists_of_another_split():
+    original = config()
+    other = splits.for_split(original, 3)
+    assert other.train_dataloader.dataset.ann_file == "data/train_split3.txt"
+    assert other.test_dataloader.dataset.ann_file == "data/split3/test_split3.txt"
+    assert other.test_cfg.others[0].ann_file == "split11_split3.txt", "split11 is not split1"
+    assert other.split == 3
+    assert original.train_dataloader.dataset.ann_file == "data/train_split1.txt", "untouched"
+    assert splits.for_split(original, 1).train_dataloader == original.train_dataloader
+    with pytest.raises(ValueError, match="has no splits"):
+        splits.for_split(config(split=None), 2)
+    with pytest.raises(ValueError, match="no ann_file has 'split2'"):
+        splits.for_split(config(split=2), 3)
+
+
+def result(top1, videos):
+    metrics = {"top1": top1, "top5": 1.0, "mean_class_accuracy": top1 / 2, "one_view_top1": 0.25}
+    protocol = {"videos": videos, "failures": 1, "checkpoint": {"path": "a"}, "split": 9}
+    return {"metrics": metrics, "protocol": protocol}
+
+
+def test_summary_against_numpy():
+    summary = splits.summarise({"1": result(0.5, 4), "3": result(0.8, 5)})
+    assert summary["kind"] == "splits" and list(summary["splits"]) == ["1", "3"]
+    assert summary["mean"]["top1"] == pytest.approx(np.mean([0.5, 0.8]))
+    assert summary["std"]["top1"] == pytest.approx(np.std([0.5, 0.8]))
+    assert summary["mean"]["mean_class_accuracy"] == pytest.approx(0.325)
+    assert summary["protocol"]["videos"] == [4, 5] and summary["protocol"]["failures"] == 2
+    table = splits.format_splits(summary)
+    assert "split 1" in table and "65.00" in table.splitlines()[-1] and "top-5" in table
+    summary["protocol"]["num_classes"] = 5
+    summary["best"] = splits.summarise({"1": result(0.75, 4), "3": result(0.85, 5)}, "best.json")
+    table = splits.format_splits(summary)
+    assert "top-5" not in table, "all five classes are among the first five"
+    last, best = table.split("the epoch that is best on the validation list")
+    assert "65.00" in last and "80.00" in best.splitlines()[-1]
+    assert summary["best"]["splits"]["3"]["results"] == "split3/best.json"
+
+
+def prepare(videos, folder, **changes):
+    options = small_options(videos, **changes)
+    training = launch.training_config(
+        FINETUNE, work_dir=folder, pretrained="random", amp="float32", cfg_options=options
+    )
+
+    def testing(checkpoint, work_dir):
+        return launch.testing_config(FINETUNE, checkpoint, work_dir=work_dir, cfg_options=options)
+
+    return training, testing
+
+
+def test_an_interrupted_run_resumes_and_finished_splits_are_kept(videos, tmp_path, monkeypatch):
+    training, testing = prepare(videos, tmp_path)
+    trained, tested = [], []
+    monkeypatch.setattr(launch, "train", _counted(launch.train, trained))
+
+    def interrupt(cfg):
+        tested.append((cfg.split, cfg.test_cfg.out))
+        if len(tested) == 4:
+            raise KeyboardInterrupt
+        return real_test(cfg)
+
+    real_test = launch.test
+    monkeypatch.setattr(launch, "test", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        splits.run_splits(training, testing, [1, 2])
+    assert (tmp_path / "split1/results.json").is_file()
+    assert not (tmp_path / "split2/results.json").exists()
+    before = (tmp_path / "split1/results.json").read_bytes()
+    weights = (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns
+    summary = splits.run_splits(training, testing, [1, 2])
+    assert trained == [1, 2, 2], "split 1 was not run again"
+    both = ["best.json", "results.json"]
+    assert tested == [(split, out) for split in (1, 2, 2) for out in both]
+    assert (tmp_path / "split2/epoch_2.pth").stat().st_mtime_ns == weights, "nor trained again"
+    assert (tmp_path / "split1/results.json").read_bytes() == before
+    assert json.loads((tmp_path / "splits.json").read_text()) == summary
+    _check_best(tmp_path, summary)
+    lists = [
+        json.loads((tmp_path / f"split{n}/results.json").read_text())["protocol"]["test"][
+            "ann_file"
+        ]
+        for n in (1, 2)
+    ]
+    assert [name.split("/")[-1] for name in lists] == ["test_split1.txt", "test_split2.txt"]
+    with pytest.raises(ValueError, match=r"split1 holds a run with other settings"):
+        splits.run_splits(*prepare(videos, tmp_path, train_cfg__max_epochs=3), [1, 2])
+
+
+def _check_best(folder, summary):
+    """The epoch that validation on the test list selects is reported too, and says so."""
+    result = json.loads((folder / "split2/best.json").read_text())
+    assert summary["best"]["splits"]["2"]["metrics"] == result["metrics"]
+    checkpoint = result["protocol"]["checkpoint"]
+    assert "best_top1_epoch_" in checkpoint["path"] and checkpoint["epoch"] in (1, 2)
+    selected = checkpoint["selected"]
+    assert selected["metric"] == "top1" and 0 <= selected["value"] <= 1
+    assert selected["ann_sha256"] == result["protocol"]["test"]["ann_sha256"]
+    assert result["protocol"]["chosen_on_test"] is True
+    last = json.loads((folder / "split2/results.json").read_text())["protocol"]["checkpoint"]
+    assert "selected" not in last and last["epoch"] == 2
+
+
+def _counted(function, calls):
+    def call(cfg):
+        calls.append(cfg.split)
+        return function(cfg)
+
+    return call
+
+
+def test_bad_splits_are_refused_before_anything_is_trained(videos, tmp_path):
+    training, testing = prepare(videos, tmp_path)
+    for wanted, message in (
+        ([], "once each"),
+        ([1, "1"], "once each"),
+        ([1, 4], r"split 4 has no list train_split4\.txt"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            splits.run_splits(training, testing, wanted)
+    assert not list(tmp_path.rglob("*.pth"))
+
+
+def test_a_signal_stops_all_splits(videos, tmp_path, monkeypatch):
+    """Not only the current one, whose unfinished training must not be tested."""
+    trained = []
+
+    def stopped(cfg):
+        trained.append(cfg.split)
+        return SimpleNamespace(train_loop=SimpleNamespace(stopped_by=signal.SIGTERM))
+
+    monkeypatch.setattr(launch, "train", stopped)
+    training = launch.training_config(
+        FINETUNE, work_dir=tmp_path, pretrained="random", cfg_options=small_options(videos)
+    )
+    with pytest.raises(splits.StoppedError, match="stopped by SIGTERM") as raised:
+        splits.run_splits(training, lambda *_: pytest.fail("tested"), [1, 2])
+    assert raised.value.by == signal.SIGTERM and len(trained) == 1

@@ -1,0 +1,134 @@
+"""Sweep files: what is read, and the message for every wrong entry."""
+
+from __future__ import annotations
+
+import pytest
+
+from sce_video.runs.sweep import Column, Point, check_seeds, read_sweep
+
+GOOD = """
+title = "lambda"
+source = "tab:x"
+_config = "c.py"  # a helper of the file
+pretrain = dict(config=_config, options={"model.tau": 0.1})
+points = [
+    dict(name="a", options={"model.lambda_": 0.5}, published={"K200": 64}, note="base"),
+    dict(name="c", columns=["K200"]),
+    dict(name="r", checkpoint="random", config=None),
+]
+columns = [
+    dict(name="K200", config="e.py", training="one", metric="top1", options={"a.b": (1, 2)}),
+    dict(name="kNN", metric="knn_top1"),
+]
+seeds = [3, 4]
+notes = ["one", "two"]
+"""
+
+
+@pytest.fixture
+def sweep_of(tmp_path):
+    """A function: the text of a sweep file -> the sweep."""
+
+    def read(text):
+        (tmp_path / "mine.py").write_text(text)
+        return read_sweep(tmp_path / "mine.py")
+
+    return read
+
+
+def test_a_file_with_every_entry(sweep_of):
+    sweep = sweep_of(GOOD)
+    assert (sweep.name, sweep.title, sweep.source) == ("mine", "lambda", "tab:x")
+    assert (sweep.config, sweep.options) == ("c.py", {"model.tau": 0.1})
+    assert sweep.points == (
+        Point("a", None, {"model.lambda_": 0.5}, None, {"K200": 64}, "base"),
+        Point("c", columns=["K200"]),
+        Point("r", checkpoint="random"),
+    )
+    for point, names in zip(
+        sweep.points, (["K200", "kNN"], ["K200"], ["K200", "kNN"]), strict=True
+    ):
+        assert [column.name for column in sweep.columns if point.has(column)] == names
+    assert sweep.columns == (
+        Column("K200", "top1", "e.py", {"a.b": (1, 2)}, "one"),
+        Column("kNN", "knn_top1", None, {}, "none"),
+    )
+    assert (sweep.seeds, sweep.notes) == ((3, 4), ("one", "two"))
+
+
+def test_defaults(sweep_of):
+    sweep = sweep_of(
+        "points = [dict(name='a', config='c')]; columns = [dict(name='b', metric='m')]"
+    )
+    assert (sweep.title, sweep.source, sweep.config, sweep.options) == ("mine", "", None, {})
+    assert (sweep.seeds, sweep.notes) == ((0,), ())
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("title", "titel", r"mine\.py: unknown 'titel'; known: title, source, "),
+        ('"lambda"', "1 / 0", r"cannot read the sweep .*mine\.py: "),
+        (
+            "pretrain = dict(config=_config, ",
+            "pretrain = dict(conf=1, ",
+            "pretrain: unknown 'conf'",
+        ),
+        (
+            "pretrain = dict(config=_config, ",
+            "pretrain = dict(config=7, ",
+            "config must be a text, go",
+        ),
+        (
+            'options={"model.tau": 0.1}',
+            "options=[1]",
+            r"pretrain: options must be a dict, got \[1\]",
+        ),
+        ("points = [", "points = []; _p = [", r"points must be a list of dicts, got \[\]"),
+        (
+            '    dict(name="r", ',
+            '    "r", dict(name="r", ',
+            r"points\[2\]: must be a dict, got 'r'",
+        ),
+        ('note="base"', 'not_="base"', r"points\[0\]: unknown 'not_'; known: name, config, opt"),
+        ('name="a", ', "", r"points\[0\]: needs a name"),
+        ('name="a"', "name=0.5", r"points\[0\]: name must be a text, got 0\.5"),
+        ('name="a"', 'name=""', r"points\[0\]: name must be a text, got ''"),
+        ('name="r"', 'name="a"', "two of points have the name 'a'"),
+        ('name="kNN"', 'name="K200"', "two of columns have the name 'K200'"),
+        ('{"K200": 64}', "64", r"points\[0\]: published must be a dict, got 64"),
+        ('["K200"]', '"K200"', r"points\[1\]: columns must be a list, got 'K200'"),
+        ('["K200"]', '["UCF"]', r"point 'c' has columns=\['UCF'\], 'UCF' is none"),
+        (
+            'columns=["K200"]',
+            'columns=["kNN"], published={"K200": 1}',
+            "point 'c' has a published 'K200', which is no column",
+        ),
+        ('{"K200": 64}', '{"UCF": 64}', "point 'a' has a published 'UCF', which is no column"),
+        ('{"K200": 64}', '{"K200": "64"}', "point 'a': published K200 must be a number, got '64'"),
+        ("config=_config, ", "", "point 'a' has no config, and pretrain has none"),
+        (', metric="knn_top1"', "", r"columns\[1\]: needs a metric"),
+        ('training="one"', 'training="two"', "training='two', not one of none, one, splits"),
+        ('config="e.py", ', "", "column 'K200' trains, and needs a config"),
+        ("[3, 4]", "3", "seeds must be a list of whole numbers, got 3"),
+        ("[3, 4]", "[0.5]", r"seeds must be a list of whole numbers, got \[0\.5\]"),
+        ("[3, 4]", "[3, 3]", r"seeds must be one or more different numbers, got \[3, 3\]"),
+        ("[3, 4]", "[]", r"seeds must be one or more different numbers, got \[\]"),
+        ('["one", "two"]', '"one"', "notes must be a list of texts, got 'one'"),
+    ],
+)
+def test_what_is_wrong_is_named(sweep_of, old, new, message):
+    assert old in GOOD
+    with pytest.raises(ValueError, match=message):
+        sweep_of(GOOD.replace(old, new, 1))
+
+
+def test_a_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no sweep file at .*none\.py"):
+        read_sweep(tmp_path / "none.py")
+
+
+def test_seeds_of_the_command_line():
+    check_seeds([1, 2], "--seeds")
+    with pytest.raises(ValueError, match="--seeds: seeds must be one or more different"):
+        check_seeds([1, 1], "--seeds")

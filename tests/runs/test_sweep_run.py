@@ -1,0 +1,346 @@
+"""Running the steps of a sweep, with a small tool in place of the real ones."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from sce_video.commands import sweep as sweep_command
+from sce_video.runs import sweep as sweep_plan
+from sce_video.runs import sweep_run
+from sce_video.runs.sweep import Step
+from sce_video.runs.sweep_run import Resources, SweepRunner, state_of
+from sce_video.utils.files import WriteError
+
+# Appends its name to OUT/calls.txt, then does what it is told; OUT/mended makes all succeed.
+TOOL = """
+import os, signal, sys, time
+from pathlib import Path
+
+folder, result, what = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
+out = folder.parents[1]
+with open(out / "calls.txt", "a") as file:
+    file.write(folder.name + "\\n")
+if (out / "mended").exists():
+    what = "succeed"
+if what in ("wait", "stubborn"):
+    def stop(number, frame):
+        with open(folder / "signals", "a") as file:
+            file.write(f"{number}\\n")
+        if what == "wait":
+            sys.exit(128 + number)
+    signal.signal(signal.SIGTERM, stop)
+    (folder / "started").touch()
+    for _ in range(600):
+        time.sleep(0.1)
+    (folder / result).write_text("nothing has stopped it")
+    sys.exit(0)
+if what == "slow":
+    time.sleep(0.3)
+if what.startswith("fail:"):
+    print(what.removeprefix("fail:"))
+    sys.exit(3)
+if what != "nothing":
+    (folder / result).write_text(what)
+"""
+
+
+class Sweep:
+    """An output folder, the steps that run in it, and what was reported."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.out = root, root / "out"
+        (root / "tools").mkdir()
+        (root / "tools/fake.py").write_text(TOOL)
+        self.lines: list[str] = []
+
+    def step(self, name, what="succeed", before=None):
+        kind = "pretrain" if before is None else "evaluate"
+        folder = f"{kind}/{name}"
+        command = ("tools/fake.py", str(self.out / folder), "result.txt", what)
+        return Step(folder, (command,), "result.txt", before)
+
+    def run(self, *chains, jobs=1, nproc=1):
+        runner = SweepRunner(self.root, self.out, Resources(jobs, nproc), self.lines.append)
+        return runner.run(chains)
+
+    def calls(self):
+        return (self.out / "calls.txt").read_text().split()
+
+
+@pytest.fixture
+def sweep(tmp_path):
+    # A shell starts background commands with SIGINT ignored, and Python leaves it so.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield Sweep(tmp_path)
+    signal.signal(signal.SIGINT, before)
+
+
+def test_finished_steps_are_not_run_again(sweep):
+    first = sweep.step("a")
+    chain = [first, sweep.step("b", before=first), sweep.step("c", before=first)]
+    assert sweep.run(chain) == []
+    assert sweep.calls() == ["a", "b", "c"]
+    done = json.loads((sweep.out / "evaluate/b/done.json").read_text())
+    tool, folder = "python tools/fake.py", f"{sweep.out}/evaluate/b"
+    assert done["commands"] == [f"{tool} {folder} result.txt succeed"] and done["seconds"] >= 0
+    assert [line.split()[:2] for line in sweep.lines[:2]] == [
+        ["start", "pretrain/a:"],
+        ["done", "pretrain/a:"],
+    ]
+    (sweep.out / "evaluate/c/result.txt").unlink()
+    assert [state_of(sweep.out, step) for step in chain] == ["done", "done", "interrupted"]
+    assert sweep.run(chain) == []
+    assert sweep.calls() == ["a", "b", "c", "c"]
+
+
+def test_a_failed_step_leaves_out_what_needs_it_and_is_repeated(sweep):
+    bad = sweep.step("bad", "fail:ValueError: no such value")
+    needs = sweep.step("needs", before=bad)
+    other = sweep.step("other")
+    assert sweep.run([bad, needs], [other]) == [bad, needs]
+    assert sweep.calls() == ["bad", "other"]
+    why = "ValueError: no such value (status 3)"
+    assert json.loads((sweep.out / "pretrain/bad/failed.json").read_text())["why"] == why
+    states = [state_of(sweep.out, step) for step in (bad, needs, other)]
+    assert states == [f"failed: {why}", "not run", "done"]
+    assert any(line.startswith(f"FAILED  pretrain/bad: {why}, ") for line in sweep.lines)
+    (sweep.out / "mended").touch()
+    assert sweep.run([bad, needs], [other]) == []
+    assert sweep.calls() == ["bad", "other", "bad", "needs"]
+    assert not (sweep.out / "pretrain/bad/failed.json").exists()
+
+
+def test_a_command_that_writes_no_result_has_failed(sweep):
+    step = sweep.step("a", "nothing")
+    assert sweep.run([step]) == [step]
+    assert state_of(sweep.out, step) == "failed: has written no result.txt"
+
+
+@pytest.mark.parametrize(
+    ("output", "why"),
+    [
+        ("train.py: error: no config file at c.py\nbye", "train.py: error: no config file at c.py"),
+        (
+            "Traceback\n[rank0]: KeyError: 'x'\nx.ChildFailedError:\n  error_file: <N/A>\n==",
+            "[rank0]: KeyError: 'x'",
+        ),
+        ("one\n\n two \n", "two"),
+        ("", "its log is empty"),
+    ],
+)
+def test_the_line_that_tells_the_error(sweep, output, why):
+    """Of this command's output, not of an earlier attempt."""
+    (sweep.out / "pretrain/a").mkdir(parents=True)
+    (sweep.out / "pretrain/a/sweep.log").write_text("ValueError: of an earlier attempt\n")
+    step = sweep.step("a", f"fail:{output}")
+    sweep.run([step])
+    assert state_of(sweep.out, step) == f"failed: {why} (status 3)"
+
+
+def when(path, action):
+    """Call an action in a thread as soon as all files exist."""
+
+    def wait():
+        while not all(p.exists() for p in path):
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGUSR1])
+def test_a_signal_ends_the_running_commands_once_and_the_next_run_continues(sweep, number):
+    done, waiting, other = sweep.step("done"), sweep.step("x", "wait"), sweep.step("y", "wait")
+    needs, later = sweep.step("needs", before=waiting), sweep.step("later")
+    work = [done, waiting, needs], [other], [later]
+    before = signal.getsignal(signal.SIGTERM)
+    started = [sweep.out / "pretrain" / name / "started" for name in "xy"]
+    thread = when(started, lambda: os.kill(os.getpid(), number))
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run(*work, jobs=2)
+    thread.join()
+    for name in "xy":
+        signals = (sweep.out / "pretrain" / name / "signals").read_text().split()
+        assert signals == [str(signal.SIGTERM.value)]
+    assert signal.getsignal(signal.SIGTERM) == before
+    states = [state_of(sweep.out, step) for step in (done, waiting, other, needs, later)]
+    assert states == ["done", "interrupted", "interrupted", "not run", "not run"]
+    (sweep.out / "mended").touch()
+    assert sweep.run(*work, jobs=2) == []
+    assert sorted(sweep.calls()) == sorted(["done", "x", "y", "x", "y", "needs", "later"])
+
+
+@pytest.mark.parametrize("status", [0, 1])
+@pytest.mark.parametrize("advanced", [True, False])
+def test_a_sweep_that_runs_out_of_time_is_requeued(
+    sweep, monkeypatch, capsys, tmp_path, advanced, status
+):
+    """scontrol is a fake; the trainings get SIGTERM, so that they do not requeue the job too."""
+    fake = tmp_path / "bin/scontrol"
+    fake.parent.mkdir()
+    fake.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/scontrol.txt\nexit {status}\n')
+    fake.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{fake.parent}:{os.environ['PATH']}")
+    for name, value in (("JOB_ID", "9"), ("ARRAY_JOB_ID", "7"), ("ARRAY_TASK_ID", "2")):
+        monkeypatch.setenv(f"SLURM_{name}", value)
+    step = sweep.step("x", "wait")
+    folder = sweep.out / step.folder
+    monkeypatch.setattr(sweep_command, "selected", lambda args: [])
+    monkeypatch.setattr(sweep_command, "find_sweep", Path)
+    monkeypatch.setattr(sweep_plan, "plan", lambda *args: [])
+    monkeypatch.setattr(sweep_plan, "chains", lambda cells: [[step]])
+    monkeypatch.setattr(sweep_command, "shipped_folder", lambda: sweep.root)
+
+    def end():
+        if advanced:
+            (folder / "iter_3.pth").touch()
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = when([folder / "started"], end)
+    assert sweep_command.main(["a.py", "--out", str(sweep.out)]) == 130
+    thread.join()
+    assert (folder / "signals").read_text().split() == [str(signal.SIGTERM.value)]
+    said = capsys.readouterr().err
+    calls = tmp_path / "scontrol.txt"
+    if not advanced:
+        assert "job 7_2 is not requeued: since its start no step has advanced" in said
+        assert not calls.exists()
+    else:
+        assert calls.read_text() == "requeue 7_2\n"
+        expected = "is requeued" if status == 0 else "could not be requeued: scontrol has status 1"
+        assert f"job 7_2 {expected}" in said
+
+
+def test_a_second_signal_kills_what_does_not_end(sweep):
+    step = sweep.step("x", "stubborn")
+    folder = sweep.out / step.folder
+    before = signal.getsignal(signal.SIGTERM)
+    threads = [
+        when([folder / name], lambda: os.kill(os.getpid(), signal.SIGTERM))
+        for name in ("started", "signals")
+    ]
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run([step])
+    for thread in threads:
+        thread.join()
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert not (folder / step.result).exists() and state_of(sweep.out, step) == "interrupted"
+
+
+def test_an_error_of_the_runner_itself_ends_the_others_at_once(sweep, monkeypatch):
+    waiting = sweep.step("x", "wait")
+
+    def full_disk(path, content):
+        while not (sweep.out / "pretrain/x/started").exists():
+            time.sleep(0.01)
+        raise WriteError("the disk is full")
+
+    monkeypatch.setattr(sweep_run, "write_json", full_disk)
+    with pytest.raises(WriteError, match="the disk is full"):
+        sweep.run([waiting], [sweep.step("a")], jobs=2)
+    assert (sweep.out / "pretrain/x/signals").read_text().split() == ["15"]
+    assert state_of(sweep.out, waiting) == "interrupted"
+
+
+def test_two_runs_in_one_folder_do_every_step_once(sweep):
+    chains = [[sweep.step("a", "slow"), sweep.step("b", "slow")], [sweep.step("c")]]
+    context = multiprocessing.get_context("fork")
+    runs = [context.Process(target=sweep.run, args=chains) for _ in range(2)]
+    for run in runs:
+        run.start()
+    for run in runs:
+        run.join(60)
+    assert [run.exitcode for run in runs] == [0, 0]
+    assert sorted(sweep.calls()) == ["a", "b", "c"]
+    assert all(state_of(sweep.out, step) == "done" for chain in chains for step in chain)
+
+
+def test_a_step_of_another_run_is_running_and_waited_for(sweep, monkeypatch):
+    monkeypatch.setattr(sweep_run, "_LOCK_SECONDS", 0.05)
+    step = sweep.step("a")
+    folder = sweep.out / step.folder
+    folder.mkdir(parents=True)
+    lock = FileLock(folder / "step.lock")
+    lock.acquire()
+    assert state_of(sweep.out, step) == "running"
+
+    def interrupt():
+        while not sweep.lines:
+            time.sleep(0.01)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=interrupt, daemon=True)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        sweep.run([step])
+    thread.join()
+    assert sweep.lines == ["wait    pretrain/a: another run is at it"]
+    assert not (sweep.out / "calls.txt").exists()
+    lock.release()
+    assert state_of(sweep.out, step) == "not run"
+
+
+@pytest.mark.parametrize("nproc", [1, 3])
+def test_several_processes_start_through_torchrun(sweep, monkeypatch, nproc):
+    python = sweep.root / "python"
+    python.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    python.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(python))
+    step = sweep.step("a")
+    sweep.run([step], nproc=nproc)
+    words = (sweep.out / "pretrain/a/sweep.log").read_text().splitlines()
+    tool = [f"{sweep.root}/tools/fake.py", f"{sweep.out}/pretrain/a", "result.txt", "succeed"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=3"]
+    expected = {1: tool, 3: [*launcher, *tool, "--launcher", "pytorch"]}
+    assert words == expected[nproc]
+
+
+@pytest.mark.parametrize(
+    ("jobs", "nproc", "visible", "gpus", "expected"),
+    [
+        (1, 2, "4,5", 2, ["4,5"]),  # as it was
+        (2, 1, "4,5", 9, ["4", "5"]),
+        (2, 2, None, 4, ["0,1", "2,3"]),
+        (3, 1, "GPU-a,GPU-b", 2, ["GPU-a", "GPU-b", "GPU-a"]),
+        (2, 2, None, 3, ["0,1", "2,0"]),
+        (2, 1, None, 0, ["", ""]),
+    ],
+)
+def test_every_job_has_its_gpus(monkeypatch, jobs, nproc, visible, gpus, expected):
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    monkeypatch.setattr(sweep_run, "_gpus", lambda: gpus)
+    resources = Resources(jobs, nproc)
+    found = [resources.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
+    assert found == expected
+
+
+def test_jobs_share_the_cores(monkeypatch):
+    monkeypatch.setattr(sweep_run, "_gpus", lambda: 0)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: range(9))
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    assert Resources(2, 2).environment(0)["OMP_NUM_THREADS"] == "2"
+    assert Resources(9, 2).environment(0)["OMP_NUM_THREADS"] == "1"
+    assert "OMP_NUM_THREADS" not in Resources().environment(0)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    assert Resources(2).environment(0)["OMP_NUM_THREADS"] == "7"
+
+
+@pytest.mark.parametrize("wrong", [{"jobs": 0}, {"nproc": -1}])
+def test_resources_are_at_least_one(wrong):
+    ((name, value),) = wrong.items()
+    with pytest.raises(ValueError, match=f"--{name} must be at least 1, got {value}"):
+        Resources(**wrong)

@@ -1,0 +1,115 @@
+"""Every method with data or settings that do not suit it, from the command line to the first step.
+
+What cannot train is an error before the first step, what will not learn is a warning.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from helpers.training import REPO, make_videos
+
+from sce_video.engine.train_loop import ResumableTrainLoop
+from sce_video.runs import launch
+
+METHODS = ("byol", "lejepa", "moco", "moco_v3", "ressl", "sce", "simclr", "swav")
+BATCH = 4
+
+
+@pytest.fixture(scope="module")
+def videos(tmp_path_factory):
+    return make_videos(tmp_path_factory.mktemp("videos"), 12)
+
+
+class _BegunError(Exception):
+    """The first step would come now."""
+
+
+@pytest.fixture
+def log(videos, tmp_path, monkeypatch):
+    """Launches the small recipe of a method up to its first step; returns what was logged."""
+
+    def begin(self):
+        raise _BegunError
+
+    monkeypatch.setattr(ResumableTrainLoop, "run_epoch", begin)
+
+    def run(method, *options):
+        folder = Path(tempfile.mkdtemp(dir=tmp_path)) / "run"
+        basics = (
+            f"train_dataloader.dataset.data_root={videos}",
+            f"train_dataloader.batch_size={BATCH}",
+            "train_dataloader.num_workers=0",
+            "train_dataloader.persistent_workers=False",
+            "visualizer=None",
+        )
+        if method == "swav" and not any("num_prototypes" in option for option in options):
+            basics += ("model.num_prototypes=8",)
+        recipe = REPO / f"configs/{method}/{method}_r3d18_folder_small.py"
+        cfg = launch.training_config(recipe, work_dir=folder, cfg_options=[*basics, *options])
+        with pytest.raises(_BegunError):
+            launch.train(cfg)
+        return next(folder.rglob("*.log")).read_text()
+
+    return run
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_suitable_data_are_not_warned_of(log, method):
+    warnings = [line for line in log(method).splitlines() if " - WARNING - " in line]
+    ours = [line for line in warnings if "deprecated in future" not in line]  # mmengine's
+    assert ours == []
+
+
+ONE_VIEW = (
+    "train_dataloader.dataset.pipeline.RandomClips.num_views=1",
+    "data_preprocessor.views=None",
+)
+COEFFICIENTS = "lambda_=0.5 and mu=1 (eta=0.5) add up to 1.5, not 1"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_one_view_is_refused(log, method):
+    with pytest.raises(ValueError, match="at least two views, got 1"):
+        log(method, *ONE_VIEW)
+
+
+@pytest.mark.parametrize("method", ["moco", "ressl", "sce", "swav"])
+def test_a_queue_that_is_no_multiple_of_the_batch_is_warned_of(log, method):
+    assert "model.queue_size=10 is no multiple of the 4 " in log(method, "model.queue_size=10")
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "warning"),
+    [
+        ("ressl", ["model.tau_m=0.1"], "tau_m=0.1 is not below tau=0.1: the relations are then"),
+        ("ressl", ["model.tau=0.04", "model.tau_m=0.05"], "tau_m=0.05 is not below tau=0.04"),
+        ("sce", ["model.lambda_=[0,1.0,0]", "model.tau_m=0.1"], "tau_m=0.1 is not below tau=0.1"),
+        ("sce", ["model.lambda_=[0.5,1.0,0.5]"], COEFFICIENTS),
+        ("swav", ["model.num_prototypes=12", "model.queue_size=4"], "less than a sample for each"),
+        ("moco_v3", ["train_dataloader.sampler.min_samples=32", "train_dataloader.batch_size=16"],
+         "a step has 16 samples and there are 12 training samples"),
+        ("simclr", ["train_dataloader.sampler.min_samples=32", "train_dataloader.batch_size=16"],
+         "a step has 16 samples and there are 12 training samples"),
+    ],
+)  # fmt: skip
+def test_what_will_not_learn_is_warned_of(log, method, options, warning):
+    assert warning in log(method, *options)
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "message"),
+    [
+        ("swav", ["model.num_prototypes=13"], "12 training samples are fewer than the 13 proto"),
+        ("sce", ["model.lambda_=[0.5,0.5]"], r"one number or the three \(lambda, mu, eta\)"),
+        ("sce", ["model.lambda_=[0,0,1.0]"], "leave nothing that brings query and key together"),
+        ("sce", ["model.lambda_=[1.5,-0.5,0]"], "coefficient mu must be .* got -0.5"),
+        ("moco_v3", ["train_dataloader.batch_size=1"], "batch_size=1"),
+        ("simclr", ["train_dataloader.batch_size=1"], "batch_size=1"),
+    ],
+)
+def test_what_cannot_train_is_refused(log, method, options, message):
+    with pytest.raises(ValueError, match=message):
+        log(method, *options)
