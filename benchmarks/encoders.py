@@ -38,8 +38,8 @@ from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.evaluation.multi_view import view_chunks
 from sce_video.inference.embed import EmbedOptions, file_reader
+from sce_video.inference.encoders.source import ProcessorSettings, read_processor
 from sce_video.inference.model_settings import ModelSettings
-from sce_video.interop.encoders.source import ProcessorSettings, read_processor
 from sce_video.models.backbones.hf_families import config_of
 from sce_video.models.data_preprocessors import VideoDataPreprocessor
 from sce_video.utils.files import write_json

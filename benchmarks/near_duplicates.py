@@ -53,9 +53,9 @@ from sce_video.evaluation.functional.clusters import (
 )
 from sce_video.evaluation.functional.neighbours import feature_mean
 from sce_video.find.index import build_index
+from sce_video.find.stored_features import read_videos
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
-from sce_video.interop.export.videos import read_videos
 from sce_video.utils.command import command
 from sce_video.utils.files import write_bytes, write_text
 

@@ -115,7 +115,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.curation.curate import CurateOptions, curate
     from sce_video.curation.write import write_curation, write_page
-    from sce_video.interop.export.videos import read_videos
+    from sce_video.find.stored_features import read_videos
 
     options = CurateOptions(
         duplicates=args.duplicates,

@@ -71,8 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if windows is not None:
         return run_windows(args, windows)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
+    from sce_video.inference.encoders.run import run_of_model
     from sce_video.inference.stored_test import stored_test
-    from sce_video.interop.encoders.run import run_of_model
     from sce_video.runs import launch
 
     run = run_of_model(args.checkpoint)

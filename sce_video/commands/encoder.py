@@ -22,7 +22,7 @@ from sce_video.utils.printable import printable
 from sce_video.utils.run_files import MODEL_PREFIX, find_checkpoints
 
 if TYPE_CHECKING:
-    from sce_video.interop.encoders.run import ImportedEncoder
+    from sce_video.inference.encoders.run import ImportedEncoder
 
 #: Of :mod:`sce_video.models.backbones.hf_families`, whose import takes seconds.
 POOLS = ("mean", "class", "mean_norm", "attentive", "projection")
@@ -81,7 +81,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for recipe in args.recipe:
         find_recipe(recipe)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
-    from sce_video.interop.encoders.run import import_encoder, write_recipe
+    from sce_video.inference.encoders.run import import_encoder, write_recipe
 
     imported = import_encoder(
         args.model, args.out, pool=args.pool, frames=args.frames, fps=args.fps

@@ -23,7 +23,7 @@ from sce_video.evaluation.functional.clusters import (
     unit_rows,
 )
 from sce_video.evaluation.functional.neighbours import check_features, feature_mean
-from sce_video.interop.export.videos import ExportedVideos
+from sce_video.find.stored_features import ExportedVideos
 
 FRAMES, FEATURES, NONE = "frames", "features", "none"
 #: Smallest similarity of a near-duplicate, by what is compared (measured: docs/curate.md).

@@ -355,7 +355,7 @@ class VideoIndex:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """``model`` (:class:`~sce_video.inference.model_settings.ModelSettings`), clips and crops."""
+        """``model`` (:class:`.inference.model_settings.ModelSettings`), clips and crops."""
         return self.stored.header["settings"]
 
     @property
@@ -429,7 +429,7 @@ def build_index(
         model: From :func:`~sce_video.inference.model.load_model`.
         root: The folder of videos, sub-folders are read too; or a table of videos.
         folder: The index; created if it does not exist.
-        options: See :class:`~sce_video.inference.embed.EmbedOptions`; each of its workers decodes and embeds,
+        options: Each of their workers decodes and embeds,
             with ``num_workers=0`` this process does.
         rebuild: Discard the existing index and embed all files.
         retry_failed: Try files again that could not be decoded, even if unchanged.

@@ -20,10 +20,10 @@ from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_n
 from sce_video.find.index import VideoIndex, real_path, setting_differences
 from sce_video.find.table_store import TableFeatures, TableRecords
 from sce_video.inference.embed import embed
+from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
 from sce_video.inference.model_settings import ModelSettings
 from sce_video.inference.windows import embed_span
-from sce_video.interop.encoders.text import text_feature
 from sce_video.utils.storage import exists, is_url
 
 

@@ -305,8 +305,8 @@ def class_activation(
     """Class-activation maps of a video or an image.
 
     Args:
-        classifier: From :func:`~sce_video.inference.classifier.load_classifier`, with a linear layer on the mean of
-            its features.
+        classifier: From :func:`~sce_video.inference.classifier.load_classifier`, with a linear
+            layer on the mean of its features.
         path: The file.
         class_name: Name of the class; None for the most probable one.
         num_clips: Clips at equal steps; 1 takes the centre.

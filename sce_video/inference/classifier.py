@@ -83,8 +83,9 @@ def load_classifier(
     """The classifier of a finetuning, a linear evaluation or a supervised training.
 
     Network, views and class names are those of the checkpoint: its config's test pipeline, and the
-    sub-folders of its training videos. As in :func:`~sce_video.inference.model.load_model`, the config text in
-    the checkpoint is parsed as data and never executed, while a config *file* is executed.
+    sub-folders of its training videos. As in :func:`~sce_video.inference.model.load_model`, the
+    config text in the checkpoint is parsed as data and never executed, while a config *file* is
+    executed.
 
     Args:
         checkpoint: As in :func:`~sce_video.inference.model.load_model`.

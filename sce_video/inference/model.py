@@ -93,11 +93,11 @@ def checkpoint_of(run: str | Path) -> str:
 
     Raises:
         FileNotFoundError: a folder without checkpoints. A file that is missing is not an error yet.
-        ValueError: see :func:`~sce_video.interop.encoders.run.import_encoder`.
+        ValueError: see :func:`~sce_video.inference.encoders.run.import_encoder`.
     """
     if is_model(run):
         # Imported here: no other network needs the lock of a run, or configs.
-        from sce_video.interop.encoders.run import run_of_model
+        from sce_video.inference.encoders.run import run_of_model
 
         run = run_of_model(str(run))
     return newest_checkpoint(run)

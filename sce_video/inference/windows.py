@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from sce_video.datasets import VideoDecodeError, VideoReader, open_video, video_exists
+from sce_video.datasets import VideoDecodeError, VideoReader, open_video
 from sce_video.datasets.clip_sampling import ClipIndices
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
 from sce_video.datasets.sources import is_table, list_videos, video_exists

@@ -225,8 +225,8 @@ class HubNetwork(
 
     ``HubNetwork(network).push_to_hub("user/name")`` and ``HubNetwork.from_pretrained("user/name")``
     are the mixin's, with its arguments; errors as of
-    :func:`~sce_video.interop.pretrained.from_pretrained`; ``save_pretrained`` writes a local folder as
-    :func:`~sce_video.interop.pretrained.save_pretrained`, and a model card beside it.
+    ``from_pretrained``; ``save_pretrained`` writes a local folder as the function of that
+    name, and a model card beside it.
 
     Args:
         network: From :func:`~sce_video.interop.pretrained.load_network`, or any other loader.

@@ -114,7 +114,7 @@ def adopted_config(
 
     Raises:
         FileNotFoundError: no such config or checkpoint.
-        ValueError: see :func:`~sce_video.engine.config.load.load_config`; or the checkpoint is damaged.
+        ValueError: of :func:`~sce_video.engine.config.load.load_config`; or a damaged checkpoint.
     """
     cfg = load_config(path, options)
     content = load_checkpoint_file(checkpoint) if content is None else content

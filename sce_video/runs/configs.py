@@ -170,8 +170,8 @@ def training_config(
         resume: "auto" for the newest readable checkpoint of the work dir, or a run or checkpoint.
         amp: "bfloat16" or "float16" for mixed precision, "float32" for none; None: the config's.
         seed: Random seed of weights, sampling and augmentation.
-        pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) whose backbone
-            the training starts from, or "random".
+        pretrained: Run or checkpoint (:func:`~sce_video.inference.model.checkpoint_of`) whose
+            backbone the training starts from, or "random".
         backend: Decoder of all videos, see :func:`~sce_video.datasets.open_reader`; None:
             the config's.
         cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.

@@ -189,7 +189,7 @@ def shared_groups(
 
 @METRICS.register_module()
 class KNN(RowMetric):
-    """``knn_top1, knn_top5`` (0 to 1), see :func:`~sce_video.evaluation.functional.neighbours.knn_scores`.
+    """``knn_top1, knn_top5`` (0 to 1), of :func:`.functional.neighbours.knn_scores`.
 
     Args:
         k: Number of neighbours.

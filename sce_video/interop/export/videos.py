@@ -1,4 +1,4 @@
-"""What is exported: the videos of a search index, or of a feature file."""
+"""What every writer of an export gets: the folder, places in the plane, thumbnails."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ import secrets
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,177 +16,12 @@ import torch
 from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.video_list import read_annotation_list
-from sce_video.evaluation import load_features
 from sce_video.evaluation.functional.neighbours import nearest_neighbours
-from sce_video.find.index import read_index
-from sce_video.find.index_files import FEATURES
+from sce_video.find.stored_features import ExportedVideos
 from sce_video.jobs.process_pool import process_items
 from sce_video.pages.feature_map import MAX_NEIGHBOUR_MAP, projections
 from sce_video.pages.gallery import read_frames
 from sce_video.utils.files import WriteError, write_error
-
-_SHOWN = 3
-
-
-@dataclass(frozen=True, eq=False)
-class ExportedVideos:
-    """Videos with their features.
-
-    Attributes:
-        source: The index or the feature file.
-        paths: N names: relative to the folder of the videos where that is known.
-        files: N absolute paths.
-        labels: N names of classes; None for a video without one.
-        features: (N, D) float32, memory-mapped if large.
-        checkpoint: Path of the network's weights; empty if it is not known.
-        root: The folder, or table, that ``paths`` are relative to; empty if it is not known.
-        failures: (path, reason) of the videos without features, which could not be decoded.
-    """
-
-    source: str
-    paths: list[str]
-    files: list[str]
-    labels: list[str | None]
-    features: np.ndarray
-    checkpoint: str
-    root: str = ""
-    failures: list[tuple[str, str]] = field(default_factory=list)
-
-    def __len__(self) -> int:
-        return len(self.paths)
-
-    @property
-    def classes(self) -> list[str]:
-        """Names of the labels that occur, sorted."""
-        return sorted({label for label in self.labels if label is not None})
-
-
-def read_videos(
-    source: str | os.PathLike,
-    labels: str | os.PathLike | None = None,
-    class_file: str | os.PathLike | None = None,
-    column: str | None = None,
-) -> ExportedVideos:
-    """The videos of a search index or of a feature file.
-
-    Labels are those of a list; else those of the feature file; else, of an index, the first-level
-    sub-folders.
-
-    Args:
-        source: Folder of :func:`~sce_video.find.index.build_index`, or an .npz file of
-            ``sce-video embed``.
-        labels: List with ``path label`` on every line; paths as in the source, or absolute.
-        class_file: Names of the labels of the list, one per line.
-        column: Of features, where the source is a table of videos with several.
-
-    Raises:
-        FileNotFoundError: no such source.
-        ValueError: neither an index nor a feature file; it holds no video or no paths; the list
-            names no video of it.
-    """
-    if os.path.isdir(source):
-        found = _of_index(source, column)
-    elif column is not None:
-        raise ValueError(f"{os.fspath(source)} is no table of videos: it has no column {column!r}")
-    else:
-        found = _of_features(source)
-    if len(found) == 0:
-        raise ValueError(
-            f"{os.fspath(source)} holds no video that could be decoded: nothing to export"
-        )
-    if labels is not None:
-        found = replace(found, labels=_listed_labels(found, os.fspath(labels), class_file))
-    elif class_file is not None:
-        raise ValueError("names of classes are those of a list of labels: give it too (--labels)")
-    return found
-
-
-def _of_index(folder: str | os.PathLike, column: str | None = None) -> ExportedVideos:
-    index = read_index(folder, column)
-    paths = index.paths
-    return ExportedVideos(
-        source=os.fspath(folder),
-        paths=paths,
-        files=[index.file(path) for path in paths],
-        labels=[path.split(os.sep)[0] if os.sep in path else None for path in paths],
-        features=np.asarray(index.stored.features),
-        checkpoint=index.checkpoint["path"],
-        root=index.root,
-        failures=index.failures,
-    )
-
-
-def _of_features(file: str | os.PathLike) -> ExportedVideos:
-    if Path(file).suffix != ".npz":
-        kind = "is no folder of an index" if os.path.exists(file) else "does not exist"
-        raise ValueError(
-            f"{os.fspath(file)} {kind}: give the folder of sce-video index, or the .npz file of "
-            "sce-video embed"
-        )
-    rows, provenance = load_features(os.fspath(file))
-    files = [os.path.abspath(path) for path in rows.paths]
-    if not all(rows.paths):
-        raise ValueError(f"{os.fspath(file)} has features without a path: nothing could be shown")
-    if isinstance(provenance.get("index"), dict):  # of an index: paths are relative to its root
-        if Path(file).name != FEATURES:
-            raise ValueError(f"{os.fspath(file)} is a file of an index: give the index's folder")
-        return _of_index(Path(file).parent)
-    test = provenance.get("test")
-    test = test if isinstance(test, dict) else {}
-    root = os.path.abspath(str(test["data_root"])) if test.get("data_root") else ""
-    names = test.get("classes")
-    return ExportedVideos(
-        source=os.fspath(file),
-        paths=[_below(path, root) or path for path in files],
-        files=files,
-        labels=_named(rows.labels.tolist(), names if isinstance(names, list) else ()),
-        features=rows.features.numpy(),
-        checkpoint=_checkpoint(provenance),
-        root=root,
-        failures=rows.failures,
-    )
-
-
-def _below(path: str, root: str) -> str:
-    """The path relative to a folder; empty if it is not in it."""
-    return os.path.relpath(path, root) if root and path.startswith(root + os.sep) else ""
-
-
-def _named(labels: Sequence[int], names: Sequence[Any]) -> list[str | None]:
-    """Names of labels, the number of one without a name, None for -1."""
-    return [
-        None if label < 0 else str(names[label]) if label < len(names) else str(label)
-        for label in labels
-    ]
-
-
-def _checkpoint(provenance: dict[str, Any]) -> str:
-    checkpoint = provenance.get("checkpoint")
-    return str(checkpoint.get("path") or "") if isinstance(checkpoint, dict) else ""
-
-
-def _listed_labels(
-    videos: ExportedVideos, ann_file: str, class_file: str | os.PathLike | None
-) -> list[str | None]:
-    """The labels of a list by path; None for a video that is not in it."""
-    listed = read_annotation_list(
-        ann_file, class_file=None if class_file is None else os.fspath(class_file)
-    )
-    names = _named(listed.labels.tolist(), listed.classes)
-    of_path = {listed.path(i): name for i, name in enumerate(names)}
-    found = [
-        of_path.get(path, of_path.get(file))
-        for path, file in zip(videos.paths, videos.files, strict=True)
-    ]
-    if all(label is None for label in found):
-        some = ", ".join(list(of_path)[:_SHOWN])
-        raise ValueError(
-            f"{ann_file} gives no label to any of the {len(videos)} videos of {videos.source}: it "
-            f"names {some}, they are {', '.join(videos.paths[:_SHOWN])}"
-        )
-    return found
-
 
 _QUALITY = 80
 _SECONDS = 60.0  # for a file; reading its frames has a shorter limit of its own

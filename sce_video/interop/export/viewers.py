@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets import IMAGE_EXTENSIONS
+from sce_video.find.stored_features import read_videos
 from sce_video.interop.export.videos import (
     Bundle,
     decode,
@@ -25,7 +26,6 @@ from sce_video.interop.export.videos import (
     neighbours,
     new_folder,
     plane,
-    read_videos,
     write_lines,
 )
 from sce_video.utils.errors import MissingPackageError

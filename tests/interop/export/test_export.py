@@ -15,8 +15,8 @@ import pytest
 from helpers.disk_faults import file_size_limit
 
 from sce_video.datasets import open_reader
+from sce_video.find.stored_features import ExportedVideos
 from sce_video.interop.export import export
-from sce_video.interop.export.videos import ExportedVideos
 from sce_video.interop.export.viewers import tile_side
 from sce_video.utils.errors import MissingPackageError
 from sce_video.utils.files import WriteError

@@ -10,12 +10,8 @@ import pytest
 import torch
 
 from sce_video.evaluation import Rows, save_features
-from sce_video.interop.export.videos import (
-    neighbours,
-    plane,
-    principal_plane_in_blocks,
-    read_videos,
-)
+from sce_video.find.stored_features import read_videos
+from sce_video.interop.export.videos import neighbours, plane, principal_plane_in_blocks
 from sce_video.pages.neighbour_rows import principal_plane
 
 

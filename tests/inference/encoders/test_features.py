@@ -17,8 +17,8 @@ from torch.nn import functional
 from sce_video.datasets.readers import open_reader
 from sce_video.datasets.transforms import CenterSegmentClip, UniformClips
 from sce_video.inference.embed import EmbedOptions, embed
+from sce_video.inference.encoders.run import import_encoder
 from sce_video.inference.model import load_model
-from sce_video.interop.encoders.run import import_encoder
 
 TORCHVISION = importlib.util.find_spec("torchvision") is not None
 POOLS = [(family, None) for family in FAMILIES]

@@ -13,8 +13,8 @@ from helpers.hf_models import SIDE, tokenizer
 from sce_video.commands.main import main
 from sce_video.engine.config.load import load_config
 from sce_video.find.index import read_index
+from sce_video.inference.encoders.run import import_encoder, write_recipe
 from sce_video.inference.model import load_model
-from sce_video.interop.encoders.run import import_encoder, write_recipe
 from sce_video.registry import MODELS
 from sce_video.runs.configs import training_config
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 from helpers.hf_models import FAMILIES
 
-from sce_video.interop.encoders.run import import_encoder
-from sce_video.interop.encoders.source import EncoderError, read_config
+from sce_video.inference.encoders.run import import_encoder
+from sce_video.inference.encoders.source import EncoderError, read_config
 from sce_video.models.backbones.hf_encoder import HFEncoder
 from sce_video.models.backbones.hf_families import architecture_of, config_of
 

@@ -21,7 +21,7 @@ from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.engine.config.load import load_config
 from sce_video.engine.recipes import find_recipe
 from sce_video.engine.work_dir import CONFIG
-from sce_video.interop.encoders.source import (
+from sce_video.inference.encoders.source import (
     EncoderError,
     ProcessorSettings,
     brought_pool,
@@ -31,7 +31,7 @@ from sce_video.interop.encoders.source import (
     read_processor,
     weights_of,
 )
-from sce_video.interop.encoders.text import stored_text
+from sce_video.inference.encoders.text import stored_text
 from sce_video.models.backbones.hf_families import architecture_of, family_of
 from sce_video.registry import MODELS
 from sce_video.utils.files import cache_folder, write_text

@@ -10,7 +10,7 @@ from helpers.hf_models import save_model
 from safetensors.torch import load_file, save_file
 
 from sce_video.commands.main import main
-from sce_video.interop.encoders.run import import_encoder
+from sce_video.inference.encoders.run import import_encoder
 
 
 def changed(folder, target, file="config.json", **changes):
