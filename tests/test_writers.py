@@ -24,7 +24,7 @@ from sce_video.datasets.ava import Action
 from sce_video.engine.checkpoint import save_checkpoint_file
 from sce_video.evaluation import Rows, save_features, save_scores
 from sce_video.evaluation.functional.ava import write_result_csv
-from sce_video.find.index_files import FileRecord, write_description, write_records
+from sce_video.find.store import FileRecord, FileStore
 from sce_video.pages.curves import draw_run
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
@@ -78,8 +78,8 @@ WRITERS = {
     "epoch_1.pth": lambda p, n: save_checkpoint_file({"w": torch.full((999,), n)}, p),
     "features.npz": lambda p, n: save_features(p, rows(n), {}),
     "scores.npz": lambda p, n: save_scores(p, rows(n), {}),
-    "records.npz": lambda p, n: write_records(p, HEADER, records(n)),
-    "index.json": lambda p, n: write_description(p.parent, HEADER, records(n)),
+    "records.npz": lambda p, n: FileStore(p).write(HEADER, records(n)),
+    "index.json": lambda p, n: FileStore(p).describe(HEADER, records(n)),
     "report.md": lambda p, n: write_page(p, f"{TITLE}\n{n}" * 9),
     "query.html": lambda p, n: write_gallery(p, GalleryEntry(f"q{n}", "q"), []),
     "figure.png": lambda p, n: save_figure(figure(n), p),

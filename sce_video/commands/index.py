@@ -136,10 +136,10 @@ def run_index(args: argparse.Namespace) -> None:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
-    from sce_video.find.feature_columns import write_features
     from sce_video.find.index import build_index, read_index
     from sce_video.find.query import model_of_index
     from sce_video.find.store import find_store
+    from sce_video.find.table_store import write_feature_column
     from sce_video.inference.model import load_model
 
     stored = None
@@ -187,7 +187,7 @@ def run_index(args: argparse.Namespace) -> None:
         index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
         header = index.stored.header
-        count = write_features(index.root, args.column, index.paths, features, header)
+        count = write_feature_column(index.root, args.column, index.paths, features, header)
         print(f"{index.root}: {count} features in the column feature_{args.column}")
 
 

@@ -16,8 +16,6 @@ import argparse
 import itertools
 import os
 import shlex
-from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,11 +36,8 @@ from sce_video.utils.printable import printable
 from sce_video.utils.storage import absolute, exists
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
-    from sce_video.inference.model import VideoModel
 
 #: Of :mod:`sce_video.find.segments`, whose import takes seconds.
 MOST_REFINED = 5
@@ -124,7 +119,6 @@ def _add_query_options(parser: argparse.ArgumentParser) -> None:
         help="gallery to write, over an existing file too (default: a new file in INDEX/queries)",
     )
     parser.add_argument("--no-html", action="store_true", help="write no gallery")
-    parser.add_argument("--png", help="also write the gallery as an image")
     parser.add_argument("--json", help="also write the results as JSON")
     add_device_option(parser)
     _add_serve_options(parser.add_argument_group("in a browser, instead of a VIDEO"))
@@ -183,7 +177,7 @@ def _check_text_options(parser: argparse.ArgumentParser, args: argparse.Namespac
     if args.index is None:
         index = "INDEX" if args.video is None else shlex.quote(args.video)
         parser.error(f"--text takes the index as a video does: --text WORDS --index {index}")
-    for name in ("serve", "html", "png"):
+    for name in ("serve", "html"):
         if getattr(args, name) is not None:
             parser.error(f"--{name} shows a query's frames; a text has none: give --json")
 
@@ -218,16 +212,7 @@ def run_query(args: argparse.Namespace) -> None:
         return
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
-    from sce_video.find.query import (
-        check_checkpoint,
-        model_of_index,
-        query_feature,
-        query_index,
-        rows_of_query,
-        searches_approximately,
-        text_query,
-    )
-    from sce_video.find.segments import own_moment
+    from sce_video.find.query import search, searches_approximately
     from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)
@@ -235,29 +220,19 @@ def run_query(args: argparse.Namespace) -> None:
         args.checkpoint = checkpoint_of(args.checkpoint)
         if not exists(args.checkpoint):
             raise FileNotFoundError(f"no checkpoint at {args.checkpoint}")
-        check_checkpoint(index, args.checkpoint)
-
-    @cache
-    def model() -> VideoModel:
-        return model_of_index(index, args.checkpoint, args.config, args.device)
-
-    if query is None:
-        feature, own = text_query(index, args.text, args.checkpoint), []
-    else:
-        feature = query_feature(index, query, model)
-        own = rows_of_query(index, query)
-    matches = query_index(
-        index,
-        feature,
-        max(args.k, args.refine_moments) if args.k > 0 else args.k,
-        leave_out=[] if args.include_self else own,
+    matches = search(
+        *(index, query, args.k),
+        text=args.text,
+        checkpoint=args.checkpoint,
+        config=args.config,
+        device=args.device,
+        include_self=args.include_self,
         centred=args.centred,
         exact=args.exact,
         whitened=_whitens(args, index),
+        refine=args.refine_moments,
+        on_failure=lambda path, reason: print(printable(f"not refined: {path}: {reason}")),
     )
-    if args.refine_moments:
-        moment = None if query is None or args.include_self else own_moment(index, query, own)
-        matches = _refined(args, index, feature, matches, model(), moment)[: args.k]
     print(format_table(repr(args.text) if args.text else args.video, index, matches))
     if not args.exact and searches_approximately(index, args.centred):
         print("note: found by a vector index, which may miss some; --exact compares all videos")
@@ -267,30 +242,7 @@ def run_query(args: argparse.Namespace) -> None:
     if args.json is not None:
         write_json(Path(args.json), describe_query(args, query, index, matches))
     if query is not None:
-        _write_galleries(args, query, index, matches)
-
-
-def _refined(
-    args: argparse.Namespace,
-    index: VideoIndex,
-    feature: np.ndarray,
-    matches: list[Match],
-    model: VideoModel,
-    moment: Mapping[str, tuple[float, float]] | None,
-) -> list[Match]:
-    """The matches, the first of them refined; prints what could not be."""
-    from sce_video.find.segments import refine_moments
-
-    found = refine_moments(
-        *(index, feature, matches, model),
-        centred=args.centred,
-        whitened=_whitens(args, index),
-        without=moment,
-        count=args.refine_moments,
-    )
-    for path, reason in found.failures:
-        print(printable(f"not refined: {path}: {reason}"))
-    return found.matches
+        _write_gallery(args, query, index, matches)
 
 
 def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
@@ -300,8 +252,8 @@ def _whitens(args: argparse.Namespace, index: VideoIndex) -> bool:
 
 def run_serve(args: argparse.Namespace) -> None:
     """Serve the page until Ctrl-C."""
-    from sce_video.find.server.app import ServeOptions, can_open_browser, serve
-    from sce_video.find.server.state import Network
+    from sce_video.find.search_page import ServeOptions, can_open_browser, serve
+    from sce_video.find.search_state import Network
     from sce_video.inference.model import checkpoint_of
 
     checkpoint = None if args.checkpoint is None else checkpoint_of(args.checkpoint)
@@ -387,15 +339,14 @@ def remark(matches: list[Match], centred: bool) -> str | None:
     )
 
 
-def _write_galleries(
+def _write_gallery(
     args: argparse.Namespace, query: Query, index: VideoIndex, matches: list[Match]
 ) -> None:
-    from sce_video.pages.frames import save_figure
-    from sce_video.pages.gallery import draw_gallery, read_entry, write_gallery
+    from sce_video.pages.gallery import read_entry, write_gallery
 
-    page = None if args.no_html else args.html or new_page(args.index, query.video)
-    if page is None and args.png is None:
+    if args.no_html:
         return
+    page = args.html or new_page(args.index, query.video)
     shown = matches[:_GALLERY_LIMIT]
     own = read_entry(query.video, query.video, start=query.start, end=query.end)
     results = [
@@ -410,12 +361,8 @@ def _write_galleries(
     )
     if len(shown) < len(matches):
         note += f"; the first {len(shown)} of {len(matches)} results"
-    if page is not None:
-        write_gallery(page, own, results, note)
-        print(printable(f"gallery: {page}"))
-    if args.png is not None:
-        save_figure(draw_gallery(own, results, note), args.png)
-        print(printable(f"image: {args.png}"))
+    write_gallery(page, own, results, note)
+    print(printable(f"gallery: {page}"))
 
 
 @command(interrupted=INTERRUPTED)

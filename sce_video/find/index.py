@@ -17,7 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -28,17 +28,18 @@ from sce_video.datasets.sources import is_table, is_table_folder, list_videos
 from sce_video.datasets.tables.table import is_remote, read_table
 from sce_video.datasets.windows import Windows
 from sce_video.evaluation.extraction import failure_of, time_limit
-from sce_video.find.feature_columns import open_features
-from sce_video.find.index_files import (
+from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
     FileRecord,
-    StoredRecords,
-    write_description,
+    IndexStore,
+    Matrix,
+    StoredRows,
+    choose_store,
+    find_store,
+    remove_stores,
 )
-from sce_video.find.store import IndexStore, NpzStore, choose_store, find_store, remove_stores
-from sce_video.find.table_store import TableFeatures, TableRecords
-from sce_video.find.whitening import FEWEST_ROWS, Whitening, fit_whitening
+from sce_video.find.table_store import open_feature_column
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.embed_job import EmbedJob, feature_of, windows_of
 from sce_video.inference.model import VideoModel
@@ -47,7 +48,15 @@ from sce_video.jobs.shards import Shard, SharedFolder
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.
-RECORDS = "records*.sqlite"
+_RECORDS = "records*.sqlite"
+_JOINT = "joint.sqlite"
+_JOIN_SECONDS = 3600.0  # for another shard to write the index
+#: Columns of a table of videos that tell whether a row has changed.
+_STATE = ("path", "size", "source_mtime_ns")
+#: Whitening: fewer features say too little of their covariance, for which at most so many, at
+#: equal steps, are taken.
+FEWEST_WHITENED, _MOST_WHITENED = 100, 8192
+_TINY = 1e-12
 
 
 @dataclass(frozen=True)
@@ -92,7 +101,7 @@ def setting_differences(
     return differences
 
 
-def embed_due(
+def _embed_due(
     job: EmbedJob,
     states: dict[str, tuple[int, int]],
     known: dict[str, FileRecord],
@@ -126,7 +135,7 @@ def embed_due(
     return IndexReport(len(states) - len(failed), len(due) - changed, changed, kept, 0, failed)
 
 
-def write_index(
+def _write_index(
     folder: Path,
     store: IndexStore,
     header: dict[str, Any],
@@ -139,7 +148,7 @@ def write_index(
 
     Features stay in the records and in the index that exists until they are written, one by one.
     """
-    known, complete = read_known(folder, store, header, records)
+    known, complete = _read_known(folder, store, header, records)
     current: dict[str, FileRecord] = {}
     embedded, windows = False, header["settings"].get("windows") is not None
     for path, state in states.items():
@@ -157,21 +166,20 @@ def write_index(
         (folder / DESCRIPTION).unlink(missing_ok=True)
         store.write(header, current)
         remove_stores(folder, kept=store)
-        write_description(folder, header, current, isinstance(store, NpzStore))
+        store.describe(header, current)
         records.clear()
-        for file in folder.glob(RECORDS):  # of shards, all of which are in the index now
+        for file in folder.glob(_RECORDS):  # of shards, all of which are in the index now
             if file != records.path:
                 file.unlink()
     store.make_vector_index(approximate)
     held = {path: r for path, r in current.items() if r.feature is not None}
-    failures = [(path, r.reason) for path, r in current.items() if r.feature is None]
     return IndexReport(
         videos=len(held),
         new=run.new,
         changed=run.changed,
         kept=len(current) - run.new - run.changed,
         dropped=dropped,
-        failures=failures,
+        failures=[(path, r.reason) for path, r in current.items() if r.feature is None],
         incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
         windows=len(store.open()) if windows else None,
     )
@@ -187,34 +195,21 @@ def _is_of(record: Record, state: tuple[int, int]) -> bool:
 def _file_record(
     state: tuple[int, int], record: Record, records: RecordStore, windows: bool
 ) -> FileRecord:
-    """The entry of the index for a record of a file in this state."""
-    if record.done and windows:
-        _, spans, reason = windows_of(record)
-        return FileRecord(*state, partial(_read_windows, records, record.key), reason, spans)
-    if record.done:
-        return FileRecord(*state, partial(_read_feature, records, record.key))
-    return FileRecord(*state, None, failure_of(record))
+    """The entry of the index for a record of a file in this state; its feature is read later."""
+    if not record.done:
+        return FileRecord(*state, None, failure_of(record))
+    key = record.key
+
+    def read() -> np.ndarray:
+        again = records.get(key)
+        assert again is not None
+        return windows_of(again)[0] if windows else feature_of(again)
+
+    _, spans, reason = windows_of(record) if windows else (None, None, "")
+    return FileRecord(*state, read, reason, spans)
 
 
-def _read_feature(records: RecordStore, path: str) -> np.ndarray:
-    record = records.get(path)
-    assert record is not None
-    return feature_of(record)
-
-
-def _read_windows(records: RecordStore, path: str) -> np.ndarray:
-    record = records.get(path)
-    assert record is not None
-    return windows_of(record)[0]
-
-
-def index_header(model: VideoModel, job: EmbedJob) -> dict[str, Any]:
-    """What all features of an index have in common."""
-    checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
-    return {**job.settings, "checkpoint": checkpoint}
-
-
-def read_known(
+def _read_known(
     folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
 ) -> tuple[dict[str, FileRecord], bool]:
     """Records of the index, and whether no interrupted run has left any unfinished.
@@ -228,11 +223,10 @@ def read_known(
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
         _check_same(folder, {**settings, "checkpoint": checkpoint}, header)
-    known: dict[str, FileRecord] = {}
     complete = not begun and store.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.exists() else find_store(folder)
     if source is None:
-        return known, False
+        return {}, False
     stored, known = source.read()
     _check_same(folder, stored, header)
     return known, complete and stored == header
@@ -256,16 +250,13 @@ def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) ->
         )
 
 
-_STATE = ("path", "size", "source_mtime_ns")
-
-
 def real_path(root: str | os.PathLike[str]) -> str:
     """A folder or table without links; the URI of a table in an object store as it is."""
     name = os.fspath(root)
     return name.rstrip("/") if is_remote(name) else os.path.realpath(name)
 
 
-def video_states(root: str) -> dict[str, tuple[int, int]]:
+def _video_states(root: str) -> dict[str, tuple[int, int]]:
     """(size, modification time in ns) of all videos by relative path, sorted.
 
     Of a row of a table they are the bytes of its packets and the time of the file that it was made
@@ -276,7 +267,12 @@ def video_states(root: str) -> dict[str, tuple[int, int]]:
         TableError, MissingPackageError: the table cannot be read.
     """
     if is_table(root):
-        return _states_of_rows(root)
+        content = read_table(root).call("read", list(_STATE))
+        columns = (content[name].to_pylist() for name in _STATE)
+        # Of several rows of a path the newest is last.
+        found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}
+        videos = list_videos(root)  # without rows of failed imports
+        return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
     videos = scan_folder(root)
     states = {}
     for path in sorted(videos.path(i) for i in range(len(videos))):
@@ -289,16 +285,46 @@ def video_states(root: str) -> dict[str, tuple[int, int]]:
     return states
 
 
-def _states_of_rows(table: str) -> dict[str, tuple[int, int]]:
-    content = read_table(table).call("read", list(_STATE))
-    columns = (content[name].to_pylist() for name in _STATE)
-    found = {path: (size, time) for path, size, time in zip(*columns, strict=True)}  # newest last
-    videos = list_videos(table)  # without rows of failed imports
-    return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """A linear map after which features of an index vary alike in every direction.
+
+    The cosine of two features is dominated by the few directions in which all features of a network
+    vary most. After whitening it counts how unusual a common property is, without any label.
+
+    Attributes:
+        mean: (D,) float64.
+        matrix: (D, D) float64; features ``x`` become ``(x - mean) @ matrix``.
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+
+    def __call__(self, features: np.ndarray) -> np.ndarray:
+        """(..., D) float64 of (..., D)."""
+        return (features.astype(np.float64) - self.mean) @ self.matrix
 
 
-_JOINT = "joint.sqlite"
-_JOIN_SECONDS = 3600.0  # for another shard to write the index
+def fit_whitening(features: Matrix) -> Whitening:
+    """The whitening of the rows of (N, D) features.
+
+    With their covariance C and R = C + tr(C)/D I it is the inverse of the Cholesky factor of R;
+    cosines are those of any other square root of the inverse of R. The mean variance is added in
+    every direction, since small differences are those of compression and of where a window begins.
+
+    Raises:
+        ValueError: A feature holds NaN or infinity.
+    """
+    count, size = features.shape
+    taken = np.unique(np.linspace(0, count - 1, min(count, _MOST_WHITENED)).astype(np.int64))
+    rows = np.asarray(features[taken], dtype=np.float64)
+    mean = rows.mean(axis=0)
+    rows -= mean
+    covariance = rows.T @ rows / len(rows)
+    if not np.isfinite(covariance).all():
+        raise ValueError("a feature holds NaN or infinity: build the index from scratch")
+    covariance[np.diag_indices(size)] += max(np.trace(covariance) / size, _TINY)
+    return Whitening(mean, np.linalg.inv(np.linalg.cholesky(covariance)).T)
 
 
 @dataclass(frozen=True, eq=False)
@@ -314,19 +340,15 @@ class VideoIndex:
     """
 
     folder: Path
-    stored: StoredRecords | TableRecords
+    stored: StoredRows
 
     def __len__(self) -> int:
         return len(self.stored)
 
     @property
-    def features(self) -> np.ndarray | TableFeatures:
+    def features(self) -> Matrix:
         """(N, D) float32, read-only; memory-mapped, or read when they are used, if large."""
-        if isinstance(self.stored.features, TableFeatures):
-            return self.stored.features
-        features = self.stored.features.view()
-        features.flags.writeable = False
-        return features
+        return self.stored.protected_features
 
     @cached_property
     def paths(self) -> list[str]:
@@ -336,11 +358,11 @@ class VideoIndex:
     @property
     def whitens(self) -> bool:
         """Whether searches whiten features by default: those of windows, if they are enough."""
-        return self.windows is not None and len(self) >= FEWEST_ROWS
+        return self.windows is not None and len(self) >= FEWEST_WHITENED
 
     @cached_property
     def whitening(self) -> Whitening:
-        """See :func:`~sce_video.find.whitening.fit_whitening`; computed from at most 8192 rows."""
+        """See :func:`~sce_video.find.index.fit_whitening`; computed from at most 8192 rows."""
         return fit_whitening(self.stored.features)
 
     @property
@@ -455,7 +477,7 @@ def build_index(
     if rebuild and part.count > 1:
         raise ValueError(f"rebuild is for a run without shards: remove {folder}, then start them")
     folder, root = Path(folder), real_path(root)
-    states = video_states(root)
+    states = _video_states(root)
     job = EmbedJob(
         model,
         root,
@@ -470,21 +492,22 @@ def build_index(
     seconds = time_limit(options.timeout if windows is None else None)
     workers = Workers(count, seconds, ray)
     shared = SharedFolder(folder, job.name)
-    header = index_header(model, job)
+    checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
+    header = {**job.settings, "checkpoint": checkpoint}
     with shared.open(part, lambda record: part.holds(record.key)) as records:
         store = choose_store(folder, table or approximate)
         if rebuild:
             remove_stores(folder)
             records.clear()
-        known, _ = read_known(folder, store, header, records)
+        known, _ = _read_known(folder, store, header, records)
         own = {path: state for path, state in states.items() if part.holds(path)}
-        run = embed_due(job, own, known, records, workers, on_video)
+        run = _embed_due(job, own, known, records, workers, on_video)
         if part.count == 1:
-            return write_index(folder, store, header, states, records, run, approximate)
+            return _write_index(folder, store, header, states, records, run, approximate)
     # The lock is waited for: of two shards that finish at once the second sees both.
     with RecordStore(folder / _JOINT, job.name, wait=_JOIN_SECONDS) as joint:
         shared.absorb_into(joint)
-        report = write_index(folder, store, header, states, joint, run, approximate)
+        report = _write_index(folder, store, header, states, joint, run, approximate)
         joint.clear()
     return report
 
@@ -506,13 +529,13 @@ def read_index(
         MissingPackageError: it is kept in a table, and Lance is not installed.
     """
     if is_table_folder(os.fspath(folder)):
-        return VideoIndex(Path(folder), open_features(os.fspath(folder), column))
+        return VideoIndex(Path(folder), open_feature_column(os.fspath(folder), column))
     if column is not None:
         raise ValueError(f"{os.fspath(folder)} is no table of videos: it has no columns to name")
     folder = Path(folder)
     store = find_store(folder)
     if store is None:
-        begun = any(folder.glob(RECORDS))
+        begun = any(folder.glob(_RECORDS))
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
     index = VideoIndex(folder, store.open())

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import mmap
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -14,11 +14,10 @@ import torch
 
 from sce_video.datasets import video_exists
 from sce_video.datasets.sources import is_elsewhere, split_row_path
-from sce_video.datasets.windows import Query
+from sce_video.datasets.windows import Query, parse_query
 from sce_video.engine.checkpoint import file_sha256
 from sce_video.evaluation.functional.neighbours import NotFiniteError, nearest_neighbours
-from sce_video.find.index import VideoIndex, real_path, setting_differences
-from sce_video.find.table_store import TableFeatures, TableRecords
+from sce_video.find.index import VideoIndex, read_index, real_path, setting_differences
 from sce_video.inference.embed import embed
 from sce_video.inference.encoders.text import text_feature
 from sce_video.inference.model import VideoModel, build_model, checkpoint_of, load_model
@@ -53,6 +52,13 @@ class Match:
     def distance(self) -> float:
         """1 - similarity, 0 to 2."""
         return 1.0 - self.similarity
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """Start and end of the moment, seconds; of a whole video all time."""
+        if self.start is None or self.end is None:
+            return -float("inf"), float("inf")
+        return self.start, self.end
 
 
 def merge_moments(ranked: Callable[[int], Sequence[Match]], k: int) -> list[Match]:
@@ -89,19 +95,16 @@ def _merged(windows: Sequence[Match], k: int) -> list[Match]:
             moments = [moment for i, moment in enumerate(moments) if i not in touching[1:]]
             moments[touching[0]] = replace(
                 joined[0],
-                start=min(each.start or 0.0 for each in [*joined, window]),
-                end=max(each.end or 0.0 for each in [*joined, window]),
+                start=min(each.span[0] for each in [*joined, window]),
+                end=max(each.span[1] for each in [*joined, window]),
             )
     return moments
 
 
 def _touch(first: Match, second: Match) -> bool:
     """Whether two windows are of one video and overlap, or one begins where the other ends."""
-    if first.path != second.path or None in (first.start, first.end, second.start, second.end):
-        return False
-    assert first.start is not None and first.end is not None
-    assert second.start is not None and second.end is not None
-    return first.start <= second.end and second.start <= first.end
+    (a, b), (c, d) = first.span, second.span
+    return first.path == second.path and a <= d and c <= b
 
 
 #: Rows read from the file at a time, and compared at a time: these stay in the cache of a core.
@@ -188,7 +191,7 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
     the given row of the table that was indexed."""
     of_table = split_row_path(os.fspath(video))
     if of_table is not None:
-        return rows_of_path(index, of_table[1]) if real_path(of_table[0]) == index.root else []
+        return index.stored.rows(of_table[1]) if real_path(of_table[0]) == index.root else []
     try:
         status = os.stat(video)
     except OSError:
@@ -202,15 +205,7 @@ def rows_of_file(index: VideoIndex, video: str | os.PathLike) -> list[int]:
         with contextlib.suppress(OSError):
             if os.path.samestat(status, os.stat(index.file(path))):
                 names.add(path)
-    return sorted({row for name in names for row in rows_of_path(index, name)})
-
-
-def rows_of_path(index: VideoIndex, path: str) -> list[int]:
-    """Rows of a path relative to the indexed folder: one, its windows, or none."""
-    if index.windows is not None:
-        return index.stored.rows(path)
-    row = index.row(path)
-    return [] if row is None else [row]
+    return sorted({row for name in names for row in index.stored.rows(name)})
 
 
 def rows_of_query(index: VideoIndex, query: Query) -> list[int]:
@@ -274,6 +269,93 @@ def text_query(
     return text_feature(path, index.settings["model"]["backbone"], text)
 
 
+def search(
+    index: VideoIndex | str | os.PathLike,
+    video: Query | str | os.PathLike | None = None,
+    k: int = 10,
+    *,
+    text: str | None = None,
+    checkpoint: str | os.PathLike | None = None,
+    config: str | os.PathLike | None = None,
+    device: str | torch.device | None = None,
+    include_self: bool = False,
+    centred: bool = False,
+    exact: bool = False,
+    whitened: bool | None = None,
+    refine: int = 0,
+    on_failure: Callable[[str, str], None] | None = None,
+) -> list[Match]:
+    """The videos of an index that are most similar to a video; of an index of windows the moments.
+
+    This is what ``sce-video search`` lists.
+
+    Args:
+        index: From :func:`~sce_video.find.index.read_index`, or its folder.
+        video: A file, a URL or a row of a table; or a moment of one, ``a.mp4@12.5-17``.
+        k: Number of results.
+        text: In place of a video: what the videos show; for an index made by a video-text model.
+        checkpoint: Current path of the checkpoint; None for the path stored in the index.
+        config: As of :func:`model_of_index`.
+        device: Of the network.
+        include_self: List the query itself, too, if it is indexed.
+        centred: As of :func:`query_index`, like ``exact`` and ``whitened``; texts are not whitened
+            unless it is asked for.
+        exact: See above.
+        whitened: See above.
+        refine: Embed windows around so many of the best moments again, and rank anew; 0 for none.
+        on_failure: Called with path and reason of each moment that could not be refined.
+
+    Raises:
+        FileNotFoundError: no such index, checkpoint or video.
+        VideoDecodeError: the video cannot be decoded.
+        ValueError: the index, the checkpoint or an option does not fit.
+    """
+    # Imported here, as that module imports this one.
+    from sce_video.find.segments import own_moment, refine_moments, windows_near
+
+    if not isinstance(index, VideoIndex):
+        index = read_index(index)
+    if checkpoint is not None:
+        checkpoint = checkpoint_of_index(index, checkpoint)
+    if whitened is None:
+        whitened = index.whitens and text is None and not centred
+
+    @cache
+    def model() -> VideoModel:
+        return model_of_index(index, checkpoint, config, device)
+
+    own: list[int] = []
+    moment: dict[str, tuple[float, float]] = {}
+    if text is not None and video is None:
+        feature = text_query(index, text, checkpoint)
+    elif video is None or text is not None:
+        raise ValueError("give a video or a text to search for, one of the two")
+    else:
+        query = video if isinstance(video, Query) else parse_query(os.fspath(video))
+        feature = query_feature(index, query, model)
+        if not include_self:
+            own = rows_of_query(index, query)
+            moment = own_moment(index, query, own)
+    count = max(k, refine) if k > 0 else k
+    matches = query_index(
+        *(index, feature, count), leave_out=own, centred=centred, exact=exact, whitened=whitened
+    )
+    if refine:
+        near = partial(windows_near, model(), index.options)
+        found = refine_moments(
+            *(index, feature, matches, near),
+            centred=centred,
+            whitened=whitened,
+            without=moment,
+            count=refine,
+        )
+        for path, reason in found.failures:
+            if on_failure is not None:
+                on_failure(path, reason)
+        matches = found.matches[:k]
+    return matches
+
+
 def query_index(
     index: VideoIndex,
     feature: np.ndarray,
@@ -304,19 +386,15 @@ def query_index(
     """
     if whitened is None:
         whitened = index.whitens and not centred
-
-    def ranked(count: int) -> list[Match]:
-        return query_rows(
-            index,
-            feature,
-            count,
-            leave_out=leave_out,
-            centred=centred,
-            exact=exact,
-            whitened=whitened,
-        )
-
-    return ranked(k) if index.windows is None else merge_moments(ranked, k)
+    rows = partial(
+        query_rows,
+        *(index, feature),
+        leave_out=leave_out,
+        centred=centred,
+        exact=exact,
+        whitened=whitened,
+    )
+    return rows(k) if index.windows is None else merge_moments(rows, k)
 
 
 def query_rows(
@@ -343,51 +421,31 @@ def query_rows(
             raise ValueError("whitened features are centred already: choose one of the two")
         count = max(4 * k, _POOL, len(index) // _POOL_PART)
         pool = query_rows(index, feature, count, leave_out=leave_out, exact=exact)
-        return _whitened(index, feature, pool)[:k]
+        rows = np.array([match.row for match in pool], dtype=np.int64)
+        features = index.whitening(np.asarray(index.stored.features[rows]))
+        query = index.whitening(np.reshape(feature, -1))
+        return _ranked(index, query, rows, features, [match.path for match in pool])[:k]
     query = np.array(feature, dtype=np.float32).reshape(-1)
     left_out = np.unique(np.array(leave_out or [], dtype=np.int64))
     wanted = min(k, len(index) - len(left_out))
-    if not exact and searches_approximately(index, centred, len(left_out)):
-        rows, features, paths = _nearest(index, query, k + len(left_out) + _SPARE, left_out)
-        if len(rows) >= wanted:
-            return _ranked(index, query, rows, features, paths)[:k]
+    stored = index.stored
+    usable = query.shape == stored.shape[1:] and np.isfinite(query).all() and query.any()
+    # Of a query without direction, or of another size, the exact search says what is wrong.
+    if usable and not exact and searches_approximately(index, centred, len(left_out)):
+        rows, features, paths = stored.nearest(query, k + len(left_out) + _SPARE)
+        kept = np.flatnonzero(~np.isin(rows, left_out))
+        if len(kept) >= wanted:
+            paths = [paths[i] for i in kept.tolist()]
+            return _ranked(index, query, rows[kept], features[kept], paths)[:k]
     rows = _exact(index, query, k, left_out, centred)
-    features, paths = np.asarray(index.stored.features[rows]), index.stored.paths_of(rows)
-    mean = index.stored.mean if centred else None
+    features, paths = np.asarray(stored.features[rows]), stored.paths_of(rows)
+    mean = stored.mean if centred else None
     return _ranked(index, query, rows, features, paths, mean)[:k]
-
-
-def _whitened(index: VideoIndex, feature: np.ndarray, pool: list[Match]) -> list[Match]:
-    """Matches by the cosine of whitened features."""
-    rows = np.array([match.row for match in pool], dtype=np.int64)
-    features = np.asarray(index.stored.features[rows])
-    paths = [match.path for match in pool]
-    query = index.whitening(np.reshape(feature, -1))
-    return _ranked(index, query, rows, index.whitening(features), paths)
 
 
 def searches_approximately(index: VideoIndex, centred: bool = False, left_out: int = 0) -> bool:
     """Whether :func:`query_index` uses a vector index, which may miss some of the results."""
-    stored = index.stored
-    held = isinstance(stored, TableRecords) and stored.indexed is not None
-    return held and not centred and left_out <= _MOST_LEFT_OUT
-
-
-def _nearest(
-    index: VideoIndex, query: np.ndarray, k: int, left_out: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, list[str]]:
-    """Rows, features and paths that the vector index finds; none for a query without direction."""
-    stored = index.stored
-    assert isinstance(stored, TableRecords)
-    nothing: tuple[np.ndarray, np.ndarray, list[str]]
-    nothing = np.empty(0, dtype=np.int64), np.empty((0, 0)), []
-    if query.shape != (stored.features.shape[1],) or not np.isfinite(query).all():
-        return nothing  # the exact search says what is wrong
-    if not query.any():
-        return nothing
-    rows, features, paths = stored.nearest(query, k)
-    kept = np.flatnonzero(~np.isin(rows, left_out))
-    return rows[kept], features[kept], [paths[i] for i in kept.tolist()]
+    return index.stored.indexed is not None and not centred and left_out <= _MOST_LEFT_OUT
 
 
 def _exact(
@@ -401,7 +459,9 @@ def _exact(
     count = k + _SPARE
     while True:
         parts = []
-        for start, block in _blocks(index.stored.features):
+        for start, features in index.stored.blocks(_READ_ROWS):
+            # torch warns of arrays that it could write to but must not
+            block = torch.from_numpy(features if features.flags.writeable else features.copy())
             try:
                 values, rows = nearest_neighbours(
                     query,
@@ -447,29 +507,13 @@ def _ranked(
     times = [(None, None)] * len(paths) if spans is None else spans.tolist()
     found: list[Match] = []
     for row, feature, path, (start, end) in zip(rows, features, paths, times, strict=True):
-        similarity = cosine(own, feature.astype(np.float64) - shift)
+        similarity = feature_cosine(own, feature.astype(np.float64) - shift)
         found.append(Match(0, path, similarity, index.file(path), int(row), start, end))
     found.sort(key=lambda match: (-match.similarity, match.path, match.start or 0.0))
     return [replace(match, rank=rank) for rank, match in enumerate(found, start=1)]
 
 
-def cosine(first: np.ndarray, second: np.ndarray) -> float:
+def feature_cosine(first: np.ndarray, second: np.ndarray) -> float:
     """Cosine of two features (D,), computed in double and given in single precision."""
     lengths = max(float(np.linalg.norm(first)), _TINY) * max(float(np.linalg.norm(second)), _TINY)
     return max(-1.0, min(1.0, float(np.float32((first * second).sum() / lengths))))
-
-
-def _blocks(features: np.ndarray | TableFeatures) -> Iterator[tuple[int, torch.Tensor]]:
-    """First row and content of consecutive blocks of a matrix.
-
-    The pages of a memory-mapped file are dropped after each block. They would count as memory of
-    the process otherwise, all of the file in the end.
-    """
-    mapping = None if isinstance(features, TableFeatures) else features.base
-    while isinstance(mapping, np.ndarray):
-        mapping = mapping.base
-    for start in range(0, len(features), _READ_ROWS):
-        block = features[start : start + _READ_ROWS]
-        yield start, torch.from_numpy(block if block.flags.writeable else block.copy())
-        if isinstance(mapping, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):
-            mapping.madvise(mmap.MADV_DONTNEED)

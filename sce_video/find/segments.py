@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.sources import is_elsewhere
 from sce_video.datasets.windows import Query, Windows
 from sce_video.find.index import VideoIndex
-from sce_video.find.query import Match, cosine
+from sce_video.find.query import Match, feature_cosine
 from sce_video.inference.embed_options import EmbedOptions, VideoNetwork
 from sce_video.inference.windows import WindowFeatures, open_patiently, windows_of_reader
 
@@ -40,7 +39,7 @@ def refine_moments(
     index: VideoIndex,
     feature: np.ndarray,
     matches: Sequence[Match],
-    network: VideoNetwork,
+    near: EmbedNear,
     *,
     centred: bool = False,
     whitened: bool | None = None,
@@ -63,7 +62,8 @@ def refine_moments(
         index: Of windows, not within shots.
         feature: (D,) of the query.
         matches: From :func:`~sce_video.find.query.query_index` with this feature.
-        network: Of the index.
+        near: Embeds windows by the network of the index: ``partial(windows_near, network,
+            index.options)``, or what lets another process do that.
         centred: As for ``query_index``.
         whitened: Likewise.
         without: By path in the index, start and end of a moment with which no result may share
@@ -73,33 +73,7 @@ def refine_moments(
     Raises:
         ValueError: The index has no windows, or they end at cuts.
     """
-    near = partial(windows_near, network, index.options)
-    return refine_by(
-        *(index, feature, matches, near),
-        centred=centred,
-        whitened=whitened,
-        without=without,
-        count=count,
-    )
-
-
-def refine_by(
-    index: VideoIndex,
-    feature: np.ndarray,
-    matches: Sequence[Match],
-    near: EmbedNear,
-    *,
-    centred: bool = False,
-    whitened: bool | None = None,
-    without: Mapping[str, tuple[float, float]] | None = None,
-    count: int = MOST_REFINED,
-) -> RefinedMoments:
-    """:func:`refine_moments` with windows that another process may embed.
-
-    Args:
-        near: As :func:`windows_near`, without its first two arguments.
-    """
-    windows = _check_windows(index)
+    windows = _refinable_windows(index)
     if whitened is None:
         whitened = index.whitens and not centred
 
@@ -108,53 +82,15 @@ def refine_by(
             return index.whitening(features)
         return features.astype(np.float64) - (index.stored.mean if centred else 0.0)
 
-    mover = _Mover(compared(np.reshape(feature, -1)), compared, near, without or {})
-    refined, stay, failures = [], list(matches[count:]), []
-    for match in matches[:count]:
-        window = None
-        try:
-            _check_unchanged(index, match)
-            window = mover(match, *_span(index, match), windows.step / _PARTS)
-        except (VideoDecodeError, OSError) as error:
-            failures.append((match.path, str(error)))
-        if window is None:
-            stay.append(match)
-        else:
-            refined.append(window)
-    refined = _ranked(refined)
-    for number, match in enumerate(refined[:MOST_REFINED]):
-        assert match.start is not None and match.end is not None
-        try:
-            again = mover(match, match.start, match.end, windows.step / _PARTS**2)
-        except (VideoDecodeError, OSError) as error:
-            failures.append((match.path, str(error)))
-        else:
-            refined[number] = again or match
-    return RefinedMoments(_ranked([*refined, *stay]), failures)
+    own = compared(np.reshape(feature, -1))
 
-
-@dataclass(frozen=True)
-class _Mover:
-    """Finds the best window near one.
-
-    Args:
-        own: (D,) of the query, as compared.
-        compared: From features to what is compared.
-        near: As for :func:`refine_by`.
-        without: Likewise.
-    """
-
-    own: np.ndarray
-    compared: Callable[[np.ndarray], np.ndarray]
-    near: EmbedNear
-    without: Mapping[str, tuple[float, float]]
-
-    def __call__(self, match: Match, start: float, end: float, step: float) -> Match | None:
-        """The match with the best window; None where all share frames with the query."""
-        found = self.near(match.file, start, end, step)
-        similarities = np.array([cosine(self.own, row) for row in self.compared(found.features)])
-        if match.path in self.without:
-            begin, stop = self.without[match.path]
+    def moved(match: Match, span: Sequence[float], step: float) -> Match | None:
+        """The match with the best window near one; None where all share frames with the query."""
+        start, end = span
+        found = near(match.file, start, end, step)
+        similarities = np.array([feature_cosine(own, row) for row in compared(found.features)])
+        if match.path in (without or {}):
+            begin, stop = (without or {})[match.path]
             similarities[(found.starts < stop) & (found.ends > begin)] = -np.inf
         # Of windows with the same frames the one that moves least.
         best = np.lexsort((np.abs(found.starts - start), -similarities))[0]
@@ -162,6 +98,43 @@ class _Mover:
             return None
         start, end = found.spans[best].tolist()
         return replace(match, similarity=float(similarities[best]), start=start, end=end)
+
+    refined: list[Match] = []
+    stay, failures = list(matches[count:]), []
+    for match in matches[:count]:
+        window = None
+        try:
+            if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
+                raise OSError(f"{match.file} has changed since it was indexed: update the index")
+            # Its most similar window, of which it may have several.
+            spans = index.stored.spans_of(np.array([match.row]))
+            assert spans is not None
+            window = moved(match, spans[0].tolist(), windows.step / _PARTS)
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+        (stay if window is None else refined).append(window or match)
+    refined = _ranked(refined)
+    for number, match in enumerate(refined[:MOST_REFINED]):
+        try:
+            refined[number] = moved(match, match.span, windows.step / _PARTS**2) or match
+        except (VideoDecodeError, OSError) as error:
+            failures.append((match.path, str(error)))
+    return RefinedMoments(_ranked([*refined, *stay]), failures)
+
+
+def _refinable_windows(index: VideoIndex) -> Windows:
+    windows = index.windows
+    if windows is None:
+        raise ValueError(
+            f"the index {index.folder} is one of whole videos: only moments can be refined "
+            "(sce-video index --windows 5s)"
+        )
+    if windows.shots:
+        raise ValueError(
+            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
+            "moments cannot be refined"
+        )
+    return windows
 
 
 def own_moment(
@@ -189,45 +162,11 @@ def windows_near(
         return windows_of_reader(network, reader, spans, options)
 
 
-def _check_windows(index: VideoIndex) -> Windows:
-    windows = index.windows
-    if windows is None:
-        raise ValueError(
-            f"the index {index.folder} is one of whole videos: only moments can be refined "
-            "(sce-video index --windows 5s)"
-        )
-    if windows.shots:
-        raise ValueError(
-            f"the windows of {index.folder} end at cuts, which the index does not hold: their "
-            "moments cannot be refined"
-        )
-    return windows
-
-
-def _check_unchanged(index: VideoIndex, match: Match) -> None:
-    if not is_elsewhere(match.file) and not index.is_unchanged(match.row, match.file):
-        raise OSError(f"{match.file} has changed since it was indexed: update the index")
-
-
-def _span(index: VideoIndex, match: Match) -> tuple[float, float]:
-    """The best window of a moment."""
-    spans = index.stored.spans_of(np.array([match.row]))
-    assert spans is not None
-    return float(spans[0, 0]), float(spans[0, 1])
-
-
 def _ranked(matches: Sequence[Match]) -> list[Match]:
     """By similarity; of two moments that share frames the better one."""
     kept: list[Match] = []
     for match in sorted(matches, key=lambda m: (-m.similarity, m.path, m.start or 0.0)):
-        if not any(_overlap(match, better) for better in kept):
+        a, b = match.span
+        if not any(m.path == match.path and a < m.span[1] and m.span[0] < b for m in kept):
             kept.append(match)
     return [replace(match, rank=rank) for rank, match in enumerate(kept, start=1)]
-
-
-def _overlap(first: Match, second: Match) -> bool:
-    if first.path != second.path or None in (first.start, first.end, second.start, second.end):
-        return False
-    assert first.start is not None and first.end is not None
-    assert second.start is not None and second.end is not None
-    return first.start < second.end and second.start < first.end

@@ -336,7 +336,7 @@ def test_the_options_of_the_page(tool, options, monkeypatch, tmp_path):
     (tmp_path / "INDEX").mkdir()
     for name in ("INDEX/features.npz", "c.pth"):
         (tmp_path / name).touch()
-    monkeypatch.setattr("sce_video.find.server.app.serve", seen.append)
+    monkeypatch.setattr("sce_video.find.search_page.serve", seen.append)
     more = ["--port", "9000", "--no-open", "--labels", "list.txt", "--checkpoint", "c.pth"]
     assert tool.query_main([*options, *more]) == 0
     (given,) = seen
