@@ -28,7 +28,6 @@ from sce_video.find.store import FileRecord, FileStore
 from sce_video.pages.curves import draw_run
 from sce_video.pages.frames import save_figure, write_clip, write_image
 from sce_video.pages.gallery import GalleryEntry, write_gallery
-from sce_video.pages.neighbour_rows import draw_embeddings
 from sce_video.reporting.page import TITLE, write_page
 from sce_video.utils.files import WriteError, write_json, write_text
 
@@ -85,7 +84,6 @@ WRITERS = {
     "figure.png": lambda p, n: save_figure(figure(n), p),
     "figure.svg": lambda p, n: save_figure(figure(n), p),
     "run.png": lambda p, n: draw_run(LOGGED, [], p, title=f"{n}"),
-    "points.png": lambda p, n: draw_embeddings(rows(n), p),
     "boxes.png": lambda p, n: write_image(p, images(n)[0]),
     "boxes.mp4": lambda p, n: write_clip(p, images(n), 5.0),
     "toy.mp4": lambda p, n: toy_actions._write_video(p, np.stack(images(n)), 10),

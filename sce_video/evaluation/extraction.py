@@ -1,4 +1,4 @@
-"""Extract the features of a data set into one file: processes, ranks, shards, with resume."""
+"""Extract the features of a data set into one file: processes, ranks, with resume."""
 
 from __future__ import annotations
 
@@ -49,7 +49,6 @@ from sce_video.jobs import (
     run_job,
     usable_cores,
 )
-from sce_video.jobs.shards import Shard, SharedFolder
 from sce_video.registry import DATASETS, LOOPS, MODELS
 from sce_video.utils.distributed import all_or_none, run_on_main_rank, unwrap_model
 from sce_video.utils.progress import Progress
@@ -173,15 +172,15 @@ class ExtractionJob(BatchJob):
     def __getstate__(self) -> dict[str, Any]:
         return {**vars(self), "_dataset": None, "_model": None}
 
-    def ranges(self, shard: Shard) -> list[range]:
-        """Indices of the items of a shard: every n-th item, so that all shards have as many."""
+    def ranges(self, rank: int = 0, ranks: int = 1) -> list[range]:
+        """Indices of the items of a rank: every n-th item, so that all ranks have as many."""
         size, count = self.item_size, len(self._dataset)
-        starts = shard.part(range(0, count, size))
+        starts = range(0, count, size)[rank::ranks]
         return [range(start, min(start + size, count)) for start in starts]
 
-    def shard_of(self, key: str, count: int) -> int:
-        """Number, from 1, of the shard that an item belongs to."""
-        return int(key.partition("-")[0]) // self.item_size % count + 1
+    def rank_of(self, key: str, ranks: int) -> int:
+        """The rank that an item belongs to."""
+        return int(key.partition("-")[0]) // self.item_size % ranks
 
     def item(self, indices: range) -> Item:
         """The item of these samples."""
@@ -291,7 +290,7 @@ class FeatureExtractionLoop(BaseLoop):
 
     It is a batch job (docs/jobs.md): processes decode and embed, and every feature is saved at once
     to records in ``<out>.parts/``, from which an interrupted run resumes, also with another number
-    of processes, ranks or shards. Each rank works on one shard. Who finishes last writes the file
+    of processes or ranks. Each rank has its items and its records; the first one writes the file
     and removes the folder, which is on shared storage where there are several machines.
 
     Args:
@@ -306,7 +305,6 @@ class FeatureExtractionLoop(BaseLoop):
             whole cluster.
         ray: Address of a Ray cluster to work on, or ``auto``.
         processes_per_gpu: Processes that share a GPU of the cluster.
-        shard: Part ``i/n`` of the data set, for runs without a launcher.
 
     Raises:
         ValueError: ``out`` is no .npz file or exists already, the records are of another
@@ -323,7 +321,6 @@ class FeatureExtractionLoop(BaseLoop):
         workers: int | None = None,
         ray: str | None = None,
         processes_per_gpu: int = 4,
-        shard: str = "1/1",
     ) -> None:
         if evaluator:
             raise ValueError("FeatureExtractionLoop computes no metrics: set test_evaluator = []")
@@ -336,16 +333,12 @@ class FeatureExtractionLoop(BaseLoop):
         super().__init__(runner, build_eval_dataloader(unused, runner.seed))
         self.path = Path(runner.work_dir) / out
         self.parts = self.path.with_name(self.path.name + ".parts")
+        self.records = self.parts / "records.sqlite"
         self.max_views = max_views
-        self.shard = self._shard(shard, ray)
+        if get_world_size() > 1 and ray is not None:
+            raise ValueError("--ray is for runs without --launcher, whose ranks share the work")
         self.workers = self._workers(workers, ray)
         self.gpu_share = 1 / processes_per_gpu
-
-    def _shard(self, shard: str, ray: str | None) -> Shard:
-        parsed, ranks = Shard.parse(shard), get_world_size()
-        if ranks > 1 and (parsed.count > 1 or ray is not None):
-            raise ValueError("--shard and --ray are for runs without --launcher: ranks are shards")
-        return parsed if ranks == 1 else Shard(get_rank() + 1, ranks)
 
     def _workers(self, count: int | None, ray: str | None) -> Workers:
         assert isinstance(self.dataloader, DataLoader)
@@ -360,30 +353,38 @@ class FeatureExtractionLoop(BaseLoop):
         return Workers(count, time_limit(decoding and decoding * batch), ray)
 
     def run(self) -> dict[str, float]:
-        """Embed the videos of this shard that are due, and write the file if no other is missing.
+        """Embed the videos that are due, and write the file.
 
         Returns:
-            ``videos`` and ``failures`` of the file, or of the shard if others are missing.
+            ``videos`` and ``failures`` of the file.
         """
         provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         run_on_main_rank(self._check_unused)
         job = self._job(fingerprint(provenance, self.dataloader.dataset))
-        found: dict[str, float] | None = None
+        rank, ranks = get_rank(), get_world_size()
+        run_on_main_rank(lambda: self._gather(job))  # what an earlier run has left
         with all_or_none("extracting features"), evaluating(self.runner.model):
-            with SharedFolder(self.parts, job.name).open(self.shard, self._is_own(job)) as store:
-                self._check_store(store, job)
-                self._embed(job, store)
-                counts = self._counts(job, store)
-                if self.shard.count == 1:
-                    found = self._write(job, store, provenance)
-        if get_world_size() > 1:
-            found = run_on_main_rank(lambda: self._join(job, provenance))
-        elif found is None:
-            found = self._join(job, provenance)
-        if self.path.exists() and is_main_process():
-            shutil.rmtree(self.parts, ignore_errors=True)
-        return found or counts
+            own = self.records if ranks == 1 else self.parts / f"rank-{rank}.sqlite"
+            with RecordStore(own, job.name) as store:
+                if ranks > 1:
+                    store.absorb(self.records, lambda r: job.rank_of(r.key, ranks) == rank)
+                self._embed(job, store, job.ranges(rank, ranks))
+        return run_on_main_rank(lambda: self._finish(job, provenance))
+
+    def _gather(self, job: ExtractionJob) -> None:
+        """Add the records of all ranks to the common ones; none of them runs now."""
+        with RecordStore(self.records, job.name) as store:
+            for path in sorted(self.parts.glob("rank-*.sqlite")):
+                store.absorb(path)
+            self._check_store(store, job)
+
+    def _finish(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float]:
+        self._gather(job)
+        with RecordStore(self.records, job.name) as store:
+            found = self._write(job, store, provenance)
+        shutil.rmtree(self.parts, ignore_errors=True)
+        return found
 
     def _check_unused(self) -> None:
         if self.path.exists():
@@ -409,7 +410,7 @@ class FeatureExtractionLoop(BaseLoop):
         origin = Origin(
             dataset=described,
             model=dict(cfg.model),
-            weights=self.parts / f"weights{self.shard.suffix}.pth",
+            weights=self.parts / f"weights-{get_rank()}.pth",
             imports=tuple((cfg.get("custom_imports") or {}).get("imports", ())),
             scope=cfg.get("default_scope") or "sce_video",
         )
@@ -425,12 +426,9 @@ class FeatureExtractionLoop(BaseLoop):
             gpus=self.gpu_share if self.workers.ray and str(device) == "cuda" else 0,
         )
 
-    def _is_own(self, job: ExtractionJob) -> Callable[[Record], bool]:
-        return lambda record: job.shard_of(record.key, self.shard.count) == self.shard.number
-
-    def _embed(self, job: ExtractionJob, store: RecordStore) -> None:
+    def _embed(self, job: ExtractionJob, store: RecordStore, items: list[range]) -> None:
         """Embed what is due; then the samples of items that failed, one by one."""
-        items, known = job.ranges(self.shard), len(store)
+        known = sum(store.get(key_of(item)) is not None for item in items)
         if known:
             self.runner.logger.info(
                 f"resuming: {known} {job.unit} were embedded before, {len(items) - known} are left"
@@ -447,17 +445,16 @@ class FeatureExtractionLoop(BaseLoop):
         workers = self.workers.at_most(len(items))
         run_job(job, map(job.item, items), store, workers, report)
         if job.item_size > 1:  # of batches that ended their process, the samples one by one
-            records = self._records(job, store, self.shard)
+            records = self._recorded(items, store)
             single = [one for one, record in records if record is None or not record.done]
             run_job(job, map(job.item, single), store, workers)
         if is_main_process():
             progress.finish()
 
-    def _records(
-        self, job: ExtractionJob, store: RecordStore, shard: Shard
-    ) -> Iterator[tuple[range, Record | None]]:
+    @staticmethod
+    def _recorded(items: list[range], store: RecordStore) -> Iterator[tuple[range, Record | None]]:
         """Indices and record of every item; of a batch that failed those of its samples."""
-        for indices in job.ranges(shard):
+        for indices in items:
             record = store.get(key_of(indices))
             if len(indices) == 1 or (record is not None and record.done):
                 yield indices, record
@@ -466,38 +463,12 @@ class FeatureExtractionLoop(BaseLoop):
                 one = range(index, index + 1)
                 yield one, store.get(key_of(one))
 
-    def _counts(self, job: ExtractionJob, store: RecordStore) -> dict[str, float]:
-        """Videos and failures of this shard."""
-        counts = {"videos": 0.0, "failures": 0.0}
-        for indices, record in self._records(job, store, self.shard):
-            assert record is not None
-            failures = len(record.facts["failures"]) if record.done else 1
-            counts["videos"] += len(indices) - failures
-            counts["failures"] += failures
-        return counts
-
-    def _join(self, job: ExtractionJob, provenance: dict[str, Any]) -> dict[str, float] | None:
-        """Write the file if all shards have finished; None if one is missing, or another wrote it.
-
-        The lock is waited for: of two shards that finish at once the second sees both.
-        """
-        with RecordStore(self.parts / "joint.sqlite", job.name, wait=3600.0) as joint:
-            if self.path.exists():
-                return None
-            SharedFolder(self.parts, job.name).absorb_into(joint)
-            self._check_store(joint, job)
-            missing = sum(r is None for _, r in self._records(job, joint, Shard()))
-            if missing:
-                self.runner.logger.info(f"{missing} videos of other shards are still to do")
-                return None
-            return self._write(job, joint, provenance)
-
     def _write(
         self, job: ExtractionJob, store: RecordStore, provenance: dict[str, Any]
     ) -> dict[str, float]:
         """Write the file, with the features of one block in memory at a time."""
         joined, size = PartialRows(), 0
-        for indices, record in self._records(job, store, Shard()):
+        for indices, record in self._recorded(job.ranges(), store):
             assert record is not None
             joined.add(job.samples(indices, record))
             size = size or features_of(record).shape[1]
@@ -505,7 +476,7 @@ class FeatureExtractionLoop(BaseLoop):
         assert samples.indices.tolist() == joined.indices, "items in the order of the data set"
         values = (
             row
-            for _, record in self._records(job, store, Shard())
+            for _, record in self._recorded(job.ranges(), store)
             for row in features_of(cast(Record, record))
         )
         described = {**provenance, "views": samples.num_views, "videos": len(samples)}

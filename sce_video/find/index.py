@@ -7,16 +7,14 @@ An index is a folder::
     index.json       a description, for people and other programs
     records.sqlite   features embedded by a run that is not finished; empty after its end
 
-Shards of a run have records of their own, ``records.shard-I-of-N.sqlite``, which are removed when
-the index is written. Only the features' file is searched, so an interrupted run cannot leave
-contradictory files.
+Only the features' file is searched, so an interrupted run cannot leave contradictory files.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -44,13 +42,10 @@ from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.embed_job import EmbedJob, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
-from sce_video.jobs.shards import Shard, SharedFolder
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.
-_RECORDS = "records*.sqlite"
-_JOINT = "joint.sqlite"
-_JOIN_SECONDS = 3600.0  # for another shard to write the index
+_RECORDS = "records.sqlite"
 #: Columns of a table of videos that tell whether a row has changed.
 _STATE = ("path", "size", "source_mtime_ns")
 #: Whitening: fewer features say too little of their covariance, for which at most so many, at
@@ -72,8 +67,6 @@ class IndexReport:
         failures: (path, reason) of all files that cannot be decoded.
         incomplete: (path, reason) of the files of which some windows cannot be decoded.
         windows: Number of windows in the index; None without windows.
-        missing: Files of other shards that are still to be embedded; while there are some the index
-            is not written, and the other numbers are those of the shard.
     """
 
     videos: int
@@ -84,7 +77,6 @@ class IndexReport:
     failures: list[tuple[str, str]] = field(default_factory=list)
     incomplete: list[tuple[str, str]] = field(default_factory=list)
     windows: int | None = None
-    missing: int = 0
 
 
 def setting_differences(
@@ -108,8 +100,12 @@ def _embed_due(
     records: RecordStore,
     workers: Workers,
     on_video: Callable[[int, int, str], None] | None,
-) -> IndexReport:
-    """Embed the files that have no current row in the index and no current record."""
+) -> tuple[int, int]:
+    """Embed the files without a current row in the index or a current record.
+
+    Returns:
+        Number of new and of changed files.
+    """
     due: list[str] = []
     changed = done = 0
     for path, state in states.items():
@@ -130,27 +126,21 @@ def _embed_due(
     if due:
         items = (job.item(path, states[path]) for path in due)
         run_job(job, items, records, workers.at_most(len(due)), report)
-    failed = [(r.key, failure_of(r)) for r in records if r.key in states and not r.done]
-    kept = len(states) - len(due)
-    return IndexReport(len(states) - len(failed), len(due) - changed, changed, kept, 0, failed)
+    return len(due) - changed, changed
 
 
-def _write_index(
-    folder: Path,
-    store: IndexStore,
-    header: dict[str, Any],
+def _current_records(
     states: dict[str, tuple[int, int]],
+    known: dict[str, FileRecord],
     records: RecordStore,
-    run: IndexReport,
-    approximate: bool,
-) -> IndexReport:
-    """Write the index, unless a file has neither a current record nor a current row.
+    windows: bool,
+) -> tuple[dict[str, FileRecord], bool]:
+    """What the index holds from now on, by path, and whether a file of it was embedded.
 
     Features stay in the records and in the index that exists until they are written, one by one.
     """
-    known, complete = _read_known(folder, store, header, records)
     current: dict[str, FileRecord] = {}
-    embedded, windows = False, header["settings"].get("windows") is not None
+    embedded = False
     for path, state in states.items():
         record = records.get(path)
         if record is not None and _is_of(record, state):
@@ -158,31 +148,9 @@ def _write_index(
             embedded = True
         elif path in known and known[path].same_file(state):
             current[path] = known[path]
-    if len(current) < len(states):
-        return replace(run, missing=len(states) - len(current))
-    dropped = len(set(known) - set(states))
-    if embedded or dropped or not complete:
-        # The old description goes first: it must never be there beside new features.
-        (folder / DESCRIPTION).unlink(missing_ok=True)
-        store.write(header, current)
-        remove_stores(folder, kept=store)
-        store.describe(header, current)
-        records.clear()
-        for file in folder.glob(_RECORDS):  # of shards, all of which are in the index now
-            if file != records.path:
-                file.unlink()
-    store.make_vector_index(approximate)
-    held = {path: r for path, r in current.items() if r.feature is not None}
-    return IndexReport(
-        videos=len(held),
-        new=run.new,
-        changed=run.changed,
-        kept=len(current) - run.new - run.changed,
-        dropped=dropped,
-        failures=[(path, r.reason) for path, r in current.items() if r.feature is None],
-        incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
-        windows=len(store.open()) if windows else None,
-    )
+        else:  # embedded by an interrupted run, and gone since
+            current[path] = FileRecord(*state, None, "there is no such file")
+    return current, embedded
 
 
 def _is_of(record: Record, state: tuple[int, int]) -> bool:
@@ -212,7 +180,7 @@ def _file_record(
 def _read_known(
     folder: Path, store: IndexStore, header: dict[str, Any], unfinished: RecordStore
 ) -> tuple[dict[str, FileRecord], bool]:
-    """Records of the index, and whether no interrupted run has left any unfinished.
+    """Records of the index, and whether it is whole: no interrupted run has left any unfinished.
 
     Raises:
         ValueError: the index or an unfinished run was not made with this ``header``.
@@ -223,13 +191,13 @@ def _read_known(
             raise ValueError(f"{unfinished.path} is no unfinished run of an index: remove it")
         checkpoint = {"path": "another checkpoint", "sha256": settings["checkpoint"]}
         _check_same(folder, {**settings, "checkpoint": checkpoint}, header)
-    complete = not begun and store.exists() and (folder / DESCRIPTION).is_file()
+    whole = not begun and store.exists() and (folder / DESCRIPTION).is_file()
     source = store if store.exists() else find_store(folder)
     if source is None:
         return {}, False
     stored, known = source.read()
     _check_same(folder, stored, header)
-    return known, complete and stored == header
+    return known, whole and stored == header
 
 
 def _check_same(folder: Path, stored: dict[str, Any], header: dict[str, Any]) -> None:
@@ -438,7 +406,6 @@ def build_index(
     processes_per_gpu: int = 4,
     table: bool = False,
     approximate: bool = False,
-    shard: str = "1/1",
     windows: Windows | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
@@ -463,8 +430,6 @@ def build_index(
         table: Keep the features in a Lance table, and move those of an existing file there. An
             index that is kept in a table stays there.
         approximate: Search the table by a vector index, whatever its number of rows is.
-        shard: Part ``i/n`` of the files, of several runs at the same time. The one that finishes
-            last writes the index.
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
 
@@ -473,9 +438,7 @@ def build_index(
             settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
-    options, part = options or EmbedOptions(), Shard.parse(shard)
-    if rebuild and part.count > 1:
-        raise ValueError(f"rebuild is for a run without shards: remove {folder}, then start them")
+    options = options or EmbedOptions()
     folder, root = Path(folder), real_path(root)
     states = _video_states(root)
     job = EmbedJob(
@@ -491,25 +454,36 @@ def build_index(
     # A long video takes long; its reader has the time limit then, for each frame.
     seconds = time_limit(options.timeout if windows is None else None)
     workers = Workers(count, seconds, ray)
-    shared = SharedFolder(folder, job.name)
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
-    with shared.open(part, lambda record: part.holds(record.key)) as records:
+    with RecordStore(folder / _RECORDS, job.name) as records:
         store = choose_store(folder, table or approximate)
         if rebuild:
             remove_stores(folder)
             records.clear()
-        known, _ = _read_known(folder, store, header, records)
-        own = {path: state for path, state in states.items() if part.holds(path)}
-        run = _embed_due(job, own, known, records, workers, on_video)
-        if part.count == 1:
-            return _write_index(folder, store, header, states, records, run, approximate)
-    # The lock is waited for: of two shards that finish at once the second sees both.
-    with RecordStore(folder / _JOINT, job.name, wait=_JOIN_SECONDS) as joint:
-        shared.absorb_into(joint)
-        report = _write_index(folder, store, header, states, joint, run, approximate)
-        joint.clear()
-    return report
+        known, whole = _read_known(folder, store, header, records)
+        new, changed = _embed_due(job, states, known, records, workers, on_video)
+        current, embedded = _current_records(states, known, records, windows is not None)
+        dropped = len(set(known) - set(states))
+        if embedded or dropped or not whole:
+            # The old description goes first: it must never be there beside new features.
+            (folder / DESCRIPTION).unlink(missing_ok=True)
+            store.write(header, current)
+            remove_stores(folder, kept=store)
+            store.describe(header, current)
+            records.clear()
+        store.make_vector_index(approximate)
+    held = {path: r for path, r in current.items() if r.feature is not None}
+    return IndexReport(
+        videos=len(held),
+        new=new,
+        changed=changed,
+        kept=len(current) - new - changed,
+        dropped=dropped,
+        failures=[(path, r.reason) for path, r in current.items() if r.feature is None],
+        incomplete=[(path, r.reason) for path, r in held.items() if r.reason],
+        windows=None if windows is None else len(store.open()),
+    )
 
 
 def read_index(
@@ -535,7 +509,7 @@ def read_index(
     folder = Path(folder)
     store = find_store(folder)
     if store is None:
-        begun = any(folder.glob(_RECORDS))
+        begun = (folder / _RECORDS).exists()
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
     index = VideoIndex(folder, store.open())

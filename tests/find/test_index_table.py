@@ -15,7 +15,6 @@ from helpers.tiny_encoder import save_tiny, tiny_backbone
 from sce_video.datasets.tables import reader_process
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
-from sce_video.find import store as index_store
 from sce_video.find import table_store as index_table
 from sce_video.find.index import VideoIndex, build_index, read_index
 from sce_video.find.query import query_feature, query_index, rows_of_file, searches_approximately
@@ -178,7 +177,7 @@ def test_a_vector_index_and_rows_that_it_does_not_hold_yet(tmp_path, monkeypatch
 
 
 def test_a_large_table_gets_a_vector_index_by_itself(tmp_path, monkeypatch):
-    monkeypatch.setattr(index_store, "APPROXIMATE_ROWS", 300)
+    monkeypatch.setattr(index_table, "APPROXIMATE_ROWS", 300)
     store = TableStore(tmp_path / TABLE)
     for count, held in ((290, None), (310, 310)):
         records = {
@@ -271,7 +270,7 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
-    assert isinstance(read_index(folder).stored, index_table.TableRecords)
+    assert isinstance(read_index(folder).stored, index_table.TableRows)
     assert numbers(build_index(model, root, folder, OPTIONS)) == (5, 0, 0, 6, 0)
     assert not (folder / "features.npz").exists()
 
