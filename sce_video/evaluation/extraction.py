@@ -26,16 +26,16 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.collecting import (
+from sce_video.evaluation.features import write_features
+from sce_video.evaluation.multi_view import mean_representation
+from sce_video.evaluation.provenance import describe_run
+from sce_video.evaluation.rows import (
     PartialRows,
     build_eval_dataloader,
     complete,
     evaluating,
     sample_paths,
 )
-from sce_video.evaluation.features import write_features
-from sce_video.evaluation.multi_view import mean_representation
-from sce_video.evaluation.provenance import describe_run
 from sce_video.jobs import (
     BatchJob,
     Facts,

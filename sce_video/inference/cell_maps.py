@@ -30,9 +30,9 @@ from sce_video.datasets.transforms import (
 )
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
-from sce_video.inference.embed_options import ArrayReader, OneClip
 from sce_video.inference.model import VideoModel
 from sce_video.inference.model_settings import ModelSettings, pack_step, resize_steps
+from sce_video.inference.views import ArrayReader, OneClip
 from sce_video.utils.files import local_copy
 
 _Transform = Callable[[dict[str, Any]], dict[str, Any]]

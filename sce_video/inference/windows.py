@@ -22,8 +22,10 @@ from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames
 from sce_video.datasets.sources import is_table, list_videos, video_exists
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.windows import Windows, clips_of_span, find_cuts, window_spans
-from sce_video.evaluation.npz_files import write_npz
-from sce_video.inference.embed_options import (
+from sce_video.evaluation.features import write_npz
+from sce_video.inference.model import VideoModel
+from sce_video.inference.model_settings import pack_step, resize_steps
+from sce_video.inference.views import (
     ArrayReader,
     EmbedOptions,
     Video,
@@ -33,8 +35,6 @@ from sce_video.inference.embed_options import (
     embed_sample,
     is_path,
 )
-from sce_video.inference.model import VideoModel
-from sce_video.inference.model_settings import pack_step, resize_steps
 
 #: Of the frames of a window, those that must exist; the others of a damaged file are replaced by
 #: the nearest.

@@ -12,11 +12,11 @@ from helpers.videos import remux
 from sce_video.datasets.readers import AvReader
 from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
-from sce_video.evaluation.npz_files import read_npz, write_npz
+from sce_video.evaluation.features import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
 from sce_video.find.query import query_feature, query_index, rows_of_query
 from sce_video.inference.embed import EmbedOptions, embed
-from sce_video.inference.embed_options import ArrayReader
+from sce_video.inference.views import ArrayReader
 from sce_video.inference.windows import WindowPacker, pack_windows, windows_of_reader
 
 OPTIONS, WINDOWS, FPS = EmbedOptions(num_clips=2), Windows(2.0, 1.0), 25
