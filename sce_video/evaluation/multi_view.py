@@ -1,11 +1,11 @@
-"""Cut many views of a video on the device, from frames transferred once."""
+"""Row functions: views of videos, cut on the device, to a row of each; also of altered clips."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from sce_video.datasets.samplers import mix_seed
 from sce_video.datasets.transforms import crop_sides, cut_views
-from sce_video.evaluation.rows import Rows
+from sce_video.evaluation.rows import BatchRows, RowFunction, Rows
 from sce_video.utils.distributed import unwrap_model
 
 # malloc returns larger blocks to the system after each use, and the system zeroes every page again:
@@ -120,26 +120,6 @@ PRECISIONS = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
-
-
-class BatchRows(NamedTuple):
-    """Rows of the samples of one batch, on the CPU.
-
-    Attributes:
-        values: (n, C) float32; with ``counts`` (sum of counts, C).
-        num_views: Views (clips x crops) of a sample.
-        central: (n, C) float32 of the central view alone; None if not kept.
-        counts: Number of rows of each sample; None where each sample has one row.
-    """
-
-    values: Tensor
-    num_views: int
-    central: Tensor | None = None
-    counts: list[int] | None = None
-
-
-#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
-RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
 
 
 def row_function(
@@ -306,10 +286,12 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
     """
     seeds = [int(seed) for seed in batch["seed"]]
     if "videos" in batch:
-        videos = [
-            {**video, "positions": video["positions"].gather(1, _orders(video, alteration, seed))}
-            for video, seed in zip(batch["videos"], seeds, strict=True)
-        ]
+        videos = []
+        for video, seed in zip(batch["videos"], seeds, strict=True):
+            clips, frames = video["positions"].shape
+            shuffled = np.stack([frame_order(alteration, frames, seed, k) for k in range(clips)])
+            shown = video["positions"].gather(1, torch.from_numpy(shuffled))
+            videos.append({**video, "positions": shown})
         return {**batch, "videos": videos}
     views = []
     for number, view in enumerate(batch["inputs"]):
@@ -317,12 +299,6 @@ def alter_batch(batch: dict[str, Any], alteration: str) -> dict[str, Any]:
         pairs = zip(view, orders, strict=True)
         views.append(torch.stack([clip[torch.from_numpy(order)] for clip, order in pairs]))
     return {**batch, "inputs": views}
-
-
-def _orders(video: dict[str, Any], alteration: str, seed: int) -> Tensor:
-    clips, frames = video["positions"].shape
-    orders = [torch.from_numpy(frame_order(alteration, frames, seed, k)) for k in range(clips)]
-    return torch.stack(orders)
 
 
 def with_alterations(function: RowFunction, alterations: Sequence[str]) -> RowFunction:

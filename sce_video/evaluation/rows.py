@@ -1,12 +1,12 @@
-"""The rows that metrics are computed from: one entry per sample of a data set."""
+"""The rows that metrics are computed from, one per sample: from a data set, on all ranks."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from mmengine.dist import all_gather, all_gather_object, get_world_size
@@ -15,7 +15,6 @@ from torch.utils.data import DataLoader
 
 from sce_video.datasets import batches_without_crashes
 from sce_video.engine.runner import VideoRunner
-from sce_video.evaluation.multi_view import RowFunction
 from sce_video.utils.distributed import all_or_none, unwrap_model
 from sce_video.utils.progress import Progress
 
@@ -38,8 +37,8 @@ class Rows:
         groups: (N,) int64; samples of one group are not compared with each other. None: no groups.
         columns: Further data of the samples from the data set: name to N entries.
         altered: Values of altered clips of the same samples, see
-            :mod:`~sce_video.evaluation.multi_view`: alteration to a matrix of the shape
-            of ``values``.
+            :data:`~sce_video.evaluation.multi_view.ALTERATIONS`: alteration to a matrix of the
+            shape of ``values``.
 
     Raises:
         ValueError: ``values`` is no matrix, or lengths differ.
@@ -62,26 +61,27 @@ class Rows:
         if self.values.ndim != 2:
             raise ValueError(f"{self.name} must be (N, C), got shape {tuple(self.values.shape)}")
         count = len(self.values) if self.counts is None else len(self.counts)
-        sizes = {
-            "labels": len(self.labels),
-            "indices": len(self.indices),
-            "paths": len(self.paths),
-            **({} if self.groups is None else {"groups": len(self.groups)}),
-            **{name: len(column) for name, column in self.columns.items()},
+        columns: dict[str, Any] = {
+            "labels": self.labels,
+            "indices": self.indices,
+            "paths": self.paths,
         }
-        wrong = [f"{size} {name}" for name, size in sizes.items() if size != count]
+        columns |= {} if self.groups is None else {"groups": self.groups}
+        columns |= self.columns
+        wrong = [f"{len(one)} {name}" for name, one in columns.items() if len(one) != count]
         if wrong:
             raise ValueError(f"{self.name}: {count} rows do not match {', '.join(wrong)}")
-        if self.central is not None and self.central.shape != self.values.shape:
+        shape = tuple(self.values.shape)
+        if self.central is not None and tuple(self.central.shape) != shape:
             raise ValueError(
-                f"{self.name} of shape {tuple(self.values.shape)} do not match values of the "
-                f"central view of shape {tuple(self.central.shape)}"
+                f"{self.name} of shape {shape} do not match values of the central view of shape "
+                f"{tuple(self.central.shape)}"
             )
         for name, values in self.altered.items():
-            if values.shape != self.values.shape:
+            if tuple(values.shape) != shape:
                 raise ValueError(
                     f"{self.name}: values of {name} clips of shape {tuple(values.shape)} are not "
-                    f"of the same samples as those of shape {tuple(self.values.shape)}"
+                    f"of the same samples as those of shape {shape}"
                 )
 
     def __len__(self) -> int:
@@ -161,6 +161,26 @@ def check_same_size(queries: Rows, gallery: Rows) -> None:
         )
 
 
+class BatchRows(NamedTuple):
+    """Rows of the samples of one batch, on the CPU.
+
+    Attributes:
+        values: (n, C) float32; with ``counts`` (sum of counts, C).
+        num_views: Views (clips x crops) of a sample.
+        central: (n, C) float32 of the central view alone; None if not kept.
+        counts: Number of rows of each sample; None where each sample has one row.
+    """
+
+    values: Tensor
+    num_views: int
+    central: Tensor | None = None
+    counts: list[int] | None = None
+
+
+#: Maps the model, without wrapper and in eval mode, and a batch to the rows of the batch.
+RowFunction = Callable[[Any, dict[str, Any]], BatchRows]
+
+
 @dataclass
 class PartialRows:
     """Rows of some batches, in the order in which they were computed.
@@ -193,6 +213,26 @@ class PartialRows:
         self.indices += other.indices
         self.failures += other.failures
         self.num_views = max(self.num_views, other.num_views)
+
+
+def rows_of_batch(model: Any, batch: dict[str, Any], function: RowFunction) -> PartialRows:
+    """The rows of one batch of :func:`sce_video.collate_views`.
+
+    Every way from videos to features computes them here.
+
+    Args:
+        model: In eval mode, without a wrapper.
+        batch: Samples that could not be decoded are in its ``failures`` alone.
+        function: See :data:`RowFunction`.
+    """
+    part = PartialRows(failures=[(str(path), str(why)) for path, why in batch.get("failures", [])])
+    if len(batch["index"]) > 0:  # else all samples of the batch were skipped
+        values, part.num_views, central, part.counts = function(model, batch)
+        part.values = [values] if len(values) else []
+        part.central = [central] if central is not None else []
+        part.labels = [int(label) for label in batch["label"]]
+        part.indices = [int(index) for index in batch["index"]]
+    return part
 
 
 @contextmanager
@@ -230,7 +270,7 @@ def collect_rows(
     Args:
         model: Bare or wrapped; its train or eval mode is restored.
         dataloader: Gives batches as made by :func:`sce_video.collate_views`.
-        function: See :data:`~sce_video.evaluation.multi_view.RowFunction`.
+        function: See :data:`RowFunction`.
         device: The model is moved there first; None leaves it where it is.
         progress: Over the samples of all ranks.
 
@@ -246,74 +286,37 @@ def collect_rows(
         model.to(device)
     if len(dataloader.dataset) == 0:  # type: ignore[arg-type]
         raise ValueError("the data set to evaluate is empty")
-    own = PartialRows()
+    own, ranks = PartialRows(), get_world_size()
     with all_or_none("evaluating the data set"), evaluating(model) as inner:
-        for part in batch_rows(inner, dataloader, function, progress):
+        for batch in batches_without_crashes(dataloader):
+            part = rows_of_batch(inner, batch, function)
             own.add(part)
-    return complete(_gather(own), dataloader.dataset)
-
-
-def batch_rows(
-    model: Any,
-    dataloader: DataLoader,
-    function: RowFunction,
-    progress: Progress | None = None,
-) -> Iterator[PartialRows]:
-    """Yield the rows of each batch of this rank.
-
-    Args:
-        model: In eval mode, without a wrapper.
-        dataloader: See :func:`collect_rows`.
-        function: See :data:`~sce_video.evaluation.multi_view.RowFunction`.
-        progress: Over the samples of all ranks, of which this one's are counted.
-    """
-    for batch in batches_without_crashes(dataloader):
-        part = PartialRows()
-        part.failures = [(str(path), str(why)) for path, why in batch.get("failures", [])]
-        if len(batch["index"]) > 0:  # else all samples of the batch were skipped
-            values, part.num_views, central, part.counts = function(model, batch)
-            part.values = [values] if len(values) else []
-            part.central = [central] if central is not None else []
-            part.labels = [int(label) for label in batch["label"]]
-            part.indices = [int(index) for index in batch["index"]]
-        yield part
+            if progress is not None:
+                count = ranks * (len(part.indices) + len(part.failures))
+                left = progress.total - progress.count  # a sampler may pad
+                progress.advance(ranks * len(part.failures), min(count, left))
         if progress is not None:
-            count, ranks = len(part.indices) + len(part.failures), get_world_size()
-            left = progress.total - progress.count  # a sampler may pad
-            progress.advance(ranks * len(part.failures), min(ranks * count, left))
-    if progress is not None:
-        progress.finish()
+            progress.finish()
+    return complete(_gather(own), dataloader.dataset)
 
 
 def _gather(own: PartialRows) -> PartialRows:
     """The rows of all ranks, concatenated in rank order, on every rank."""
     if get_world_size() == 1:
         return own
-    meta = all_gather_object(
-        PartialRows(
-            counts=own.counts,
-            labels=own.labels,
-            indices=own.indices,
-            failures=own.failures,
-            num_views=own.num_views,
-        )
-    )
     merged = PartialRows()
-    for part in meta:
+    for part in all_gather_object(replace(own, values=[], central=[])):
         merged.add(part)
-    merged.values = _gather_matrix(own.values)
-    merged.central = _gather_matrix(own.central)
+    merged.values, merged.central = _gather_matrix(own.values), _gather_matrix(own.central)
     return merged
 
 
 def _gather_matrix(parts: list[Tensor]) -> list[Tensor]:
-    """The rows of all ranks, one matrix (n, C) per rank that has rows.
-
-    Ranks exchange tensors padded to one shape: pickled values would need several times the memory.
-    """
+    """The rows of all ranks, one matrix (n, C) per rank that has rows."""
     own = torch.cat(parts) if parts else torch.empty(0, 0)
     shapes = all_gather_object(tuple(own.shape))
     rows, width = (max(shape[i] for shape in shapes) for i in (0, 1))
+    # Tensors padded to one shape: pickled values would need several times the memory.
     padded = torch.zeros(rows, width)
     padded[: len(own), : own.shape[1]] = own
     gathered = all_gather(padded)
@@ -359,10 +362,9 @@ def complete(partial: PartialRows, dataset: Any) -> Rows:
 
 
 def _check_complete(indices: list[int], failures: list[tuple[str, str]], dataset: Any) -> None:
-    """Look missing samples up by path: one unreadable file may hold several samples."""
     missing = sorted(set(range(len(dataset))) - set(indices))
     unreadable = {path for path, _ in failures}
-    if hasattr(dataset, "path"):
+    if hasattr(dataset, "path"):  # one unreadable file may hold several samples
         lost = sum(str(dataset.path(i)) not in unreadable for i in missing)
     else:
         lost = len(missing) - len(unreadable)

@@ -84,23 +84,34 @@ def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
     check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
 
 
-def test_shards_give_the_file_of_one_run(videos, checkpoint, tmp_path):
-    """The one that finishes last writes it; another number of shards resumes."""
+def test_records_of_other_ranks_are_taken_over(videos, checkpoint, tmp_path, monkeypatch):
+    """A run with two ranks was interrupted: one process embeds what neither has."""
     launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    out = tmp_path / "f.npz"
+    out, embedded, process = tmp_path / "f.npz", [], ExtractionJob.process
 
-    def shard(part):
-        cfg = configure(videos, checkpoint, out, shard=part)
-        cfg.experiment_name = f"shard {part}"
-        return launch.test(cfg)
+    def keep(job, item):
+        if len(embedded) == 2:
+            raise KeyboardInterrupt
+        embedded.extend(item.argument)
+        return process(job, item)
 
-    assert shard("2/3") == {"videos": 2.0, "failures": 0.0} and not out.exists()
-    assert shard("1/2") == {"videos": 3.0, "failures": 0.0} and not out.exists()
-    assert shard("2/2") == {"videos": 5.0, "failures": 0.0} and out.exists()
-    assert not (tmp_path / "f.npz.parts").exists()
+    monkeypatch.setattr(ExtractionJob, "process", keep)
+    with pytest.raises(KeyboardInterrupt):
+        launch.test(configure(videos, checkpoint, out))
+    parts = tmp_path / "f.npz.parts"
+    (parts / "records.sqlite").rename(parts / "rank-1.sqlite")
+    monkeypatch.undo()
+    cfg = configure(videos, checkpoint, out)
+    cfg.experiment_name = "again"
+    embedded = []
+    monkeypatch.setattr(
+        ExtractionJob,
+        "process",
+        lambda job, item: (embedded.extend(item.argument), process(job, item))[1],
+    )
+    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
+    assert embedded == [2, 3, 4] and not parts.exists()
     check_equal(tmp_path / "one.npz", out)
-    with pytest.raises(ValueError, match="--shard must be i/n"):
-        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "g.npz", shard="0/2")).test()
 
 
 def test_records_of_another_job_and_finished_files_are_refused(
