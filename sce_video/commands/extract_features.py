@@ -9,7 +9,7 @@
 
 The file holds features (N, D) float32, labels (N,), paths and, as JSON, their provenance; see
 tools/retrieve.py and tools/probe.py. Every feature is saved at once in F.npz.parts/; the same
-command resumes an interrupted run. Ray clusters and job arrays: docs/jobs.md.
+command resumes an interrupted run. Ray clusters: docs/jobs.md.
 """
 
 from __future__ import annotations
