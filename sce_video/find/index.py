@@ -38,8 +38,7 @@ from sce_video.find.store import (
     remove_stores,
 )
 from sce_video.find.table_store import open_feature_column
-from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.embed_job import EmbedJob, feature_of, windows_of
+from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
 from sce_video.utils.storage import STORES, trusted_stores

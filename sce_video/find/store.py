@@ -19,8 +19,7 @@ import numpy as np
 import torch
 
 from sce_video.datasets.windows import Windows
-from sce_video.evaluation.functional.neighbours import check_features
-from sce_video.evaluation.npz_files import (
+from sce_video.evaluation.features import (
     RowStream,
     as_integers,
     as_matrix,
@@ -29,6 +28,7 @@ from sce_video.evaluation.npz_files import (
     text_stream,
     write_npz,
 )
+from sce_video.evaluation.functional.neighbours import check_features
 from sce_video.utils.files import write_json
 
 FEATURES, TABLE, DESCRIPTION = "features.npz", "features.lance", "index.json"
