@@ -139,7 +139,7 @@ _ALLOWED = {
     "sce_video/jobs/runner.py": 1,  # renames outputs, see tests/jobs/test_runner.py
     "sce_video/pages/gallery.py": 1,  # to memory
     "sce_video/interop/export/videos.py": 2,  # in an unfinished folder, and the folder's rename
-    "sce_video/find/store.py": 1,  # the rename of a new table, complete beside its place
+    "sce_video/find/table_store.py": 1,  # the rename of a new table, complete beside its place
     "sce_video/interop/export/networks.py": 1,  # to the temporary file of atomic_file
     "sce_video/interop/export/viewers.py": 1,  # in an unfinished folder
     "sce_video/runs/sweep_run.py": 1,  # a log, the output of other processes
