@@ -17,8 +17,8 @@ import numpy as np
 from sce_video.datasets.readers import VideoReader, open_reader
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.tables.named_rows import named_rows
 from sce_video.datasets.tables.table import is_remote
+from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
 from sce_video.utils.storage import StorageError, exists, is_url

@@ -16,7 +16,6 @@ from sce_video.datasets.transforms.decoding import (
 )
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
-from sce_video.datasets.transforms.processor_resize import PillowResizeCenterCrop, ResizeAsProcessor
 from sce_video.datasets.transforms.sampling import (
     CenterSegmentClip,
     KeyFrameClip,
@@ -27,8 +26,10 @@ from sce_video.datasets.transforms.sampling import (
 )
 from sce_video.datasets.transforms.spatial import (
     CenterCropClips,
+    PillowResizeCenterCrop,
     RandomCropClips,
     RandomResizedCropClips,
+    ResizeAsProcessor,
     ResizeShortSide,
     ThreeCrops,
     crop_and_resize,

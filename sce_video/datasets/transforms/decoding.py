@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from sce_video.datasets.clip_sampling import ClipIndices, differing_pair, neighbours_within
-from sce_video.datasets.pipeline import keep_open
 from sce_video.datasets.readers import VideoReader, check_backend, open_reader
 from sce_video.datasets.readers.base import ArrayFrames, DecodedFrames, check_deadline
 from sce_video.datasets.readers.images import FrameFolderReader, open_jpeg, read_image
@@ -56,7 +55,7 @@ class OpenVideo:
 
         A data set whose videos are no files gives ``open``, which is called in place of
         :func:`~sce_video.datasets.readers.open_reader`; then ``backend`` is not used.
-        :func:`~sce_video.datasets.pipeline.run_pipeline` closes it after the last transform.
+        :func:`~sce_video.datasets.run_pipeline` closes it after the last transform.
         """
         opener = results.get("open") or partial(open_reader, backend=self.backend)
         results["reader"] = opener(
@@ -67,8 +66,14 @@ class OpenVideo:
             limits=self.limits,
         )
         results["limits"] = self.limits
-        keep_open(results, results["reader"])
-        return results
+        return _kept_open(results)
+
+
+def _kept_open(results: dict[str, Any]) -> dict[str, Any]:
+    """Let ``run_pipeline`` close the reader; whoever calls transforms one by one closes it."""
+    if "exit_stack" in results:
+        results["exit_stack"].enter_context(results["reader"])
+    return results
 
 
 @TRANSFORMS.register_module()
@@ -268,8 +273,7 @@ class OpenFrameFolder:
             limits=self.limits,
         )
         results["limits"] = self.limits
-        keep_open(results, results["reader"])
-        return results
+        return _kept_open(results)
 
 
 @TRANSFORMS.register_module()

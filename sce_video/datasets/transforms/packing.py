@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sce_video.datasets.loading.shared_memory import empty_batch
+from sce_video.datasets.loading.batches import empty_batch
 from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.transforms.lazy_view import LazyView, render_views
 from sce_video.datasets.transforms.spatial import View, crop_offsets
