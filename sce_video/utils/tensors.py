@@ -94,6 +94,14 @@ def shown(
     return torch.from_numpy(array).view(dtype).view(tuple(shape))
 
 
+_memory = ReusedMemory(lambda size: torch.empty(size, dtype=torch.uint8))
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """An uninitialised CPU tensor, in memory of an earlier one that is gone where there is some."""
+    return _memory.empty(shape, dtype)[0]
+
+
 class HostValue:
     """A logged value whose computation would make the host wait for the device.
 

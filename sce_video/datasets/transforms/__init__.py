@@ -12,7 +12,6 @@ from sce_video.datasets.transforms.decoding import (
     LoadImage,
     OpenFrameFolder,
     OpenVideo,
-    rgb_difference,
 )
 from sce_video.datasets.transforms.lazy_view import LazyView
 from sce_video.datasets.transforms.packing import PackClips, PackVideo, crop_sides, cut_views
@@ -68,5 +67,4 @@ __all__ = [
     "crop_sides",
     "cut_views",
     "random_box",
-    "rgb_difference",
 ]

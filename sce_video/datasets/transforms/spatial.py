@@ -321,8 +321,9 @@ class RandomCropClips:
         """Replace every view by uint8 (T, size, size, 3)."""
         views = []
         for view in results["views"]:
-            if self.padding:
-                view = _pad(view, self.padding)
+            if self.padding:  # a lazy view is computed
+                border = (self.padding, self.padding)
+                view = np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
             height, width = view.shape[1:3]
             u_top, u_left = results["rng"].random(2)
             top = int(u_top * (height - self.size + 1))
@@ -330,12 +331,6 @@ class RandomCropClips:
             views.append(_cut(view, top, left, self.size))
         results["views"] = views
         return results
-
-
-def _pad(view: View, padding: int) -> np.ndarray:
-    """The frames with a black border on all four sides; a lazy view is computed."""
-    border = (padding, padding)
-    return np.pad(np.asarray(view), ((0, 0), border, border, (0, 0)))
 
 
 _INTERPOLATIONS = ("bilinear", "bicubic")
@@ -381,7 +376,9 @@ class ResizeAsProcessor:
         limits = results.get("limits") or DecodeLimits()
         views = []
         for view in results["views"]:
-            resized = self._resized(*view.shape[1:3])
+            sides = view.shape[1:3]
+            height, width = (int(self.size * side / min(sides)) for side in sides)
+            resized = (self.size, self.size) if self.square else (height, width)
             limits.check_frame(results.get("path", "frames"), *resized)
             sides = resized if self.crop is None else (self.crop, self.crop)
             resized_view = np.empty((len(view), *sides, 3), dtype=np.uint8)
@@ -390,12 +387,6 @@ class ResizeAsProcessor:
             views.append(resized_view)
         results["views"] = views
         return results
-
-    def _resized(self, height: int, width: int) -> tuple[int, int]:
-        if self.square:
-            return self.size, self.size
-        short = min(height, width)
-        return int(self.size * height / short), int(self.size * width / short)
 
     def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
         if frame.shape[:2] != resized:
@@ -416,16 +407,13 @@ def _frames(view: np.ndarray | LazyView) -> Iterable[np.ndarray]:
     return (view.frames[index] for index in view.order.tolist())
 
 
-_FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
-
-
 @TRANSFORMS.register_module()
-class PillowResizeCenterCrop:
-    """Resize the short side, antialiased, and cut the central square.
+class PillowResizeCenterCrop(ResizeAsProcessor):
+    """Resize the short side, antialiased, and cut the central square, as torchvision on PIL images.
 
-    Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``
-    on PIL images: the long side becomes ``floor(size * long / short)``, the offset is ``(length -
-    crop) / 2`` rounded half to even. ``ResizeShortSide`` does not filter.
+    Sizes and offsets are those of ``torchvision.transforms.Resize(size)`` and ``CenterCrop(crop)``:
+    the long side becomes ``floor(size * long / short)``, the offset is ``(length - crop) / 2``
+    rounded half to even. ``ResizeShortSide`` does not filter.
 
     Args:
         size: Short side in pixels.
@@ -437,31 +425,11 @@ class PillowResizeCenterCrop:
     """
 
     def __init__(self, size: int, crop: int, interpolation: str = "bilinear") -> None:
-        if not 1 <= crop <= size:
-            raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
-        if interpolation not in _FILTERS:
-            raise ValueError(
-                f"interpolation must be one of {', '.join(_FILTERS)}, got {interpolation!r}"
-            )
-        self.size = size
-        self.crop = crop
-        self.interpolation = interpolation
+        super().__init__(size, crop, interpolation)
+        self._filter = Image.Resampling[interpolation.upper()]
 
-    def __call__(self, results: dict[str, Any]) -> dict[str, Any]:
-        """Replace every view by uint8 (T, crop, crop, 3)."""
-        limits = results.get("limits") or DecodeLimits()
-        views = []
-        for view in results["views"]:
-            height, width = view.shape[1:3]
-            short = min(height, width)
-            resized = int(self.size * height / short), int(self.size * width / short)
-            limits.check_frame(results.get("path", "frames"), *resized)
-            views.append(np.stack([self._cut(frame, resized) for frame in np.asarray(view)]))
-        results["views"] = views
-        return results
-
-    def _cut(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
-        height, width = resized
-        image = Image.fromarray(frame).resize((width, height), _FILTERS[self.interpolation])
-        top, left = round((height - self.crop) / 2), round((width - self.crop) / 2)
-        return np.asarray(image.crop((left, top, left + self.crop, top + self.crop)))
+    def _frame(self, frame: np.ndarray, resized: tuple[int, int]) -> np.ndarray:
+        side: Any = self.crop
+        top, left = (round((length - side) / 2) for length in resized)
+        image = Image.fromarray(frame).resize(resized[::-1], self._filter)
+        return np.asarray(image.crop((left, top, left + side, top + side)))
