@@ -360,7 +360,8 @@ class ResizeAsProcessor:
         interpolation: str = "bilinear",
     ) -> None:
         sides = (size, size) if isinstance(size, int) else tuple(size)
-        if len(sides) != 2 or sides[0] != sides[1] or not 1 <= (crop or 1) <= sides[0]:
+        whole = sides[0] if crop is None else crop
+        if len(sides) != 2 or sides[0] != sides[1] or not 1 <= whole <= sides[0]:
             raise ValueError(f"sizes must be 1 <= crop <= size, got crop {crop} and size {size}")
         if interpolation not in _INTERPOLATIONS:
             raise ValueError(
