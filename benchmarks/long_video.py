@@ -38,8 +38,8 @@ from sce_video.data_tools.generated import HOWS, WHATS, render_toy_action
 from sce_video.datasets.windows import Query
 from sce_video.engine.checkpoint import newest_checkpoint
 from sce_video.find.index import VideoIndex, read_index
-from sce_video.find.query import Match, query_feature, query_index
-from sce_video.find.segments import MOST_REFINED, refine_moments, windows_near
+from sce_video.find.query import Match, query_index
+from sce_video.find.search import MOST_REFINED, query_feature, refine_moments, windows_near
 from sce_video.inference.model import load_model
 from sce_video.utils.files import write_json
 

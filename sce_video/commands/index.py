@@ -133,9 +133,8 @@ def run_index(args: argparse.Namespace) -> None:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     import numpy as np
 
-    from sce_video.find.index import build_index, read_index
-    from sce_video.find.query import model_of_index
-    from sce_video.find.store import find_store
+    from sce_video.find.index import build_index, find_store, read_index
+    from sce_video.find.search import model_of_index
     from sce_video.find.table_store import write_feature_column
     from sce_video.inference.model import load_model
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from sce_video.find.index import VideoIndex
     from sce_video.find.query import Match
 
-#: Of :mod:`sce_video.find.segments`, whose import takes seconds.
+#: Of :mod:`sce_video.find.search`, whose import takes seconds.
 MOST_REFINED = 5
 #: Plain similarities above this pile up near 1.
 _CLOSE = 0.95
@@ -212,7 +212,8 @@ def run_query(args: argparse.Namespace) -> None:
         return
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.find.index import read_index
-    from sce_video.find.query import search, searches_approximately
+    from sce_video.find.query import searches_approximately
+    from sce_video.find.search import search
     from sce_video.inference.model import checkpoint_of
 
     index = read_index(args.index, args.column)

@@ -29,15 +29,14 @@ from sce_video.evaluation.extraction import failure_of, time_limit
 from sce_video.find.store import (
     DESCRIPTION,
     FEATURES,
+    TABLE,
     FileRecord,
+    FileStore,
     IndexStore,
     Matrix,
     StoredRows,
-    choose_store,
-    find_store,
-    remove_stores,
 )
-from sce_video.find.table_store import open_feature_column
+from sce_video.find.table_store import TableStore, open_feature_column
 from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
@@ -76,6 +75,35 @@ class IndexReport:
     failures: list[tuple[str, str]] = field(default_factory=list)
     incomplete: list[tuple[str, str]] = field(default_factory=list)
     windows: int | None = None
+
+
+def _stores(folder: Path) -> list[IndexStore]:
+    return [TableStore(folder / TABLE), FileStore(folder / FEATURES)]
+
+
+def find_store(folder: Path) -> IndexStore | None:
+    """What an index is kept in; None if there is no index.
+
+    A table counts more than a file, which remains beside it where a conversion was interrupted.
+    """
+    return next((store for store in _stores(folder) if store.exists()), None)
+
+
+def _choose_store(folder: Path, table: bool) -> IndexStore:
+    """What an index is to be kept in: a table, if it was asked for now or before."""
+    wanted, file = _stores(folder)
+    return wanted if table or wanted.exists() else file
+
+
+def _remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
+    """Remove what an index is kept in, but for ``kept``.
+
+    Raises:
+        ValueError: It is not that of an index; the file is left alone.
+    """
+    for store in reversed(_stores(folder)):
+        if kept is None or store.file != kept.file:
+            store.remove()
 
 
 def setting_differences(
@@ -456,9 +484,9 @@ def build_index(
     checkpoint = {"path": model.checkpoint, "sha256": model.checkpoint_sha256}
     header = {**job.settings, "checkpoint": checkpoint}
     with RecordStore(folder / _RECORDS, job.name) as records:
-        store = choose_store(folder, table or approximate)
+        store = _choose_store(folder, table or approximate)
         if rebuild:
-            remove_stores(folder)
+            _remove_stores(folder)
             records.clear()
         known, whole = _read_known(folder, store, header, records)
         new, changed = _embed_due(job, states, known, records, workers, on_video)
@@ -468,7 +496,7 @@ def build_index(
             # The old description goes first: it must never be there beside new features.
             (folder / DESCRIPTION).unlink(missing_ok=True)
             store.write(header, current)
-            remove_stores(folder, kept=store)
+            _remove_stores(folder, kept=store)
             store.describe(header, current)
             records.clear()
         store.make_vector_index(approximate)

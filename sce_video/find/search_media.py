@@ -22,8 +22,7 @@ from pebble import ProcessExpired, ProcessPool
 
 from sce_video.datasets import VideoDecodeError
 from sce_video.find.index import VideoIndex
-from sce_video.find.query import model_of_index
-from sce_video.find.segments import windows_near
+from sce_video.find.search import model_of_index, windows_near
 from sce_video.find.store import StoredRows
 from sce_video.inference.embed import embed
 from sce_video.inference.model import VideoModel
@@ -105,7 +104,7 @@ def embed_file(
         header: Root, checkpoint and settings of the index.
         folder: Of the index, for messages.
         network: Checkpoint, config and device, as of
-            :func:`~sce_video.find.query.model_of_index`.
+            :func:`~sce_video.find.search.model_of_index`.
         file: The video.
 
     Raises:

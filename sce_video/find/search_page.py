@@ -36,7 +36,7 @@ from sce_video.datasets.sources import is_table
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS
 from sce_video.find.index import read_index
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import check_checkpoint
+from sce_video.find.search import check_checkpoint
 from sce_video.find.search_media import PLAYABLE, CallError, kill_fork_server
 from sce_video.find.search_state import (
     GoneError,

@@ -20,9 +20,9 @@ from sce_video.datasets.windows import Query
 from sce_video.find import search_media as media
 from sce_video.find.index import VideoIndex
 from sce_video.find.label_list import LabelList
-from sce_video.find.query import Match, query_index, rows_of_query
+from sce_video.find.query import Match, query_index
+from sce_video.find.search import RefinedMoments, refine_moments, rows_of_query
 from sce_video.find.search_media import CallError, Workers
-from sce_video.find.segments import RefinedMoments, refine_moments
 from sce_video.inference.windows import WindowFeatures
 from sce_video.utils.errors import UserError
 from sce_video.utils.printable import printable_utf8

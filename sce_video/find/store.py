@@ -1,8 +1,8 @@
-"""What an index is kept in: a file (``features.npz``), or a Lance table.
+"""What an index is kept in, a file (``features.npz``) or a Lance table, behind one interface.
 
-:func:`find_store` and :func:`choose_store` return an :class:`IndexStore`; its ``open`` gives the
-:class:`StoredRows` that search reads. All other modules use these two and do not know which it is.
-The file is implemented here, the table in :mod:`sce_video.find.table_store`.
+An update reads and writes an :class:`IndexStore`; its ``open`` gives the :class:`StoredRows` that
+search reads. Their users do not know which of the two it is. The file is implemented here, the
+table in :mod:`sce_video.find.table_store`.
 """
 
 from __future__ import annotations
@@ -254,37 +254,6 @@ class IndexStore:
                 ],
             },
         )
-
-
-def _stores(folder: Path) -> list[IndexStore]:
-    from sce_video.find.table_store import TableStore  # it imports this module
-
-    return [TableStore(folder / TABLE), FileStore(folder / FEATURES)]
-
-
-def find_store(folder: Path) -> IndexStore | None:
-    """What an index is kept in; None if there is no index.
-
-    A table counts more than a file, which remains beside it where a conversion was interrupted.
-    """
-    return next((store for store in _stores(folder) if store.exists()), None)
-
-
-def choose_store(folder: Path, table: bool) -> IndexStore:
-    """What an index is to be kept in: a table, if it was asked for now or before."""
-    wanted, file = _stores(folder)
-    return wanted if table or wanted.exists() else file
-
-
-def remove_stores(folder: Path, kept: IndexStore | None = None) -> None:
-    """Remove what an index is kept in, but for ``kept``.
-
-    Raises:
-        ValueError: It is not that of an index; the file is left alone.
-    """
-    for store in reversed(_stores(folder)):
-        if kept is None or store.file != kept.file:
-            store.remove()
 
 
 def checked_header(entry: dict[str, Any]) -> dict[str, Any]:

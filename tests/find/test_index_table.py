@@ -17,7 +17,8 @@ from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
 from sce_video.find.index import VideoIndex, build_index, read_index
-from sce_video.find.query import query_feature, query_index, rows_of_file, searches_approximately
+from sce_video.find.query import query_index, searches_approximately
+from sce_video.find.search import query_feature, rows_of_file
 from sce_video.find.store import FEATURES, TABLE, FileRecord, FileStore
 from sce_video.find.table_store import TableStore, path_to_text, text_to_path
 from sce_video.inference.model import load_model
@@ -266,7 +267,7 @@ def test_a_conversion_that_ends_before_the_file_is_removed(model, root, tmp_path
     folder = tmp_path / "index"
     build_index(model, root, folder, OPTIONS)
     with monkeypatch.context() as patch:
-        patch.setattr("sce_video.find.index.remove_stores", lambda *a, **k: 1 / 0)
+        patch.setattr("sce_video.find.index._remove_stores", lambda *a, **k: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             build_index(model, root, folder, OPTIONS, table=True)
     assert (folder / "features.npz").exists()
@@ -378,7 +379,7 @@ def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
     assert len(list((tmp_path / TABLE / "data").iterdir())) == 4
     monkeypatch.setattr(reader_process, "_MOST_FILES", 3)
     table = lance.dataset(str(store.file))
-    reader_process.METHODS["tidy"](table)
+    reader_process.call(table, "tidy")
     assert len(table.get_fragments()) == 1
     found = store.open()
     assert found.paths.tolist() == list(records)

@@ -13,8 +13,14 @@ from sce_video.commands import search
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.windows import Query, Windows
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import Match, query_feature, query_index, rows_of_query
-from sce_video.find.segments import own_moment, refine_moments, windows_near
+from sce_video.find.query import Match, query_index
+from sce_video.find.search import (
+    own_moment,
+    query_feature,
+    refine_moments,
+    rows_of_query,
+    windows_near,
+)
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model
 from sce_video.inference.windows import WindowFeatures

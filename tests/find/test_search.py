@@ -11,7 +11,8 @@ from helpers.tiny_encoder import CONFIG, save_tiny, tiny_backbone
 
 from sce_video.find import query as search
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import model_of_index, query_feature, query_index, rows_of_file
+from sce_video.find.query import query_index
+from sce_video.find.search import model_of_index, query_feature, rows_of_file
 from sce_video.find.store import FileRecord, FileStore
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.model import load_model

@@ -14,7 +14,8 @@ from sce_video.datasets.readers.base import STREAMED_FRAMES
 from sce_video.datasets.windows import Query, Windows, parse_query, window_spans
 from sce_video.evaluation.features import read_npz, write_npz
 from sce_video.find.index import build_index, read_index
-from sce_video.find.query import query_feature, query_index, rows_of_query
+from sce_video.find.query import query_index
+from sce_video.find.search import query_feature, rows_of_query
 from sce_video.inference import windows as windows_module
 from sce_video.inference.embed import EmbedOptions, embed
 from sce_video.inference.views import ArrayReader
@@ -64,13 +65,13 @@ def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
 
 def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypatch):
     opened, seeks = [], []
-    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_stream.AvStream._seek"
+    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_file.AvStream._seek"
 
     def noting(self, *args, **kwargs):
         init(self, *args, **kwargs)
         opened.append(self)
 
-    from sce_video.datasets.readers.av_stream import AvStream
+    from sce_video.datasets.readers.av_file import AvStream
 
     own = AvStream._seek
     monkeypatch.setattr(AvReader, "__init__", noting)

@@ -13,9 +13,9 @@ from helpers.videos import write_video
 from sce_video.datasets.windows import Windows
 from sce_video.find.index import build_index, read_index
 from sce_video.find.label_list import LabelList
+from sce_video.find.search import refine_moments, windows_near
 from sce_video.find.search_media import CallError
 from sce_video.find.search_state import Network, Search, SearchState
-from sce_video.find.segments import refine_moments, windows_near
 from sce_video.inference.embed import EmbedOptions
 
 
