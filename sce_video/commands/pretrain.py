@@ -21,8 +21,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sce_video.commands.arguments import Parser, check_videos, number
-from sce_video.commands.train import add_mirror_option, add_track_option
+from sce_video.commands.arguments import Parser, add_options, check_videos, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
 from sce_video.engine.restarts import is_restart
@@ -78,8 +77,7 @@ def parse_args(argv: Sequence[str] | None = None) -> tuple[argparse.Namespace, d
         help="a run for each, in RUN/seedN",
     )
     parser.add_argument("--precision", choices=PRECISIONS, help="default: what is fast here")
-    add_track_option(parser)
-    add_mirror_option(parser)
+    add_options(parser, "--track", "--mirror")
     parser.add_argument("--plan", action="store_true", help="write RUN/config.py, do not train")
     start = parser.add_mutually_exclusive_group()
     start.add_argument("--resume", action="store_true", help="continue the training in RUN")
