@@ -127,7 +127,6 @@ _SHARED: dict[str, dict[str, Any]] = {
         metavar="N",
         help="with --ray, processes that share a GPU of the cluster (default: %(default)s)",
     ),
-    "--shard": dict(default="1/1", metavar="I/N", help="part I of N of the files"),
     "--windows": dict(
         metavar="TIME",
         help="divide every video into windows of this length, 5s or 0:30 (default: whole videos, "

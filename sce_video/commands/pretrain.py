@@ -24,7 +24,6 @@ from typing import TYPE_CHECKING, Any
 from sce_video.commands.arguments import Parser, add_options, check_videos, number
 from sce_video.engine.config.changes import available_settings, parse_value, read_config
 from sce_video.engine.recipes import find_recipe, methods
-from sce_video.engine.restarts import is_restart
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.run_files import CONFIG
@@ -129,6 +128,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     check(args, settings)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.restarts import is_restart
     from sce_video.engine.work_dir import check_unused
     from sce_video.runs.choices import process_began
     from sce_video.runs.launch import end_training, training_config
@@ -192,6 +192,7 @@ def _planned(
 def _train_seeds(args: argparse.Namespace, settings: dict[str, Any]) -> int:
     """Train and pool the seeds; the exit status."""
     from sce_video.engine.hooks.mirror import restore_run
+    from sce_video.engine.restarts import is_restart
     from sce_video.runs.seeds import (
         COMPARISON,
         check_unused_seeds,

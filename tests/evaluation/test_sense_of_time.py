@@ -27,14 +27,14 @@ from sce_video.evaluation import (
     load_features,
     save_features,
 )
-from sce_video.evaluation.altered_clips import (
+from sce_video.evaluation.multi_view import (
     ALTERATIONS,
     alter_batch,
     frame_order,
+    mean_representation,
     split_alterations,
     with_alterations,
 )
-from sce_video.evaluation.multi_view import mean_representation
 from sce_video.models.backbones import ResNet2d, ResNet3dSlowPath
 
 
