@@ -16,7 +16,7 @@ import numpy as np
 
 from sce_video.datasets.video_list import VideoList, scan_folder
 from sce_video.utils.files import local_copy
-from sce_video.utils.storage import StorageError, exists, is_url
+from sce_video.utils.storage import ObjectStoreError, exists, is_url
 
 # The readers and tables import PyAV and torch, which a wrong command line must not wait for: they
 # are imported where they are used.
@@ -69,7 +69,7 @@ def open_video(
         ValueError, ImportError: As of ``open_reader``.
     """
     from sce_video.datasets.readers import open_reader
-    from sce_video.datasets.tables.named_rows import named_rows
+    from sce_video.datasets.tables.table_rows import named_rows
 
     options: dict[str, Any] = dict(
         num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
@@ -89,12 +89,12 @@ def video_exists(path: str | os.PathLike[str]) -> bool:
     """Whether there is such a file, object or row.
 
     Raises:
-        StorageError, TableError: The store or the table cannot be asked.
+        ObjectStoreError, TableError: The store or the table cannot be asked.
     """
     name = os.fspath(path)
     row = split_row_path(name)
     if row is not None:
-        from sce_video.datasets.tables.named_rows import named_rows
+        from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(row[0]).number(row[1]) is not None
     return exists(name) if is_url(name) else os.path.exists(name)
@@ -108,7 +108,7 @@ def list_videos(root: str) -> VideoList:
         TableError, MissingPackageError: The table cannot be read.
     """
     if is_table(root):
-        from sce_video.datasets.tables.named_rows import named_rows
+        from sce_video.datasets.tables.table_rows import named_rows
 
         return named_rows(root).videos
     return scan_folder(root)
@@ -129,7 +129,7 @@ def _local_file(path: str) -> str:
         return path
     try:
         return str(local_copy(path))
-    except (FileNotFoundError, StorageError) as error:
+    except (FileNotFoundError, ObjectStoreError) as error:
         from sce_video.datasets.readers.errors import VideoDecodeError
 
         raise VideoDecodeError(path, str(error), False) from error
