@@ -11,7 +11,7 @@ from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_labels, check_same_classes
+from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
 from sce_video.evaluation.functional.accuracy import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
@@ -234,7 +234,7 @@ class MultiViewTestLoop(BaseLoop):
 
     def _check_labels(self) -> None:
         if self.kind == "recognition":
-            check_labels(
+            check_dataset_labels(
                 self.dataloader.dataset, unwrap_model(self.runner.model).cls_head.num_classes
             )
 
@@ -295,7 +295,7 @@ class MultiViewTestLoop(BaseLoop):
         check_same_classes(
             self.dataloader.dataset, loader.dataset, ("the test has", "the selection set has")
         )
-        check_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
+        check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
     def _select(self, loader: DataLoader) -> None:
