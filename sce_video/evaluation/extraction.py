@@ -368,7 +368,9 @@ class FeatureExtractionLoop(BaseLoop):
         provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
         run_on_main_rank(self._check_unused)
-        job = self._job(fingerprint(provenance, self.dataloader.dataset))
+        # Paths and workers may change before the run is continued: not the resolved config.
+        described = {k: v for k, v in provenance.items() if k != "resolved_config"}
+        job = self._job(fingerprint(described, self.dataloader.dataset))
         found: dict[str, float] | None = None
         with all_or_none("extracting features"), evaluating(self.runner.model):
             with SharedFolder(self.parts, job.name).open(self.shard, self._is_own(job)) as store:

@@ -28,8 +28,8 @@ from sce_video.evaluation.npz_files import (
     text_stream,
     write_npz,
 )
-from sce_video.evaluation.origin import TRANSFER
 from sce_video.evaluation.rows import Rows, check_labelled, check_same_size
+from sce_video.published.sets import TRANSFER
 from sce_video.utils.progress import Progress
 
 
