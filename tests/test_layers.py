@@ -31,7 +31,7 @@ def imported(path: Path) -> set[str]:
 
 
 def test_engine_never_names_a_concrete_algorithm():
-    for folder in ("engine", "evaluation", "reporting", "visualization"):
+    for folder in ("engine", "evaluation", "reporting", "pages"):
         for path in (PACKAGE / folder).rglob("*.py"):
             assert not any("algorithms" in name for name in imported(path)), path
 

@@ -210,11 +210,6 @@ def add_gpu_option(parser: argparse._ActionsContainer) -> None:
     )
 
 
-def add_shard_option(parser: argparse._ActionsContainer) -> None:
-    """Add ``--shard``."""
-    parser.add_argument("--shard", default="1/1", metavar="I/N", help="part I of N of the files")
-
-
 class FileProgress:
     """Prints the number of files to do, then the progress, to stderr.
 

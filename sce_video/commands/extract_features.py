@@ -6,11 +6,10 @@
         --launcher pytorch
 
     python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --ray auto
-    python tools/extract_features.py CONFIG CHECKPOINT --out F.npz --shard 2/16
 
 The file holds features (N, D) float32, labels (N,), paths and, as JSON, their provenance; see
 tools/retrieve.py and tools/probe.py. Every feature is saved at once in F.npz.parts/; the same
-command resumes an interrupted run. Ray clusters and shards: docs/jobs.md.
+command resumes an interrupted run. Ray clusters: docs/jobs.md.
 """
 
 from __future__ import annotations
@@ -22,17 +21,15 @@ from sce_video.commands.arguments import (
     Parser,
     add_gpu_option,
     add_ray_option,
-    add_shard_option,
     check_exists,
     check_run,
     number,
 )
 from sce_video.engine.recipes import find_recipe
-from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 from sce_video.utils.run_files import RANDOM
 
-_PROCESSES = ("workers", "ray", "processes_per_gpu", "shard")
+_PROCESSES = ("workers", "ray", "processes_per_gpu")
 
 
 def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
@@ -64,7 +61,6 @@ def parse_args(argv: list[str] | None = None) -> argparse.Namespace:
     )
     add_ray_option(parser)
     add_gpu_option(parser)
-    add_shard_option(parser)
     parser.add_argument("--launcher", choices=["none", "pytorch", "slurm"], default="none")
     parser.add_argument(
         "--cfg-options",
@@ -81,7 +77,6 @@ def main(argv: list[str] | None = None) -> int:
     """Embed; returns the exit status."""
     given = parse_args(argv)
     find_recipe(given.config)
-    Shard.parse(given.shard)
     if given.checkpoint != RANDOM:
         check_run(given.checkpoint)
     if given.data_root is not None:

@@ -3,7 +3,6 @@
     sce-video import data/k400_256 data/k400.lance --workers 8
     sce-video import data/k400_256/k400_train.txt s3://bucket/k400.lance
     sce-video import more_videos_256 data/k400.lance       (adds rows)
-    sce-video import LIST TABLE --shard 2/4                (on the second of four machines)
     sce-video import LIST TABLE --ray auto                 (on a Ray cluster: docs/jobs.md)
 
 SRC is a folder of videos that sce-video repack has made, or its annotation list (sce-video repack
@@ -24,12 +23,10 @@ from sce_video.commands.arguments import (
     FileProgress,
     Parser,
     add_ray_option,
-    add_shard_option,
     check_source,
     number,
 )
 from sce_video.jobs import StorageError
-from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 
 
@@ -54,7 +51,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
         help="processes (default: all cores, of the cluster with --ray)",
     )
     add_ray_option(parser)
-    add_shard_option(parser)
     parser.add_argument(
         "--timeout",
         type=number(float, above=0, most=1e6),
@@ -72,7 +68,6 @@ def parse_args(argv: Sequence[str] | None = None) -> argparse.Namespace:
 def main(argv: Sequence[str] | None = None) -> int:
     """Import and return the exit status."""
     args = parse_args(argv)
-    shard = Shard.parse(args.shard)
     check_source(args.source, args.data_root)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.tables import ImportOptions, import_videos, summarize
@@ -83,7 +78,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         timeout=args.timeout,
         retry_failed=args.retry_failed,
         ray=args.ray,
-        shard=shard,
     )
     videos, root, _ = read_videos(args.source, args.data_root)
     progress = FileProgress("import", "importing")

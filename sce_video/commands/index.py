@@ -4,8 +4,8 @@
     sce-video index VIDEOS --checkpoint CKPT.pth --out INDEX --windows 5s --stride 2.5s
 
 With --windows the rows of the index are moments of the videos (docs/long_videos.md).
-Running it again embeds only new and changed videos; an interrupted run resumes where it stopped,
---ray runs it on a cluster, and --shard 3/16 embeds a part of the videos (docs/jobs.md).
+Running it again embeds only new and changed videos; an interrupted run resumes where it stopped;
+--ray runs it on a cluster (docs/jobs.md).
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from sce_video.commands.arguments import (
     add_device_option,
     add_gpu_option,
     add_ray_option,
-    add_shard_option,
     check_run,
     check_videos,
     number,
@@ -28,7 +27,6 @@ from sce_video.commands.arguments import (
 from sce_video.datasets.sources import is_table
 from sce_video.datasets.windows import Windows, parse_seconds
 from sce_video.jobs import usable_cores
-from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 from sce_video.utils.printable import printable
 from sce_video.utils.progress import Progress
@@ -77,7 +75,6 @@ def add_index_options(parser: argparse.ArgumentParser) -> None:
     )
     add_ray_option(parser)
     add_gpu_option(parser)
-    add_shard_option(parser)
     parser.add_argument("--rebuild", action="store_true", help="discard the existing index")
     parser.add_argument(
         "--retry-failed", action="store_true", help="try unreadable files again, even if unchanged"
@@ -176,14 +173,13 @@ def run_index(args: argparse.Namespace) -> None:
             processes_per_gpu=args.processes_per_gpu,
             table=args.table,
             approximate=args.approximate,
-            shard=args.shard,
             windows=windows,
         )
     finally:
         if progress is not None:
             progress.finish()
     print(describe_report(report, args.out))
-    if args.column is not None and not report.missing:
+    if args.column is not None:
         index = read_index(args.out, root=args.dir)
         features = index.features[np.arange(len(index))]
         header = index.stored.header
@@ -197,7 +193,6 @@ def check_index_options(args: argparse.Namespace) -> None:
         raise ValueError(f"--column names a column of a table of videos; {args.dir} is none")
     check_videos(args.dir)
     given_windows(args)
-    Shard.parse(args.shard)
     if args.checkpoint is not None:
         check_run(args.checkpoint)
     elif args.rebuild or not any(Path(args.out).glob("features*")):
@@ -234,10 +229,10 @@ def default_workers(args: argparse.Namespace) -> int:
 
 def describe_report(report: IndexReport, out: str) -> str:
     """Text for the terminal: what a run did."""
-    where = "in the index" if not report.missing else "of this shard are embedded"
     rows = "" if report.windows is None else f"{report.windows} windows of "
     lines = [
-        f"{out}: {rows}{report.videos} videos {where}, {len(report.failures)} unreadable files",
+        f"{out}: {rows}{report.videos} videos in the index, "
+        f"{len(report.failures)} unreadable files",
         f"  this run: {report.new} new, {report.changed} changed, {report.kept} kept, "
         f"{report.dropped} dropped",
     ]
@@ -248,11 +243,6 @@ def describe_report(report: IndexReport, out: str) -> str:
     if len(problems) > _SHOWN_FAILURES:
         rest = len(problems) - _SHOWN_FAILURES
         lines.append(f"  and {rest} more, in {os.path.join(out, 'index.json')}")
-    if report.missing:
-        lines.append(
-            f"  {report.missing} videos of other shards are still to do: the run that finishes "
-            "last writes the index"
-        )
     return "\n".join(map(printable, lines))
 
 

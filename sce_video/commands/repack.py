@@ -3,8 +3,6 @@
     sce-video repack data/kinetics400 data/kinetics400_256
     sce-video repack data/kinetics400/k400_train.txt data/k400_256 --workers 32
     sce-video repack my_videos packed --short-side none --keyint 8 --crf 20
-    sce-video repack LIST DST --shard 2/4     (on the second of four machines)
-    sce-video repack LIST DST --merge         (write the list, if no shard did)
     sce-video repack LIST DST --ray auto      (on a Ray cluster: docs/jobs.md)
     sce-video repack segments.csv DST --data-root VIDEOS      (parts of long videos)
     sce-video repack LIST --to TABLE.lance    (into a table, with no files in between)
@@ -19,7 +17,7 @@ new paths under its name, and
     failed.txt    LIST.failed.txt     files that failed and why; they are not in the list
     .repack/                          records, from which an interrupted run is resumed
 
-Several lists may go to one DST, one after the other; shards of one list at the same time.
+Several lists may go to one DST, one after the other.
 With --to every video becomes a row of a table (Lance), at a path or a URI such as s3://bucket/x.lance,
 like the rows of sce-video import DST TABLE: docs/tables.md. Rows of unchanged files are kept.
 A video of constant frame rate keeps its rate and its number of frames; one of variable rate becomes
@@ -41,13 +39,11 @@ from sce_video.commands.arguments import (
     FileProgress,
     Parser,
     add_ray_option,
-    add_shard_option,
     check_source,
 )
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, Options, Settings
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
 from sce_video.jobs import StorageError
-from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
@@ -159,10 +155,6 @@ def _add_options(group: argparse._ArgumentGroup) -> None:
         metavar="PIXELS",
         help="a file with larger frames (height x width) fails (default: %(default)s)",
     )
-    add_shard_option(group)
-    group.add_argument(
-        "--merge", action="store_true", help="only write the list and report of all shards"
-    )
     group.add_argument(
         "--force",
         action="store_true",
@@ -200,8 +192,6 @@ def check_output(args: argparse.Namespace) -> None:
         raise ValueError("give either DST, an output folder, or --to TABLE")
     if args.to is not None and args.source.endswith(".csv"):
         raise ValueError("segments become files first: repack them to DST, then import DST TABLE")
-    if args.to is not None and args.merge:
-        raise ValueError("--merge writes the list of an output folder: a table needs none")
     if args.to is None and os.path.exists(args.destination) and not os.path.isdir(args.destination):
         raise ValueError(f"DST {args.destination!r} exists and is not a folder")
 
@@ -255,7 +245,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         timeout=args.timeout,
         min_psnr=args.min_psnr,
         max_pixels=args.max_pixels,
-        shard=Shard.parse(args.shard),
         force=args.force,
         ray=args.ray,
     )
@@ -283,23 +272,13 @@ def repack_into_table(args: argparse.Namespace, settings: Settings, options: Opt
 
 def repack_into_folder(args: argparse.Namespace, settings: Settings, options: Options) -> int:
     """Write files, lists and reports, print what was done, and return the exit status."""
-    from sce_video.data_tools.repack import merge, repack
+    from sce_video.data_tools.repack import repack
     from sce_video.data_tools.repack.report import summarize
 
     plan = read_plan(args)
-    if args.merge:
-        result = merge(plan, args.destination, settings, options)
-        if not result.complete:
-            raise ValueError(
-                f"{result.missing} of {len(plan.items)} files are neither done nor failed "
-                "with these options: run all shards first, with the same options"
-            )
-    else:
-        progress = FileProgress("repack", "repacking")
-        result = repack(plan, args.destination, settings, options, on_progress=progress)
-    print_text(summarize(result.report))
-    if not result.complete:
-        print_text(f"{result.missing} files of other shards are still to do")
-    for path in result.written:
+    progress = FileProgress("repack", "repacking")
+    report, written = repack(plan, args.destination, settings, options, on_progress=progress)
+    print_text(summarize(report))
+    for path in written:
         print_text(f"written: {path}")
-    return 1 if result.failed else 0
+    return 1 if report["failed"] else 0

@@ -13,6 +13,7 @@ OUT/<sweep>.md, .json and .png; --report writes them from what is finished so fa
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -22,7 +23,6 @@ from typing import TYPE_CHECKING
 
 from sce_video.commands.arguments import Parser, number
 from sce_video.engine.recipes import find_sweep, shipped_folder
-from sce_video.jobs.shards import Shard
 from sce_video.utils.command import command
 
 if TYPE_CHECKING:
@@ -159,11 +159,19 @@ def requeue(job: str, advanced: bool) -> str:
     return f"job {job} is requeued; its next start continues the sweep"
 
 
+def _shard(text: str) -> tuple[int, int]:
+    """I and N of ``I/N``."""
+    match = re.fullmatch(r"(\d+)/(\d+)", text)
+    if match is None or not 1 <= int(match[1]) <= int(match[2]):
+        raise ValueError(f"--shard must be i/n with i from 1 to n, such as 2/4, got {text!r}")
+    return int(match[1]), int(match[2])
+
+
 @command(interrupted="interrupted; the same command resumes from here")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the sweeps; returns the exit status, 1 if a step failed."""
     args = parse_args(argv)
-    shard = Shard.parse(args.shard)
+    number, count = _shard(args.shard)
     for name in args.sweeps:
         find_sweep(name)
     # Imported here, as in all commands: a wrong command line must not wait for torch.
@@ -176,7 +184,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     extra = Extra(tuple(args.pretrain_options), tuple(args.evaluate_options))
     root = shipped_folder()
     cells = plan(sweeps, args.out, extra, root)
-    work = shard.part(chains(cells))
+    work = chains(cells)[number - 1 :: count]
     steps = [step for chain in work for step in chain]
     if args.list:
         show_plan(steps, args.out)

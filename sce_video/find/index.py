@@ -7,16 +7,14 @@ An index is a folder::
     index.json       a description, for people and other programs
     records.sqlite   features embedded by a run that is not finished; empty after its end
 
-Shards of a run have records of their own, ``records.shard-I-of-N.sqlite``, which are removed when
-the index is written. Only the features' file is searched, so an interrupted run cannot leave
-contradictory files.
+Only the features' file is searched, so an interrupted run cannot leave contradictory files.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
@@ -39,15 +37,13 @@ from sce_video.find.index_files import (
 from sce_video.find.store import IndexStore, NpzStore, choose_store, find_store, remove_stores
 from sce_video.find.table_store import TableFeatures, TableRecords
 from sce_video.find.whitening import FEWEST_ROWS, Whitening, fit_whitening
-from sce_video.inference.embed import EmbedOptions
-from sce_video.inference.embed_job import EmbedJob, feature_of, windows_of
+from sce_video.inference.embed import EmbedJob, EmbedOptions, feature_of, windows_of
 from sce_video.inference.model import VideoModel
 from sce_video.jobs import Item, Record, RecordStore, Workers, is_current, run_job
-from sce_video.jobs.shards import Shard, SharedFolder
 from sce_video.utils.storage import STORES, trusted_stores
 
 #: Records of unfinished runs in the folder of an index.
-RECORDS = "records*.sqlite"
+RECORDS = "records.sqlite"
 
 
 @dataclass(frozen=True)
@@ -63,8 +59,6 @@ class IndexReport:
         failures: (path, reason) of all files that cannot be decoded.
         incomplete: (path, reason) of the files of which some windows cannot be decoded.
         windows: Number of windows in the index; None without windows.
-        missing: Files of other shards that are still to be embedded; while there are some the index
-            is not written, and the other numbers are those of the shard.
     """
 
     videos: int
@@ -75,7 +69,6 @@ class IndexReport:
     failures: list[tuple[str, str]] = field(default_factory=list)
     incomplete: list[tuple[str, str]] = field(default_factory=list)
     windows: int | None = None
-    missing: int = 0
 
 
 def setting_differences(
@@ -135,7 +128,7 @@ def write_index(
     run: IndexReport,
     approximate: bool,
 ) -> IndexReport:
-    """Write the index, unless a file has neither a current record nor a current row.
+    """Write the index from current records and, of unchanged files, the rows that it has.
 
     Features stay in the records and in the index that exists until they are written, one by one.
     """
@@ -149,8 +142,8 @@ def write_index(
             embedded = True
         elif path in known and known[path].same_file(state):
             current[path] = known[path]
-    if len(current) < len(states):
-        return replace(run, missing=len(states) - len(current))
+        else:  # embedded by an interrupted run, and gone since
+            current[path] = FileRecord(*state, None, "there is no such file")
     dropped = len(set(known) - set(states))
     if embedded or dropped or not complete:
         # The old description goes first: it must never be there beside new features.
@@ -159,9 +152,6 @@ def write_index(
         remove_stores(folder, kept=store)
         write_description(folder, header, current, isinstance(store, NpzStore))
         records.clear()
-        for file in folder.glob(RECORDS):  # of shards, all of which are in the index now
-            if file != records.path:
-                file.unlink()
     store.make_vector_index(approximate)
     held = {path: r for path, r in current.items() if r.feature is not None}
     failures = [(path, r.reason) for path, r in current.items() if r.feature is None]
@@ -297,10 +287,6 @@ def _states_of_rows(table: str) -> dict[str, tuple[int, int]]:
     return {path: found[path] for path in (videos.path(i) for i in range(len(videos)))}
 
 
-_JOINT = "joint.sqlite"
-_JOIN_SECONDS = 3600.0  # for another shard to write the index
-
-
 @dataclass(frozen=True, eq=False)
 class VideoIndex:
     """An index for search; made by :func:`read_index`.
@@ -416,7 +402,6 @@ def build_index(
     processes_per_gpu: int = 4,
     table: bool = False,
     approximate: bool = False,
-    shard: str = "1/1",
     windows: Windows | None = None,
 ) -> IndexReport:
     """Build an index of a folder or a table of videos, or update it.
@@ -441,8 +426,6 @@ def build_index(
         table: Keep the features in a Lance table, and move those of an existing file there. An
             index that is kept in a table stays there.
         approximate: Search the table by a vector index, whatever its number of rows is.
-        shard: Part ``i/n`` of the files, of several runs at the same time. The one that finishes
-            last writes the index.
         windows: Divide every video: each window is a row, and a result of a search a moment.
             ``options.timeout`` is then the limit for opening a file and for its next frame.
 
@@ -451,9 +434,7 @@ def build_index(
             settings or from another folder; another run is writing it.
         RunError: the network fails, or the disk is full.
     """
-    options, part = options or EmbedOptions(), Shard.parse(shard)
-    if rebuild and part.count > 1:
-        raise ValueError(f"rebuild is for a run without shards: remove {folder}, then start them")
+    options = options or EmbedOptions()
     folder, root = Path(folder), real_path(root)
     states = video_states(root)
     job = EmbedJob(
@@ -469,24 +450,15 @@ def build_index(
     # A long video takes long; its reader has the time limit then, for each frame.
     seconds = time_limit(options.timeout if windows is None else None)
     workers = Workers(count, seconds, ray)
-    shared = SharedFolder(folder, job.name)
     header = index_header(model, job)
-    with shared.open(part, lambda record: part.holds(record.key)) as records:
+    with RecordStore(folder / RECORDS, job.name) as records:
         store = choose_store(folder, table or approximate)
         if rebuild:
             remove_stores(folder)
             records.clear()
         known, _ = read_known(folder, store, header, records)
-        own = {path: state for path, state in states.items() if part.holds(path)}
-        run = embed_due(job, own, known, records, workers, on_video)
-        if part.count == 1:
-            return write_index(folder, store, header, states, records, run, approximate)
-    # The lock is waited for: of two shards that finish at once the second sees both.
-    with RecordStore(folder / _JOINT, job.name, wait=_JOIN_SECONDS) as joint:
-        shared.absorb_into(joint)
-        report = write_index(folder, store, header, states, joint, run, approximate)
-        joint.clear()
-    return report
+        run = embed_due(job, states, known, records, workers, on_video)
+        return write_index(folder, store, header, states, records, run, approximate)
 
 
 def read_index(
@@ -512,7 +484,7 @@ def read_index(
     folder = Path(folder)
     store = find_store(folder)
     if store is None:
-        begun = any(folder.glob(RECORDS))
+        begun = (folder / RECORDS).exists()
         unfinished = " (an interrupted run: run it again to resume)" if begun else ""
         raise FileNotFoundError(f"there is no index in {folder}: no {FEATURES}{unfinished}")
     index = VideoIndex(folder, store.open())

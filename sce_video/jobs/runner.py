@@ -43,12 +43,10 @@ class UnfinishedOutputs:
     of its earlier runs; and a worker that an earlier run left, still writing, has other names.
 
     Args:
-        ids: Ids of the store and of those it absorbed, none of which another run uses.
         store: Id of the store.
     """
 
-    def __init__(self, ids: set[str], store: str) -> None:
-        self._ids = ids
+    def __init__(self, store: str) -> None:
         self._store = store
         self._run = secrets.token_hex(4)
         self._seen: set[Path] = set()
@@ -80,7 +78,7 @@ class UnfinishedOutputs:
         with os.scandir(folder) as entries:
             for entry in entries:
                 match = _NAME.fullmatch(entry.name)
-                if match is not None and match["store"] in self._ids:
+                if match is not None and match["store"] == self._store:
                     Path(entry.path).unlink(missing_ok=True)
 
 
@@ -334,7 +332,7 @@ class _Driver:
         self.job = job
         self.store = store
         self.counts = Counts()
-        self.unfinished = UnfinishedOutputs(store.ids, store.id)
+        self.unfinished = UnfinishedOutputs(store.id)
         self._timeout = timeout
         self._on_record = on_record
 

@@ -33,8 +33,6 @@ _SCHEMA = {
         "output TEXT, output_bytes INTEGER, time_limit REAL, time REAL NOT NULL, data BLOB)"
     ),
 }
-# Of a store from before the column; adding it makes the schema that of a new store.
-_WITHOUT_DATA = {**_SCHEMA, "records": _SCHEMA["records"].replace(", data BLOB)", ")")}
 _PUT = (
     "INSERT OR REPLACE INTO records "
     "VALUES (CAST(? AS TEXT), ?, ?, ?, ?, ?, ?, CAST(? AS TEXT), ?, ?, ?, ?)"
@@ -67,8 +65,7 @@ class RecordStore:
         wait: Seconds to wait for another process that uses it.
 
     Attributes:
-        ids: Ids of this store and those that it absorbed, which are part of the names of unfinished
-            outputs.
+        id: Part of the names of unfinished outputs.
 
     Raises:
         BusyStoreError: Another run is writing the file.
@@ -90,8 +87,7 @@ class RecordStore:
         try:
             with _explained(self.path, job):
                 self._prepare(restart)
-                self.id = self._meta("id")
-            self.ids = {self.id}
+                self.id = _meta(self._connection, "id")
         except BaseException:
             self._connection.close()
             raise
@@ -106,16 +102,12 @@ class RecordStore:
             rows = [("job", self.job), ("id", secrets.token_hex(4))]
             self._connection.executemany("INSERT INTO meta VALUES (?, ?)", rows)
             execute(f"PRAGMA application_id = {_APPLICATION}")
-        if not _check_format(self._connection, self.job):
-            execute("ALTER TABLE records ADD COLUMN data BLOB")
+        _check_format(self._connection, self.job)
         if restart:
             execute("DELETE FROM records")
         execute("COMMIT")
         execute("PRAGMA journal_mode = WAL")
         execute("PRAGMA synchronous = NORMAL")
-
-    def _meta(self, name: str) -> str:
-        return _meta(self._connection, name)
 
     def get(self, key: str) -> Record | None:
         """The record of an item; None without one."""
@@ -184,16 +176,12 @@ class RecordStore:
         with _explained(path, self.job):
             _check_header(path)
             with contextlib.closing(_connect(path, "ro", wait)) as other:
-                select = _SELECT if _check_format(other, self.job) else _SELECT_WITHOUT_DATA
-                self.ids.add(_meta(other, "id"))
+                _check_format(other, self.job)
                 with self._transaction():
-                    for record in map(_record, other.execute(select)):
-                        if wanted(record) and self._is_later(record):
+                    for record in map(_record, other.execute(_SELECT)):
+                        known = self.get(record.key) if wanted(record) else record
+                        if known is None or known.time < record.time:
                             self.put(record)
-
-    def _is_later(self, record: Record) -> bool:
-        known = self.get(record.key)
-        return known is None or known.time < record.time
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -227,13 +215,12 @@ _SELECT = (
     "SELECT key, done, source, s.value, facts, kind, reason, output, output_bytes, time_limit, "
     "time, data FROM records JOIN settings s ON s.id = records.settings"
 )
-_SELECT_WITHOUT_DATA = _SELECT.replace(", data ", ", NULL ")
 
 
 def _connect(path: Path | None, mode: str, wait: float) -> sqlite3.Connection:
     name = ":memory:" if path is None else f"{path.absolute().as_uri()}?mode={mode}"
     connection = sqlite3.connect(name, uri=True, timeout=wait, isolation_level=None)
-    connection.text_factory = _text
+    connection.text_factory = lambda data: data.decode("utf-8", "surrogateescape")
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 
@@ -246,16 +233,15 @@ def _check_header(path: Path) -> None:
                 raise sqlite3.DatabaseError("it is no SQLite file")
 
 
-def _check_format(connection: sqlite3.Connection, job: str) -> bool:
-    """Whether the store has the column of data; sqlite3.DatabaseError unless it is one."""
+def _check_format(connection: sqlite3.Connection, job: str) -> None:
+    """Raise sqlite3.DatabaseError unless it is a store of this job."""
     found = dict(connection.execute("SELECT name, sql FROM sqlite_master WHERE sql IS NOT NULL"))
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if found not in (_SCHEMA, _WITHOUT_DATA) or application != _APPLICATION:
+    if found != _SCHEMA or application != _APPLICATION:
         raise sqlite3.DatabaseError("its tables are others")
     theirs = _meta(connection, "job")
     if theirs != job:
         raise sqlite3.DatabaseError(f"it holds those of {theirs!r}")
-    return found == _SCHEMA
 
 
 def _meta(connection: sqlite3.Connection, name: str) -> str:
@@ -339,7 +325,3 @@ def _parsed_settings(text: str) -> dict[str, Any]:
 def _bytes(text: str) -> bytes:
     """File names that are not UTF-8 keep their bytes."""
     return text.encode("utf-8", "surrogateescape")
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")

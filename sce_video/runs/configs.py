@@ -385,7 +385,7 @@ def extraction_config(
         backend: Decoder of all videos, as in :func:`training_config`.
         cfg_options: Changes of the config, ``KEY=VALUE`` each, or the values by key.
         launcher: "none", "pytorch" or "slurm".
-        processes: Where it runs: ``workers``, ``ray``, ``processes_per_gpu`` and ``shard`` of
+        processes: Where it runs: ``workers``, ``ray`` and ``processes_per_gpu`` of
             :class:`~sce_video.evaluation.FeatureExtractionLoop`.
 
     Raises:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-from types import SimpleNamespace
 
 import pytest
 
@@ -17,14 +16,6 @@ part.run("first", lambda: {"value": 1.0, "passed": BOUND})
 part.run("second", lambda: SECOND)
 part.run("third", lambda: {"value": 3.0})
 sys.exit(0)
-"""
-
-
-ENDLESS = """
-import pathlib, sys, time
-results = pathlib.Path(sys.argv[sys.argv.index("--results") + 1])
-results.write_text('{"first": {"value": 1.0}, "second": {"error": null}}')
-time.sleep(300)
 """
 
 
@@ -62,14 +53,6 @@ def test_results_and_table(run):
     assert "== evaluation" in text and "value 3" in text and "FAILED" not in text
 
 
-def test_a_part_that_takes_too_long_is_stopped_and_its_results_are_kept(run):
-    status, part, text = run(minutes=0.05, text=ENDLESS)
-    assert status == 0, "a short time is no failure"
-    assert part["stopped"] and part["results"]["first"]["value"] == 1
-    assert part["results"]["second"] == {"error": None} and "third" not in part["results"]
-    assert "stopped at its limit" in text and "stopped in it" in text
-
-
 def test_a_process_that_dies_costs_its_measurement(run):
     status, part, text = run("os._exit(11)")
     assert status == 1 and not part["passed"]
@@ -81,11 +64,6 @@ def test_an_error_is_a_result(run):
     status, part, _ = run("1 / 0")
     assert status == 1 and part["results"]["second"]["error"].startswith("ZeroDivisionError")
     assert part["results"]["third"]["value"] == 3
-
-
-def test_a_bound_that_is_exceeded_fails(run):
-    status, part, text = run(bound=False)
-    assert status == 1 and not part["passed"] and "FAILED: evaluation" in text
 
 
 @pytest.mark.parametrize(
@@ -100,15 +78,6 @@ def test_wrong_options(tool, capsys, options, message):
     with pytest.raises(SystemExit):
         tool.main(options.split())
     assert message in capsys.readouterr().err
-
-
-def test_resuming_is_measured_again_beside_the_files_of_an_earlier_run(tool, tmp_path):
-    parity = importlib.import_module("gpu_parts.parity")
-    part = SimpleNamespace(folder=tmp_path)
-    for _ in range(2):
-        found = parity.resume(part)
-        assert found["passed"] and found["differences"] == {"losses": 0.0}
-        assert len(found["losses"]) == 9
 
 
 def test_every_gpu_test_is_marked(repo):

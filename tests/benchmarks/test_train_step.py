@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 import json
 import sys
-import time
 
 import pytest
 import torch
-from helpers.image_trees import draw, write_jpeg
 from helpers.run_tool import run_tool
 from torch import nn
 
@@ -78,19 +76,6 @@ def test_the_sizes_of_a_recipe_are_used_unless_given(tool, repo):
         tool.with_sizes(make_job(tool, **{**settings, "recipe": moco}))
 
 
-def test_nested_parts_are_counted_once(tool):
-    watch = sys.modules["step_process"].Stopwatch("cpu")
-    with watch.part("outer"):
-        time.sleep(0.02)
-        for _ in range(2):
-            with watch.part("inner"):
-                time.sleep(0.05)
-    seconds = watch.take()
-    assert 0.1 <= seconds["inner"][0]
-    assert 0.02 <= seconds["outer"][0] < seconds["inner"][0]
-    assert watch.take() == {}
-
-
 def test_settings(tool, monkeypatch):
     assert tool.flags_of("eager", "cpu") == frozenset()
     assert tool.flags_of("bf16+channels_last", "cpu") == {"bf16", "channels_last"}
@@ -103,34 +88,6 @@ def test_settings(tool, monkeypatch):
     monkeypatch.setattr(tool.shutil, "which", lambda _: None)
     assert "C++ compiler" in tool.obstacle("compile", "cpu")
     assert tool.obstacle("channels_last", "cpu") is None
-
-
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [
-        ("NVIDIA H100 PCIe", 756),
-        ("NVIDIA H100 80GB HBM3", 989),
-        ("NVIDIA A100-SXM4-80GB", 312),
-        ("NVIDIA A10G", 125),
-        ("NVIDIA L40S", 362),
-        ("NVIDIA L4", 121),
-        ("Tesla T4", 65),
-        ("GeForce 8800", None),
-    ],
-)
-def test_peaks_by_name(tool, name, peak):
-    assert tool.peak_tflops(name) == peak
-
-
-def test_ratios(tool):
-    def setting(wall, cpu, optimiser):
-        parts = {"optimiser": optimiser, "target update": 0.01}
-        return dict(seconds=dict(wall=wall, cpu=cpu), parts=parts)
-
-    settings = dict(eager=setting(9.0, 6.0, 0.01), best=setting(3.0, 3.0, 0.03))
-    assert tool.ratios(settings, "cpu") == dict(best_over_eager=2.0, lars_and_target_share=0.04)
-    assert tool.ratios(settings, "wall")["best_over_eager"] == 3.0
-    assert tool.ratios({}, "cpu") == {}
 
 
 @pytest.mark.slow
@@ -153,23 +110,3 @@ def test_a_small_run(repo, tmp_path):
         assert 0 < values["share_of_peak"] < 1
         assert values["clips_per_s"] == pytest.approx(8 / values["seconds"]["wall"])
         assert 2**27 < values["peak_memory_bytes"] < 2**34
-
-
-@pytest.mark.slow
-def test_a_small_run_of_a_recipe_of_images(repo, tmp_path):
-    for number in range(9):
-        write_jpeg(tmp_path / f"images/{number}.jpg", draw(0, number, 20, 20))
-    out = tmp_path / "step.json"
-    command = ["--device", "cpu", "--recipe", str(repo / "configs/sce/sce_r18_digits_small.py")]
-    command += ["--batch", "4", "--videos", str(tmp_path / "images")]
-    command += ["--settings", "eager", "--steps", "2"]
-    command += ["--rounds", "1", "--json", str(out), "--cfg-options", "train_cfg.max_epochs=30"]
-    run = run_tool(repo / "benchmarks/train_step.py", *command)
-    assert run.returncode == 0, run.stderr
-    network = json.loads(out.read_text())["networks"]["sce_r18_digits_small"]
-    assert (network["frames"], network["size"], network["batch"]) == (1, 16, 4)
-    values = network["settings"]["eager"]
-    assert values["videos_per_s"] == pytest.approx(4 / values["seconds"]["wall"])
-    # 9 images are 2 batches of 4, 30 times.
-    assert values["training_hours"] == pytest.approx(60 * values["seconds"]["wall"] / 3600)
-    assert 0 < values["data_wait_share"] < 1

@@ -62,7 +62,6 @@ CASES = {
     "index V --checkpoint hf:N --out O": "N is neither a folder nor a name on the hub",
     "index V --out O": "give --checkpoint: there is no index in O",
     "index V --checkpoint R --out O --clips 0": "--clips must be at least 1, got 0",
-    "index V --checkpoint R --out O --shard 3/2": "--shard must be i/n with i from 1 to n",
     "index V --checkpoint R --out O --column x": "--column names a column of a table",
     "search V/a.mp4@5-3 --index I": "the moment 5-3 of V/a.mp4 ends before it begins",
     "search V/a.mp4@x-3 --index I": "not a time: 'x'",

@@ -1,6 +1,7 @@
 """Extraction of features into a file: against a loop, with resume, from any kind of config."""
 
 import json
+import os
 import shutil
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 import torch
 from helpers.extraction import check_equal, configure, save_encoder
 from helpers.recognition import FINETUNE, RETRIEVAL
+from helpers.run_tool import free_port, run_ranks
 
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import extraction as extraction_loop
@@ -15,6 +17,7 @@ from sce_video.evaluation import load_features
 from sce_video.evaluation.extraction import ExtractionJob
 from sce_video.registry import DATASETS, MODELS
 from sce_video.runs import launch
+from sce_video.utils.distributed import leave_process_group
 
 
 @pytest.fixture(scope="module")
@@ -77,6 +80,8 @@ def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
         return process(job, item)
 
     monkeypatch.setattr(ExtractionJob, "process", keep)
+    parts = tmp_path / "f.npz.parts"  # a run of several ranks has a file of each
+    (parts / "records.sqlite").rename(parts / "rank-1.sqlite")
     cfg.experiment_name = "again"
     launch.test(cfg)
     assert sorted(embedded) == [0, 1, 2, 3, 4], "every video once"
@@ -84,23 +89,21 @@ def test_an_interrupted_run_resumes(videos, checkpoint, tmp_path, monkeypatch):
     check_equal(tmp_path / "uninterrupted.npz", tmp_path / "f.npz")
 
 
-def test_shards_give_the_file_of_one_run(videos, checkpoint, tmp_path):
-    """The one that finishes last writes it; another number of shards resumes."""
+def extract_on_rank(rank, port, videos, checkpoint, out):
+    os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "WORLD_SIZE": "2"}
+    os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": "2"}
+    cfg = configure(videos, checkpoint, out)
+    cfg.launcher, cfg.work_dir = "pytorch", str(out.parent / "run")
+    cfg.env_cfg = {"dist_cfg": {"backend": "gloo"}}
+    assert launch.test(cfg) == {"videos": 5.0, "failures": 0.0}
+    leave_process_group()
+
+
+def test_two_ranks_give_the_file_of_one_process(videos, checkpoint, tmp_path):
     launch.test(configure(videos, checkpoint, tmp_path / "one.npz"))
-    out = tmp_path / "f.npz"
-
-    def shard(part):
-        cfg = configure(videos, checkpoint, out, shard=part)
-        cfg.experiment_name = f"shard {part}"
-        return launch.test(cfg)
-
-    assert shard("2/3") == {"videos": 2.0, "failures": 0.0} and not out.exists()
-    assert shard("1/2") == {"videos": 3.0, "failures": 0.0} and not out.exists()
-    assert shard("2/2") == {"videos": 5.0, "failures": 0.0} and out.exists()
-    assert not (tmp_path / "f.npz.parts").exists()
-    check_equal(tmp_path / "one.npz", out)
-    with pytest.raises(ValueError, match="--shard must be i/n"):
-        VideoRunner.from_cfg(configure(videos, checkpoint, tmp_path / "g.npz", shard="0/2")).test()
+    run_ranks(extract_on_rank, str(free_port()), videos, checkpoint, tmp_path / "two.npz")
+    assert not (tmp_path / "two.npz.parts").exists()
+    check_equal(tmp_path / "one.npz", tmp_path / "two.npz")
 
 
 def test_records_of_another_job_and_finished_files_are_refused(

@@ -101,36 +101,6 @@ def test_only_new_and_changed_files_are_opened(model, root, originals, tmp_path,
         assert old.read_bytes() == new.read_bytes()
 
 
-def test_shards_give_the_index_of_one_run(model, root, tmp_path, opened):
-    """The one that finishes last writes it; another number of shards resumes."""
-    build_index(model, root, tmp_path / "one", OPTIONS)
-    index = tmp_path / "index"
-    opened.clear()
-    first = build_index(model, root, index, OPTIONS, shard="2/3")
-    assert first.missing == 6 - first.new > 0
-    with pytest.raises(FileNotFoundError, match="run it again to resume"):
-        read_index(index)
-    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
-    assert first.new + sum(report.new for report in reports) == len(opened) == 6
-    assert reports[0].missing > 0 == reports[1].missing
-    assert (reports[1].videos, [path for path, _ in reports[1].failures]) == (5, ["broken.mp4"])
-    for name in ("features.npz", "index.json"):
-        assert (index / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
-    assert not list(index.glob("records*")) and count_records(index / "joint.sqlite", "embed") == 0
-
-    # A shard that comes late changes nothing, and new files are shared as the first ones were.
-    before = (index / "features.npz").stat().st_ino
-    late = build_index(model, root, index, OPTIONS, shard="1/2")
-    assert (late.new, late.missing, late.videos) == (0, 0, 5) and len(opened) == 6
-    assert (index / "features.npz").stat().st_ino == before
-    shutil.copy(root / "a.mp4", root / "z.mp4")
-    reports = [build_index(model, root, index, OPTIONS, shard=f"{i}/2") for i in (1, 2)]
-    assert opened[6:] == ["z.mp4"] and sum(report.new for report in reports) == 1
-    assert len(read_index(index)) == 6
-    with pytest.raises(ValueError, match="rebuild is for a run without shards"):
-        build_index(model, root, index, OPTIONS, shard="1/2", rebuild=True)
-
-
 def test_same_size_but_another_time_is_a_change(model, root, tmp_path, opened):
     build_index(model, root, tmp_path / "index", OPTIONS)
     opened.clear()

@@ -19,7 +19,6 @@ from sce_video.find.index import build_index
 from sce_video.inference.embed import EmbedOptions
 from sce_video.inference.model import load_model
 from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
-from sce_video.jobs import ray_cluster as ray_connection
 from sce_video.runs import launch
 from sce_video.utils.errors import UserError
 
@@ -180,7 +179,7 @@ def test_an_index_of_the_cluster_is_that_of_one_process(cluster, tmp_path):
 
 
 def test_another_version_of_the_package_is_refused(cluster, tmp_path, monkeypatch):
-    monkeypatch.setattr(ray_connection, "__version__", "9.9")
+    monkeypatch.setattr(ray_cluster, "__version__", "9.9")
     with pytest.raises(UserError, match=r"has sce_video \d.*, here it is 9\.9: install the same"):
         run(Squares(), items(3), tmp_path / "s", cluster)
 
@@ -239,14 +238,14 @@ def test_the_loss_of_the_own_raylet_is_named(repo, tmp_path):
 import os, signal, sys, ray
 from helpers.job_fakes import Squares, items
 from helpers.processes import command_lines
-from sce_video.jobs import RecordStore, Workers, ray_connection, run_job
+from sce_video.jobs import RecordStore, Workers, ray_cluster, run_job
 ray.init("local", num_cpus=1, include_dashboard=False, object_store_memory=100 * 2**20)
 def lose(item, record):
     if item.key == "5":
         for pid, (parent, words) in command_lines().items():
             if parent == os.getpid() and "raylet/raylet " in words:
                 os.kill(pid, signal.SIGKILL)
-with RecordStore(sys.argv[1], "squares") as store, ray_connection.watched():
+with RecordStore(sys.argv[1], "squares") as store, ray_cluster.watched():
     run_job(Squares(seconds=0.2), items(300), store, Workers(ray="auto"), lose)
 """
     path = f"{repo}{os.pathsep}{repo / 'tests'}"

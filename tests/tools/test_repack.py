@@ -27,7 +27,6 @@ from sce_video.data_tools.repack.report import summarize
 from sce_video.datasets import read_annotation_list, scan_folder
 from sce_video.jobs import RecordStore, process_pool
 from sce_video.jobs.runner import UnfinishedOutputs, attempt_path
-from sce_video.jobs.shards import Shard, SharedFolder
 
 FAST = ["--preset", "ultrafast", "--crf", "25", "--workers", "1", "--min-psnr", "20"]
 
@@ -155,45 +154,6 @@ def test_other_settings_repack_all_again_and_other_limits_none(data, tmp_path, c
     assert [(f["path"], f["kind"]) for f in report["failures"]] == [("Two/d.avi", "quality")]
 
 
-def test_shards_repack_every_file_once_and_are_merged(data, tmp_path, capsys):
-    out = tmp_path / "out"
-    assert tool.main([str(data / "list.txt"), str(tmp_path / "whole"), *FAST]) == 0
-    command = [str(data / "list.txt"), str(out), *FAST]
-    done = []
-    for number in (3, 1, 2):
-        before = outputs(out)
-        assert not (out / "list.txt").exists()
-        assert tool.main([*command, "--shard", f"{number}/3"]) == 0
-        new = [name for name in outputs(out) if name not in before]
-        done += new
-        part = (out / f".repack/list.shard-{number}-of-3.txt").read_text().splitlines()
-        assert sorted({line.rsplit(" ", 1)[0] for line in part}) == sorted(new)
-        if number != 2:
-            text = capsys.readouterr().out
-            assert f"{5 - len(done)} files of other shards are still to do" in text
-            assert tool.main([*command, "--merge"]) == 2
-            assert f"{5 - len(done)} of 5 files" in capsys.readouterr().err
-    assert sorted(done) == ALL
-    assert (out / "list.txt").read_text() == (tmp_path / "whole/list.txt").read_text()
-    report = json.loads((out / "list.repack.json").read_text())
-    assert report["done"] == 5 and "shard" not in report
-    (out / "list.txt").unlink()
-    first = times(out)
-    assert tool.main([*command, "--merge"]) == 0
-    assert (out / "list.txt").exists() and times(out) == first
-
-
-def test_shards_with_failures_are_merged_too(data, tmp_path, capsys):
-    (data / "One/c.avi").write_bytes(b"no video at all")
-    (data / "Two/d.avi").unlink()
-    command = [str(data / "list.txt"), str(tmp_path / "out"), *FAST]
-    statuses = [tool.main([*command, "--shard", f"{number}/2"]) for number in (1, 2)]
-    assert set(statuses) <= {0, 1} and 1 in statuses
-    assert "5 files: 3 done, 2 failed" in capsys.readouterr().out
-    failed = (tmp_path / "out/list.failed.txt").read_text().splitlines()
-    assert [line.split("\t")[0] for line in failed] == ["One/c.avi", "Two/d.avi"]
-
-
 @pytest.fixture
 def odd(tmp_path):
     """A file that crashes, one that hangs, and two good ones."""
@@ -207,15 +167,15 @@ def run(root, out, on_progress=None, **options):
     settings = Settings(preset="ultrafast", crf=25)
     options = Options(min_psnr=20, **options)
     plan = make_plan(str(root), str(out))
-    return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)
+    return repack(plan, str(out), settings, options, on_progress=on_progress, work=by_name)[0]
 
 
 def test_a_crash_and_a_hang_affect_their_files_only(odd, tmp_path, monkeypatch):
     monkeypatch.setattr(process_pool, "_GRACE", 0.2)
-    result = run(odd, tmp_path / "out", timeout=4.0, workers=2)
-    kinds = {f["path"]: f["kind"] for f in result.report["failures"]}
-    assert kinds == {"crash.mp4": "crash", "hang.mp4": "timeout"} and result.failed == 2
-    assert "SIGSEGV" in result.report["failures"][0]["reason"]
+    report = run(odd, tmp_path / "out", timeout=4.0, workers=2)
+    kinds = {f["path"]: f["kind"] for f in report["failures"]}
+    assert kinds == {"crash.mp4": "crash", "hang.mp4": "timeout"} and report["failed"] == 2
+    assert "SIGSEGV" in report["failures"][0]["reason"]
     assert outputs(tmp_path / "out") == ["a.mp4", "z.mp4"] and hidden(tmp_path / "out") == []
 
 
@@ -230,7 +190,7 @@ def test_a_full_disk_stops_the_run_and_fails_no_video(odd, tmp_path):
         assert [(record.key, record.done) for record in store] == [("a.mp4", True)]
     (odd / "full.mp4").rename(odd / "y.mp4")  # stands for a disk that is no longer full
     (odd / "calls.log").unlink()
-    assert run(odd, tmp_path / "out").report["done"] == 3
+    assert run(odd, tmp_path / "out")["done"] == 3
     assert (odd / "calls.log").read_text().split() == ["y.mp4", "z.mp4"]
 
 
@@ -250,13 +210,13 @@ def test_an_output_is_renamed_not_copied(odd, tmp_path):
         assert (tmp_path / "out" / name).stat().st_ino == int(inode)
 
 
-def records_of(out, base="", count=1, number=1):
+def records_of(out):
     """The records of a run, which has its lock until they are closed."""
-    return SharedFolder(out / ".repack", "repack", base).open(Shard(number, count), bool)
+    return RecordStore(out / ".repack/records.sqlite", "repack")
 
 
 def unfinished(out, output, store):
-    path = Path(attempt_path(UnfinishedOutputs({store.id}, store.id).prepare(out / output)))
+    path = Path(attempt_path(UnfinishedOutputs(store.id).prepare(out / output)))
     path.write_bytes(b"half")
     return path
 
@@ -265,13 +225,11 @@ def test_temporary_files_of_a_killed_run_are_removed_and_others_are_not(data, tm
     out = tmp_path / "out"
     with records_of(out) as own, records_of(tmp_path / "elsewhere") as of_others:
         left, other = unfinished(out, "Two/d.mp4", own), unfinished(out, "Two/d.mp4", of_others)
-    with records_of(out, count=2) as earlier:  # a run in shards, before
-        also_left = unfinished(out, "Two/e.mp4", earlier)
     foreign = out / "Two/.d.mp4.mine"
     foreign.write_bytes(b"half")
     assert left.name.startswith(".") and len(left.name) < 80
     assert tool.main([str(data), str(out), *FAST]) == 0
-    assert set(hidden(out)) == {other, foreign} and not also_left.exists()
+    assert set(hidden(out)) == {other, foreign} and not left.exists()
 
 
 def test_other_files_are_not_overwritten(data, tmp_path, capsys):
@@ -301,25 +259,15 @@ def test_two_lists_share_a_folder_but_no_output(data, tmp_path, capsys):
     assert (out / "val.txt").read_text() == "Two/d.mp4 1\nOne/c.mp4 0\n"
 
 
-def test_only_shards_of_one_list_run_at_once(data, tmp_path, capsys):
+def test_one_run_at_a_time_writes_to_a_folder(data, tmp_path, capsys):
     out = tmp_path / "out"
     command = [str(data / "list.txt"), str(out), *FAST]
-    runs = (("", 1), ("", 2), ("other.", 2), ("list.", 1), ("list.", 3))
-    for base, count in runs:
-        with records_of(out, base, count) as theirs:
-            left = unfinished(out, "One/c.mp4", theirs)
-            assert tool.main([*command, "--shard", "1/2"]) == 2
-        err = capsys.readouterr().err
-        assert "another run" in err and f"is writing to {out}: wait for it" in err
-        assert left.exists() and outputs(out) == []
-    with records_of(out, "list.", 2, 1):
-        assert tool.main([*command, "--shard", "1/2"]) == 2
+    with records_of(out) as theirs:
+        left = unfinished(out, "One/c.mp4", theirs)
+        assert tool.main(command) == 2
         assert "another run is writing" in capsys.readouterr().err
-        assert tool.main([*command, "--shard", "2/2"]) == 0
-        assert "files of other shards are still to do" in capsys.readouterr().out
-    assert tool.main([*command, "--shard", "1/2"]) == 0
-    assert tool.main(command) == 0  # the other shards have finished
-    assert "0 of 5 files to do" in capsys.readouterr().err
+        assert left.exists() and outputs(out) == []
+    assert tool.main(command) == 0
     assert outputs(out) == ALL and hidden(out) == []
 
 
@@ -356,11 +304,10 @@ def test_another_list_of_the_same_name_is_refused(data, tmp_path, capsys):
     out = tmp_path / "out"
     rest = [str(out), *FAST, "--data-root", str(data)]
     assert tool.main([str(tmp_path / "p/train.txt"), *rest]) == 0
-    for more in ([], ["--merge"]):
-        assert tool.main([str(tmp_path / "q/train.txt"), *rest, *more]) == 2
-        err = capsys.readouterr().err
-        assert "p/train.txt" in err and "q/train.txt" in err
-        assert (out / "train.txt").read_text() == "One/c.mp4 0\n"
+    assert tool.main([str(tmp_path / "q/train.txt"), *rest]) == 2
+    err = capsys.readouterr().err
+    assert "p/train.txt" in err and "q/train.txt" in err
+    assert (out / "train.txt").read_text() == "One/c.mp4 0\n"
     assert tool.main([str(tmp_path / "same/train.txt"), *rest]) == 0  # under another mount point
     with open(tmp_path / "same/train.txt", "a") as file:
         file.write("Two/d.avi 1\n")
@@ -414,12 +361,11 @@ def test_files_whose_sources_are_away_stay_done(data, tmp_path, capsys):
     assert tool.main(command) == 0
     first, text = times(out), (out / "list.txt").read_text()
     (data / "Two").rename(tmp_path / "away")
-    for more in ([], ["--merge"], ["--shard", "1/1"]):
-        capsys.readouterr()
-        assert tool.main([*command, *more]) == 0
-        said = capsys.readouterr().out
-        assert "5 done, 0 failed" in said and "2 of the done whose source does not exist" in said
-        assert times(out) == first and (out / "list.txt").read_text() == text
+    capsys.readouterr()
+    assert tool.main(command) == 0
+    said = capsys.readouterr().out
+    assert "5 done, 0 failed" in said and "2 of the done whose source does not exist" in said
+    assert times(out) == first and (out / "list.txt").read_text() == text
     assert tool.main([*command, "--force"]) == 0
     assert {name for name, when in times(out).items() if when == first[name]} == set(ALL[3:])
     # with other settings they fail; the outputs stay
@@ -434,7 +380,7 @@ def test_files_whose_sources_are_away_stay_done(data, tmp_path, capsys):
 def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
     for name in ("crash", "hang"):
         (odd / f"{name}.mp4").unlink()
-    assert run(odd, tmp_path / "out").report["done"] == 2
+    assert run(odd, tmp_path / "out")["done"] == 2
     first = times(tmp_path / "out")
 
     def disk_goes(done, *_):
@@ -442,8 +388,8 @@ def test_a_source_that_vanishes_while_all_are_repacked_again(odd, tmp_path):
             odd.rename(tmp_path / "away")
             odd.mkdir()  # for the log
 
-    result = run(odd, tmp_path / "out", disk_goes, force=True)
-    assert (result.failed, result.report["done"], result.report["away"]) == (0, 2, 1)
+    report = run(odd, tmp_path / "out", disk_goes, force=True)
+    assert (report["failed"], report["done"], report["away"]) == (0, 2, 1)
     now = times(tmp_path / "out")
     assert now["a.mp4"] != first["a.mp4"] and now["z.mp4"] == first["z.mp4"]
 
@@ -525,9 +471,6 @@ def test_an_output_cannot_have_the_name_of_a_folder(tmp_path, capsys):
         (["--tune", "speed"], "speed"),
         (["--tune", "psnr,fastdecode,ssim"], "'psnr' and 'ssim' exclude each other"),
         (["--timeout", "inf"], "timeout"),
-        (["--shard", "0/3"], "0/3"),
-        (["--shard", "4/3"], "4/3"),
-        (["--shard", "3"], "--shard"),
         (["--data-root", "x"], "--data-root"),
         (["--extensions", "ogv"], "no video"),
     ],

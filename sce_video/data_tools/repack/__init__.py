@@ -6,18 +6,16 @@ from sce_video.utils.imports import lazy_names
 
 if TYPE_CHECKING:
     from sce_video.data_tools.repack.plan import Options, Plan, Settings, make_plan, plan_segments
-    from sce_video.data_tools.repack.run import Result, merge, repack
+    from sce_video.data_tools.repack.run import repack
     from sce_video.data_tools.repack.to_table import repack_to_table
     from sce_video.jobs import StorageError
 
 __all__ = [
     "Options",
     "Plan",
-    "Result",
     "Settings",
     "StorageError",
     "make_plan",
-    "merge",
     "plan_segments",
     "repack",
     "repack_to_table",

@@ -8,12 +8,11 @@ import math
 import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.datasets.video_list import MAX_LABEL, VIDEO_EXTENSIONS, VideoList, scan_folder
-from sce_video.jobs.shards import Shard
 
 
 @dataclass(frozen=True)
@@ -367,7 +366,6 @@ class Options:
         timeout: Seconds a file may take.
         min_psnr: An output with fewer dB fails.
         max_pixels: A file with larger frames (height x width) fails.
-        shard: Part of the files to repack.
         force: Repack all files again and replace other files at their paths.
         ray: Address of a Ray cluster to run on; None for this machine.
     """
@@ -377,7 +375,6 @@ class Options:
     timeout: float = 1800.0
     min_psnr: float = 30.0
     max_pixels: int = MAX_PIXELS
-    shard: Shard = field(default_factory=Shard)
     force: bool = False
     ray: str | None = None
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -42,7 +41,6 @@ _SUMMED = (
 
 
 def build_report(
-    plan: Plan,
     items: list[Item],
     record_of: Callable[[str], Record | None],
     facts: dict[str, Any],
@@ -50,7 +48,6 @@ def build_report(
     """Totals over some files.
 
     Args:
-        plan: The data set.
         items: The files of the report, each with a record.
         record_of: The record of a path.
         facts: Facts about the run, which come first. ``away``: number of finished files whose
@@ -148,23 +145,14 @@ def _reason(record: Record) -> str:
     return f"{record.reason} (--timeout)" if record.kind == "timeout" else record.reason
 
 
-def result_paths(folder: Path, plan: Plan, suffix: str = "") -> list[Path]:
-    """Paths of the report, the failures and, for a list, the new list.
-
-    Args:
-        folder: Their folder.
-        plan: The data set.
-        suffix: Appended to the names, for a shard.
-    """
-    paths = [folder / f"{plan.base}repack{suffix}.json", folder / f"{plan.base}failed{suffix}.txt"]
-    if plan.listed is not None:
-        stem, ending = os.path.splitext(plan.list_name)
-        paths.append(folder / f"{stem}{suffix}{ending}")
-    return paths
+def result_paths(folder: Path, plan: Plan) -> list[Path]:
+    """Paths of the report, the failures and, for a list, the new list."""
+    names = [f"{plan.base}repack.json", f"{plan.base}failed.txt"]
+    return [folder / name for name in (*names, plan.list_name) if name]
 
 
 def write_results(
-    folder: Path, plan: Plan, items: list[Item], report: dict[str, Any], suffix: str = ""
+    folder: Path, plan: Plan, items: list[Item], report: dict[str, Any]
 ) -> list[Path]:
     """Write the report, the failures (``path<TAB>reason``) and, for a list, the new list.
 
@@ -173,12 +161,11 @@ def write_results(
         plan: The data set.
         items: The files of the report.
         report: From :func:`build_report`.
-        suffix: Appended to the names, for a shard.
 
     Returns:
         The paths of the files written.
     """
-    written = result_paths(folder, plan, suffix)
+    written = result_paths(folder, plan)
     write_text(written[0], json.dumps(report, indent=2) + "\n")
     failures = written[1]
     if report["failures"]:

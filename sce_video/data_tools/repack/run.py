@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,8 @@ from sce_video.data_tools.repack.encode import COMMENT, Job, repack_file
 from sce_video.data_tools.repack.plan import Item as PlannedFile
 from sce_video.data_tools.repack.plan import Options, Plan, Settings
 from sce_video.data_tools.repack.report import build_report, result_paths, write_results
-from sce_video.datasets.readers.av_file import open_video
+from sce_video.datasets.readers.av_file import open_container
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import (
     BatchJob,
     Item,
@@ -30,7 +28,6 @@ from sce_video.jobs import (
     is_current,
     run_job,
 )
-from sce_video.jobs.shards import SharedFolder
 from sce_video.utils.json_files import read_json
 
 
@@ -43,9 +40,7 @@ class RepackJob(BatchJob):
         root: Folder that the keys of the items are relative to.
         folder: Folder of the outputs.
         settings: Settings of the outputs.
-        min_psnr: dB that an output must have.
-        threads: Threads of the encoder.
-        max_pixels: Height x width of the largest frames that are read.
+        options: PSNR that an output must have, threads of the encoder, largest frames.
         work: Does it; for tests.
     """
 
@@ -56,20 +51,16 @@ class RepackJob(BatchJob):
         root: str | Path,
         folder: str | Path,
         settings: Settings,
-        *,
-        min_psnr: float = 30.0,
-        threads: int = 1,
-        max_pixels: int = MAX_PIXELS,
+        options: Options,
         work: Callable[[Job], dict[str, Any]] = repack_file,
     ) -> None:
         self.folder = os.path.abspath(folder)  # other machines have other current folders
         self.settings = settings.as_dict()
         self.root = os.path.realpath(root)
-        self.cpus = threads
+        self.cpus = options.threads
         self._sources = os.path.abspath(root)
         self._encoding = settings
-        self._min_psnr = min_psnr
-        self._max_pixels = max_pixels
+        self._options = options
         self._work = work
 
     def items(self, files: Iterable[PlannedFile]) -> list[Item]:
@@ -87,9 +78,9 @@ class RepackJob(BatchJob):
                 source=self._path(item),
                 temporary=item.temporary,
                 settings=self._encoding,
-                min_psnr=self._min_psnr,
-                threads=int(self.cpus),
-                max_pixels=self._max_pixels,
+                min_psnr=self._options.min_psnr,
+                threads=self._options.threads,
+                max_pixels=self._options.max_pixels,
                 span=item.argument.span,
             )
         )
@@ -110,7 +101,7 @@ class RepackJob(BatchJob):
     def holds(self, item: Item, record: Record) -> bool:
         """Whether the output is good enough, and of this root if the source does not exist now."""
         facts = record.facts
-        if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._min_psnr:
+        if not record.done or min(facts["psnr"], facts["psnr_luma"]) < self._options.min_psnr:
             return False
         return item.source is not None or facts["root"] == self.root
 
@@ -120,16 +111,10 @@ class RepackJob(BatchJob):
             return True
         assert item.output is not None
         try:
-            with open_video(os.path.join(self.folder, item.output)) as container:
+            with open_container(os.path.join(self.folder, item.output)) as container:
                 return container.metadata.get("comment", "").startswith(COMMENT)
         except VideoDecodeError:
             return False
-
-    def has_failed(self, item: Item, record: Record | None) -> bool:
-        """Whether the source in its present state has failed with these settings."""
-        if record is None or record.done or record.settings != self.settings:
-            return False
-        return record.source == item.source
 
 
 def check_results(plan: Plan, folder: Path, force: bool) -> None:
@@ -144,7 +129,11 @@ def check_results(plan: Plan, folder: Path, force: bool) -> None:
             raise ValueError(f"{path} is a folder, but a list or report must have that name")
     existing = [path for path in paths if os.path.lexists(path)]
     report = _read_report(paths[0])
-    if force or not existing or (report is not None and _is_from(report, plan)):
+    if force or not existing:
+        return
+    if report is not None and (
+        report["source_path"] == os.path.realpath(plan.source) or report["entries"] == plan.digest
+    ):
         return
     what = "repack did not make it" if report is None else f"was made from {report['source']!r}"
     raise ValueError(
@@ -161,11 +150,6 @@ def _read_report(path: Path) -> dict[str, Any] | None:
         return None
     wanted = {"source", "source_path", "entries", "settings"}
     return report if isinstance(report, dict) and wanted <= report.keys() else None
-
-
-def _is_from(report: dict[str, Any], plan: Plan) -> bool:
-    same_path = report["source_path"] == os.path.realpath(plan.source)
-    return same_path or bool(report["entries"] == plan.digest)
 
 
 def check_sources(plan: Plan, folder: Path) -> None:
@@ -197,7 +181,7 @@ def check_origins(
     Args:
         plan: The data set; two lists may share a folder, but not the name of an output in it.
         job: The repacking.
-        items: Files of this shard, whose sources may not be other files of the same path.
+        items: The files, whose sources may not be other files of the same path.
         store: Records of the outputs.
         force: Allow the latter.
     """
@@ -238,28 +222,8 @@ def check_outputs(todo: list[Item], job: RepackJob, store: RecordStore, force: b
             )
 
 
-PARTS = ".repack"  # folder of the records, and of reports of shards
+RECORDS = os.path.join(".repack", "records.sqlite")  # in the output folder
 _Progress = Callable[[int, int, bool], None]
-
-
-@dataclass(frozen=True)
-class Result:
-    """Result of a run.
-
-    Attributes:
-        report: From :func:`~sce_video.data_tools.repack.report.build_report`, about all files if
-            ``complete``, else about the shard.
-        written: Paths of lists and reports.
-        complete: Whether all files of the data set are done or have failed.
-        missing: Number of files that no shard has processed yet.
-        failed: Number of files of this run that failed.
-    """
-
-    report: dict[str, Any]
-    written: list[Path]
-    complete: bool
-    missing: int
-    failed: int
 
 
 def repack(
@@ -270,7 +234,7 @@ def repack(
     *,
     on_progress: _Progress | None = None,
     work: Callable[[Job], dict[str, Any]] = repack_file,
-) -> Result:
+) -> tuple[dict[str, Any], list[Path]]:
     """Repack all files that are not done yet, and write the lists.
 
     A file is done if it has a record with these settings and the present size and modification time
@@ -285,90 +249,31 @@ def repack(
         on_progress: Called with (files done, all files, whether the last one failed).
         work: Function that a process calls; for tests.
 
+    Returns:
+        The report, from :func:`~sce_video.data_tools.repack.report.build_report`, and the paths of
+        the lists and reports that were written.
+
     Raises:
         ValueError: A file that was not made from this source would be overwritten, or another run
             is writing to the folder.
         StorageError: Outputs cannot be written.
     """
-    options = options or Options()
-    folder, shard = Path(destination), options.shard
+    options, folder = options or Options(), Path(destination)
     check_results(plan, folder, options.force)
     check_sources(plan, folder)
-    job = _job(plan, folder, settings, options, work)
-    items = job.items(file for file in plan.items if shard.holds(file.output))
-    outputs = {item.output for item in items}
-    stores = SharedFolder(folder / PARTS, job.name, plan.base)
-    with stores.open(shard, lambda record: record.output in outputs) as store:
-        facts = _repack_due(plan, job, items, store, options, on_progress)
-        facts = {**_facts(plan, destination, job, facts.pop("away")), **facts}
-        report = build_report(plan, items, store.get, facts)
-    if shard.count == 1:
-        written = write_results(folder, plan, items, report)
-        return Result(report, written, True, 0, report["failed"])
-    report = {"shard": f"{shard.number}/{shard.count}", **report}
-    written = write_results(folder / PARTS, plan, items, report, shard.suffix)
-    merged = merge(plan, destination, settings, options)
-    if merged.complete:
-        return Result(merged.report, written + merged.written, True, 0, report["failed"])
-    return Result(report, written, False, merged.missing, report["failed"])
-
-
-def merge(plan: Plan, destination: str, settings: Settings, options: Options) -> Result:
-    """Write list and report of all files, if all shards have finished.
-
-    Returns:
-        The result; while files are missing it is not ``complete`` and nothing is written.
-
-    Raises:
-        ValueError: A list or report of another source would be overwritten.
-    """
-    folder = Path(destination)
-    check_results(plan, folder, options.force)
-    job = _job(plan, folder, settings, options)
+    job = RepackJob(plan.root, folder, settings, options, work)
     items = job.items(plan.items)
-    outputs = {item.output for item in items}
-    with SharedFolder(folder / PARTS, job.name).joint(lambda r: r.output in outputs) as store:
-        missing = [
-            item
-            for item in items
-            if not is_current(job, item, store) and not job.has_failed(item, store.get(item.key))
-        ]
-        if missing:
-            return Result({}, [], False, len(missing), 0)
-        away = sum(item.source is None and is_current(job, item, store) for item in items)
-        report = build_report(plan, items, store.get, _facts(plan, destination, job, away))
-    written = write_results(folder, plan, items, report)
-    return Result(report, written, True, 0, report["failed"])
-
-
-def _job(
-    plan: Plan,
-    folder: Path,
-    settings: Settings,
-    options: Options,
-    work: Callable[[Job], dict[str, Any]] = repack_file,
-) -> RepackJob:
-    return RepackJob(
-        plan.root,
-        folder,
-        settings,
-        min_psnr=options.min_psnr,
-        threads=options.threads,
-        max_pixels=options.max_pixels,
-        work=work,
-    )
-
-
-def _facts(plan: Plan, destination: str, job: RepackJob, away: int) -> dict[str, Any]:
-    """Facts about a run, for its report."""
-    return {
-        "source": plan.source,
-        "source_path": os.path.realpath(plan.source),
-        "entries": plan.digest,
-        "destination": destination,
-        "settings": dict(job.settings),
-        "away": away,
-    }
+    with RecordStore(folder / RECORDS, job.name) as store:
+        facts = {
+            "source": plan.source,
+            "source_path": os.path.realpath(plan.source),
+            "entries": plan.digest,
+            "destination": destination,
+            "settings": dict(job.settings),
+            **_repack_due(plan, job, items, store, options, on_progress),
+        }
+        report = build_report(items, store.get, facts)
+    return report, write_results(folder, plan, items, report)
 
 
 def _repack_due(
@@ -379,7 +284,7 @@ def _repack_due(
     options: Options,
     on_progress: _Progress | None,
 ) -> dict[str, Any]:
-    """Repack the files of a shard that are not done.
+    """Repack the files that are not done.
 
     Returns:
         ``away``, the number of finished files whose source does not exist now;

@@ -145,6 +145,5 @@ def repack_to_table(
         retry_failed=True,
         force=options.force,
         ray=options.ray,
-        shard=options.shard,
     )
     return fill_table(table, sources, maker, how, on_progress)

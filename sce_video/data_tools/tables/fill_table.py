@@ -282,7 +282,7 @@ def fill_table(
     table = table if is_remote(table) else os.path.abspath(table)
     writer = TableWriter(table, options.storage_options)
     run = _Run(writer, maker, options, on_progress or (lambda done, total, failed: None))
-    return run.all_of([source for source in sources if options.shard.holds(source.path)])
+    return run.all_of(sources)
 
 
 class _Run:
@@ -305,7 +305,7 @@ class _Run:
         self._committed = time.monotonic()
         self.result = ImportResult(0)
 
-    def all_of(self, sources: list[RowSource]) -> ImportResult:
+    def all_of(self, sources: Sequence[RowSource]) -> ImportResult:
         """Write the rows that are not up to date."""
         self.result = ImportResult(len(sources))
         self._read_states()

@@ -20,7 +20,6 @@ from sce_video.datasets.tables.table import (
     import_lance,
     is_remote,
 )
-from sce_video.jobs.shards import Shard
 from sce_video.utils.printable import printable_utf8
 
 _STORAGE_VERSION = "2.2"  # of Lance's files, the first with blobs of this kind
@@ -303,7 +302,6 @@ class ImportOptions:
         retry_failed: Also try files again whose row holds a failure.
         force: Write the rows of all files again.
         ray: Address of a Ray cluster to run on; None for this machine.
-        shard: Part of the files.
         storage_options: Of the object store.
         commit_seconds: Rows are committed at least this often, seconds.
     """
@@ -313,7 +311,6 @@ class ImportOptions:
     retry_failed: bool = False
     force: bool = False
     ray: str | None = None
-    shard: Shard = field(default_factory=Shard)
     storage_options: Mapping[str, str] = field(default_factory=dict)
     commit_seconds: float = 30.0
 
@@ -331,7 +328,7 @@ class ImportResult:
     """What a run has done.
 
     Attributes:
-        files: Videos of the data set, or of the shard.
+        files: Videos of the data set.
         known: Rows that were in the table already and are up to date.
         imported: Rows written, with those of failed files.
         failures: (path, reason) of the failed files of this run.

@@ -23,7 +23,6 @@ from sce_video.data_tools.repack.to_table import EncodedRow
 from sce_video.datasets import LanceVideoDataset, read_annotation_list, scan_folder
 from sce_video.jobs import process_pool
 from sce_video.jobs import runner as local
-from sce_video.jobs.shards import Shard
 
 pytest.importorskip("lance", reason="needs Lance: pip install 'sce-video[lance]'")
 
@@ -231,13 +230,6 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_done(folder, tmp_path, insi
     assert run(folder, table).imported == 1 and encoded(folder) == ["2.mp4"]
 
 
-def test_shards_are_parts(folder, tmp_path, inside):
-    table = tmp_path / "v.lance"
-    parts = [run(folder, table, shard=Shard(number, 3)) for number in (1, 2, 3)]
-    assert sum(part.files for part in parts) == 4 == sum(part.imported for part in parts)
-    assert len(contents(table)) == 4
-
-
 @pytest.mark.slow
 def test_processes_killed_at_random_moments_lose_and_double_nothing(folder, tmp_path):
     for number in range(4, 40):
@@ -302,7 +294,6 @@ if __name__ == "__main__":
     [
         ([], "give either DST, an output folder, or --to TABLE"),
         (["out", "--to", "t.lance"], "give either DST, an output folder, or --to TABLE"),
-        (["--to", "t.lance", "--merge"], "--merge writes the list of an output folder"),
         (["--to", "file"], "'.*/file' exists and is no table: choose another path"),
         (["--to", "data"], "'.*/data' is a folder with other files, for example 'x'"),
     ],

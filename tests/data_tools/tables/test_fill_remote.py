@@ -45,7 +45,7 @@ def test_both_commands_write_to_a_bucket_with_processes(folder, bucket):
     table = bucket.url("some/v.lance")
     command("import", folder, table, "--workers", 2)
     assert len(rows(table)) == 6 == len(LanceVideoDataset(table))
-    assert "0 imported" in command("import", folder, table, "--workers", 2, "--shard", "1/2")
+    assert "0 imported" in command("import", folder, table, "--workers", 2)
     table = bucket.url("other.lance")
     options = ["--to", table, "--workers", 1, "--preset", "ultrafast", "--min-psnr", 10]
     command("repack", folder, *options)

@@ -69,17 +69,17 @@ from test_fill_table import Meeting
 from helpers.tables import inline
 from sce_video.data_tools.tables import ImportOptions, RowMaker, fill_table, row_sources
 from sce_video.datasets import scan_folder
-from sce_video.jobs import local
-from sce_video.jobs.shards import Shard
+from sce_video.jobs import runner as local
 local.process_items = inline
 maker = RowMaker(Meeting({place!r}, 2), lambda text: not text, most_files=1)
-options = ImportOptions(commit_seconds=0.0, shard=Shard.parse(sys.argv[1]))
-result = fill_table({table!r}, row_sources(scan_folder({folder!r}), {folder!r}), maker, options)
+options = ImportOptions(commit_seconds=0.0)
+sources = row_sources(scan_folder({folder!r}), {folder!r})[int(sys.argv[1]) :: int(sys.argv[2])]
+result = fill_table({table!r}, sources, maker, options)
 print(result.imported)
 """
 
 
-def run_two(folder, tmp_path, shards):
+def run_two(folder, tmp_path, starts, step):
     """Two drivers that make and fill one table at the same time; the rows that each has written."""
     (tmp_path / "place").mkdir()
     script = _DRIVER.format(
@@ -90,8 +90,10 @@ def run_two(folder, tmp_path, shards):
         folder=str(folder),
     )
     drivers = [
-        subprocess.Popen([sys.executable, "-c", script, shard], stdout=subprocess.PIPE, text=True)
-        for shard in shards
+        subprocess.Popen(
+            [sys.executable, "-c", script, str(start), str(step)], stdout=subprocess.PIPE, text=True
+        )
+        for start in starts
     ]
     printed = [driver.communicate(timeout=300)[0] for driver in drivers]
     assert [driver.returncode for driver in drivers] == [0, 0]
@@ -99,8 +101,8 @@ def run_two(folder, tmp_path, shards):
 
 
 @pytest.mark.slow
-def test_shards_fill_one_table_at_the_same_time(folder, tmp_path):
-    written = run_two(folder, tmp_path, ["1/2", "2/2"])
+def test_disjoint_lists_fill_one_table_at_the_same_time(folder, tmp_path):
+    written = run_two(folder, tmp_path, (0, 1), 2)
     assert sum(written) == 6 and min(written) > 0
     assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
 
@@ -108,7 +110,7 @@ def test_shards_fill_one_table_at_the_same_time(folder, tmp_path):
 @pytest.mark.slow
 def test_two_imports_of_the_same_files_leave_one_row_of_each(folder, tmp_path):
     """Each writes all rows, since both began with an empty table."""
-    assert run_two(folder, tmp_path, ["1/1", "1/1"]) == [6, 6]
+    assert run_two(folder, tmp_path, (0, 0), 1) == [6, 6]
     assert sorted(contents(tmp_path / "v.lance")) == paths(folder)
 
 
