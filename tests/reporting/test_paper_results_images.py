@@ -7,9 +7,8 @@ from collections import Counter
 from statistics import fmean
 
 from sce_video.data_tools.prepare import imagenet
-from sce_video.data_tools.prepare import transfer_sets as text_lists
-from sce_video.data_tools.prepare import transfer_sets as voc2007
 from sce_video.data_tools.prepare.imagenet import IMAGENET100_CLASSES
+from sce_video.data_tools.prepare.transfer_sets import TRANSFER_SETS
 from sce_video.datasets import image_datasets as cifar
 from sce_video.datasets import image_datasets as stl10
 from sce_video.evaluation.transfer import LOW_SHOT_PUBLISHED, MANY_SHOT_SETS
@@ -256,10 +255,10 @@ def test_sizes_are_those_of_the_tools_that_prepare_the_sets():
     assert (IMAGE_TEST_SETS["imagenet"].low, IMAGE_TEST_SETS[IN100].low) == (50_000, 5_000)
     tiny = IMAGE_TRAINING_SETS["tiny_imagenet"], IMAGE_TEST_SETS["tiny_imagenet"]
     assert [(s.low, s.classes) for s in tiny] == [(100_000, 200), (10_000, 200)]
-    voc = voc2007.VOC2007_PUBLISHED
+    voc = TRANSFER_SETS["voc2007"].published
     assert IMAGE_TRAINING_SETS["voc2007"].low == voc["train"] + voc["val"] == 5_011
     assert IMAGE_TEST_SETS["voc2007"].low == voc["test"] == 4_952
-    dtd = text_lists._DTD_COUNTS
+    dtd = TRANSFER_SETS["dtd"].published
     assert IMAGE_TRAINING_SETS["dtd"].low == dtd["train"] + dtd["val"] == 3_760
     assert set(MANY_SHOT_SETS) <= set(IMAGE_TRAINING_SETS) & set(IMAGE_TEST_SETS)
 
