@@ -316,7 +316,7 @@ def test_every_job_has_its_gpus(monkeypatch, jobs, nproc, visible, gpus, expecte
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if visible is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
-    monkeypatch.setattr(sweep_run, "_gpus", lambda: gpus)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: gpus)
     resources = Resources(jobs, nproc)
     found = [resources.environment(slot)["CUDA_VISIBLE_DEVICES"] for slot in range(jobs)]
     assert found == expected
