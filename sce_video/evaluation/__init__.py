@@ -7,7 +7,6 @@ from sce_video.evaluation.functional.linear_probe import fit_linear_probe
 from sce_video.evaluation.functional.neighbours import (
     knn_scores,
     nearest_neighbours,
-    retrieval_recall,
 )
 from sce_video.evaluation.loop import MultiViewTestLoop, MultiViewValLoop
 from sce_video.evaluation.metrics import (
@@ -61,7 +60,6 @@ __all__ = [
     "load_scores",
     "mean_class_accuracy",
     "nearest_neighbours",
-    "retrieval_recall",
     "retrieve",
     "save_features",
     "save_scores",

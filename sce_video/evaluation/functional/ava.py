@@ -51,9 +51,9 @@ def check_boxes(boxes: np.ndarray, what: str, key: Key) -> np.ndarray:
     if boxes.size == 0:
         return np.zeros((0, 4))
     if boxes.ndim != 2 or boxes.shape[1] != 4:
-        raise ValueError(f"{name_of(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
+        raise ValueError(f"{_name_of(key)}: {what} boxes must be (n, 4), got {boxes.shape}")
     if not np.isfinite(boxes).all():
-        raise ValueError(f"{name_of(key)}: a coordinate of the {what} boxes is not finite")
+        raise ValueError(f"{_name_of(key)}: a coordinate of the {what} boxes is not finite")
     return boxes
 
 
@@ -64,15 +64,15 @@ def check_scores(scores: np.ndarray, count: int, width: int, key: Key) -> np.nda
         return np.zeros((0, width))
     if scores.ndim != 2 or scores.shape[0] != count or scores.shape[1] < width:
         raise ValueError(
-            f"{name_of(key)}: scores must be ({count}, {width} or more), a row per box and a "
+            f"{_name_of(key)}: scores must be ({count}, {width} or more), a row per box and a "
             f"column per action, got {scores.shape}"
         )
     if np.isnan(scores).any() or np.isposinf(scores).any():
-        raise ValueError(f"{name_of(key)}: a score is NaN or +inf")
+        raise ValueError(f"{_name_of(key)}: a score is NaN or +inf")
     return scores
 
 
-def name_of(key: Key) -> str:
+def _name_of(key: Key) -> str:
     """A key frame, for messages."""
     return f"video {key[0]}, second {key[1]}"
 
@@ -418,9 +418,9 @@ def _flatten(
         boxes, own = ground_truth[key]
         boxes = check_boxes(boxes, "ground-truth", key)
         if len(own) != len(boxes):
-            raise ValueError(f"{name_of(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
+            raise ValueError(f"{_name_of(key)}: {len(boxes)} boxes but {len(own)} lists of actions")
         if (boxes[:, :2] > boxes[:, 2:]).any():
-            raise ValueError(f"{name_of(key)}: a ground-truth box has inverted corners")
+            raise ValueError(f"{_name_of(key)}: a ground-truth box has inverted corners")
         true.append(boxes)
         labels += own
         true_ends.append(len(labels))

@@ -315,7 +315,7 @@ def svm_features(features: np.ndarray) -> np.ndarray:
     return features / (np.linalg.norm(features, axis=1, keepdims=True) + _EPSILON)
 
 
-def draw_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
+def draw_image_shots(positives: np.ndarray, shots: int, generator: random.Random) -> np.ndarray:
     """Row numbers of a K-shot training set: K images that show each class, for all classes.
 
     An image drawn for several classes is in it as often. A class of fewer images gives all.
@@ -397,7 +397,7 @@ def low_shot_svm(
         for _ in range(1 if count is None else draws):
             rows: np.ndarray = np.arange(len(train))
             if count is not None:
-                rows = draw_shots(train_positives, count, generator)
+                rows = draw_image_shots(train_positives, count, generator)
             scores = svm_scores(train[rows], train_positives[rows], test)
             values = average_precisions(scores, test_positives, all_points_ap)
             results[count].append(float(values.mean()))
