@@ -121,7 +121,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     from sce_video.inference.stored_test import stored_test
     from sce_video.runs import launch
 
-    run = run_of_model(args.run)
+    run = run_of_model(args.run) if is_model(args.run) else args.run
     # The run of a model is in a cache, which is no folder for results.
     folder = Path("work_dirs", Path(run).name) if is_model(args.run) else folder_of_run(run)
     name = "results_random.json" if args.random else "results.json"

@@ -21,6 +21,7 @@ from sce_video.evaluation.metrics.base import (
     RowMetric,
     check_comparable,
     compute_metrics,
+    format_metrics,
     listed_metrics,
     metric_settings,
     needs_gallery,
@@ -41,7 +42,6 @@ from sce_video.evaluation.rows import (
     different_steps,
 )
 from sce_video.evaluation.scores import outcomes_of, outcomes_path, save_outcomes, save_scores
-from sce_video.evaluation.tables import format_metrics
 from sce_video.registry import LOOPS
 from sce_video.utils.distributed import run_on_main_rank, unwrap_model
 from sce_video.utils.files import write_json

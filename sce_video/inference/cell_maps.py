@@ -21,10 +21,7 @@ from sce_video.datasets import IMAGE_EXTENSIONS, VideoDecodeError, run_pipeline,
 from sce_video.datasets.clip_sampling import make_clip
 from sce_video.datasets.readers.images import read_image
 from sce_video.datasets.readers.limits import DecodeLimits
-from sce_video.datasets.transforms import (
-    OpenVideo,
-    cut_views,
-)
+from sce_video.datasets.transforms import OpenVideo, cut_views
 from sce_video.inference.classifier import VideoClassifier
 from sce_video.inference.embed import VideoFiles
 from sce_video.inference.model import VideoModel

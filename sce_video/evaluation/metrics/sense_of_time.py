@@ -14,10 +14,14 @@ from torch import Tensor
 from sce_video.evaluation.functional.accuracy import pair_accuracy, top_k_hits
 from sce_video.evaluation.functional.linear_probe import FittedProbe, fit_linear_probe, num_fits
 from sce_video.evaluation.functional.neighbours import knn_scores, retrieval_hits
-from sce_video.evaluation.metrics.base import RowMetric, fit_progress, for_each_group
+from sce_video.evaluation.metrics.base import (
+    RowMetric,
+    fit_progress,
+    for_each_group,
+    format_columns,
+)
 from sce_video.evaluation.multi_view import ALTERATIONS, check_alterations
 from sce_video.evaluation.rows import Rows
-from sce_video.evaluation.tables import format_columns
 from sce_video.registry import METRICS
 
 #: Pairs of classes of Something-Something V2 that differ by the direction of time.

@@ -5,7 +5,6 @@ So every command and function that takes a run or a checkpoint takes it.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import json
 import os
@@ -43,15 +42,19 @@ _CLIPS = 4  # of a video, as in sce-video embed and index
 
 def encoder_config(backbone: dict[str, Any], settings: ProcessorSettings) -> dict[str, Any]:
     """A config for ``sce-video embed``, ``index`` and ``evaluate``."""
-    pipeline = evaluation_pipeline(settings)
-    dataset = {"type": "VideoDataset", "data_root": "data/videos", "pipeline": pipeline}
-    loader: dict[str, Any] = {
-        "batch_size": 4,
-        "num_workers": 2,
-        "dataset": {**dataset, "on_error": "raise"},
-    }
-    gallery = copy.deepcopy(loader)
-    gallery["dataset"]["on_error"] = "skip"
+    loader, gallery = (
+        {
+            "batch_size": 4,
+            "num_workers": 2,
+            "dataset": {
+                "type": "VideoDataset",
+                "data_root": "data/videos",
+                "pipeline": evaluation_pipeline(settings),
+                "on_error": on_error,
+            },
+        }
+        for on_error in ("raise", "skip")
+    )
     return {
         "default_scope": "sce_video",
         "runner_type": "VideoRunner",

@@ -5,12 +5,7 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
-from sce_video.evaluation import (
-    LinearProbe,
-    Rows,
-    fit_linear_probe,
-    top_k_accuracy,
-)
+from sce_video.evaluation import LinearProbe, Rows, fit_linear_probe, top_k_accuracy
 from sce_video.evaluation.functional.linear_probe import fit_logistic, group_split, stratified_split
 
 
