@@ -14,7 +14,7 @@ from mmengine.evaluator import BaseMetric, Evaluator
 from mmengine.runner import BaseLoop, Runner
 from torch.utils.data import DataLoader
 
-from sce_video.datasets.labels import check_labels, check_same_classes
+from sce_video.datasets.labels import check_dataset_labels, check_same_classes
 from sce_video.evaluation.features import save_features
 from sce_video.evaluation.functional.accuracy import group_ids, top_k_accuracy
 from sce_video.evaluation.metrics.base import (
@@ -219,7 +219,8 @@ class MultiViewTestLoop(BaseLoop):
         self.kind, self.function = row_function(runner.model, max_views, precision)
         super().__init__(runner, build_eval_dataloader(dataloader, runner.seed))
         if self.kind == "recognition":
-            check_labels(self.dataloader.dataset, unwrap_model(runner.model).cls_head.num_classes)
+            classes = unwrap_model(runner.model).cls_head.num_classes
+            check_dataset_labels(self.dataloader.dataset, classes)
         self.metrics = self._build_metrics(evaluator)
         self.alterations = needed_alterations(self.metrics)
         if self.alterations:
@@ -289,7 +290,7 @@ class MultiViewTestLoop(BaseLoop):
         check_same_classes(
             self.dataloader.dataset, loader.dataset, ("the test has", "the selection set has")
         )
-        check_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
+        check_dataset_labels(loader.dataset, unwrap_model(self.runner.model).cls_head.num_classes)
         return loader
 
     def _select(self, loader: DataLoader) -> None:

@@ -127,6 +127,8 @@ def checkpoints_to_test(path: str) -> list[str]:
     return [str(epochs[0]), *map(str, best)]
 
 
+#: Entries of ``default_hooks`` that do nothing in a test.
+_TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
     "train_dataloader",
@@ -344,6 +346,8 @@ def testing_config(
     complete_classifier(cfg, cfg.load_from)
     for name in _TRAINING_ONLY:
         cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:

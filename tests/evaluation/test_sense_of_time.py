@@ -15,7 +15,7 @@ from mmengine.config import Config
 
 from sce_video.commands import evaluate
 from sce_video.data_tools.generated import CLASSES, render_toy_action
-from sce_video.datasets.loading.collate import collate_views
+from sce_video.datasets.loading.batches import collate_views
 from sce_video.engine.runner import VideoRunner
 from sce_video.evaluation import (
     KNN,

@@ -64,13 +64,13 @@ def test_a_window_equals_a_video_of_its_frames(model, frames, long_video):
 
 def test_every_frame_is_decoded_once_without_a_seek(model, long_video, monkeypatch):
     opened, seeks = [], []
-    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_stream.AvStream._seek"
+    init, seek = AvReader.__init__, "sce_video.datasets.readers.av_file.AvStream._seek"
 
     def noting(self, *args, **kwargs):
         init(self, *args, **kwargs)
         opened.append(self)
 
-    from sce_video.datasets.readers.av_stream import AvStream
+    from sce_video.datasets.readers.av_file import AvStream
 
     own = AvStream._seek
     monkeypatch.setattr(AvReader, "__init__", noting)
