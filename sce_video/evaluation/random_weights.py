@@ -62,13 +62,15 @@ def compare_features(features: Mapping[str, Tensor], labels: Tensor) -> dict[str
         row[f"rank{suffix}"] = float(effective_rank(flat))
         if labelled:  # do the clips of other videos vote for a clip's class?
             classes_of = labels.repeat_interleave(clips)
-            groups = {"query_groups": videos, "gallery_groups": videos}
-            scores = knn_scores(flat, flat, classes_of, k=_K, **groups)
+            scores = knn_scores(
+                flat, flat, classes_of, k=_K, query_groups=videos, gallery_groups=videos
+            )
             hits[name] = (scores.argmax(dim=1) == classes_of).double()
         elif clips > 1:  # is the nearest other clip one of the same video?
             rows = torch.arange(len(videos))
-            groups = {"query_groups": rows, "gallery_groups": rows}
-            found = retrieval_hits(flat, flat, videos, videos, ks=(1,), **groups)
+            found = retrieval_hits(
+                flat, flat, videos, videos, ks=(1,), query_groups=rows, gallery_groups=rows
+            )
             hits[name] = found[:, 0].double()
         if name in hits:
             row[f"{measure}{suffix}"] = float(hits[name].mean())
