@@ -40,10 +40,7 @@ class LanceVideoDataset(VideoDataset):
         ann_file: Annotation list, a path or a URL, with paths as they were imported; its order and
             labels. None: all rows sorted by path, with the labels of the table.
         pipeline: Transforms, built or as configs; those of :class:`VideoDataset`.
-        on_error: ``replace``, ``raise`` or ``skip``.
-        timeout: Seconds a sample may take; None for no limit.
-        max_tries: Replacements tried before an error is raised.
-        class_file: Names of the labels of a list, one per line from label 0.
+        on_error, timeout, max_tries, class_file: See :class:`VideoDataset`.
         storage_options: Of the object store; credentials, region and endpoint come from the
             environment where they are not given here.
         block_size: Ranges of a file that are less than this many bytes apart are one request. From
@@ -84,7 +81,7 @@ class LanceVideoDataset(VideoDataset):
         """Path or URI of the table."""
         return self.data_root
 
-    def _list_videos(self, extensions: Sequence[str]) -> VideoList:
+    def _list_videos(self) -> VideoList:
         listed = None
         if self.ann_file is not None:
             listed = read_annotation_list(self.ann_file, self.kind, self.class_file)
@@ -94,7 +91,7 @@ class LanceVideoDataset(VideoDataset):
         self.failed_rows = found.failed
         self._rows = found.rows
         self._source = TableRows(self.table, found.version, self._storage_options, self._block_size)
-        self._reader = ReadAhead(self._source, self._row, self._needed)
+        self._reader = ReadAhead(self._source, self._rows, self._needed)
         return found.videos
 
     def describe(self, index: int) -> str:
@@ -162,9 +159,6 @@ class LanceVideoDataset(VideoDataset):
             return {}  # each sample then reads for itself, under its own limit
         return found
 
-    def _row(self, request: SampleRequest) -> int:
-        return int(self._rows[request.index])
-
     def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
         """Positions of the packets that the clips of some samples show, by row.
 
@@ -173,7 +167,7 @@ class LanceVideoDataset(VideoDataset):
         """
         needed: dict[int, list[np.ndarray]] = {}
         for request in requests:
-            row = self._row(request)
+            row = int(self._rows[request.index])
             index = found[row].index
             if self._sampling is None or index is None:
                 continue

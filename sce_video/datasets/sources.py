@@ -54,13 +54,8 @@ def open_video(
 ) -> VideoReader:
     """Open a video, wherever it is.
 
-    Args:
-        path: Of a file or a row, or a URL.
-        backend: Of files, see :func:`~sce_video.datasets.readers.open_reader`.
-        num_threads: Threads of the decoder.
-        correction: ``FrameCountError.correction`` of an earlier attempt.
-        deadline: Value of ``time.monotonic()`` after which reading raises.
-        limits: How large frames may be; None for the defaults.
+    Args: those of :func:`~sce_video.datasets.readers.open_reader`; ``path`` may be a row or a URL,
+    ``backend`` is that of files.
 
     Raises:
         VideoDecodeError: It cannot be opened, or not be downloaded.
@@ -73,7 +68,11 @@ def open_video(
     row = split_row_path(path)
     if row is not None:
         return named_rows(row[0]).open(row[1], path, options)
-    return open_reader(_local_file(path), backend, **options)
+    try:
+        file = str(local_copy(path)) if is_url(path) else path
+    except (FileNotFoundError, ObjectStoreError) as error:
+        raise VideoDecodeError(path, str(error), False) from error
+    return open_reader(file, backend, **options)
 
 
 def is_elsewhere(path: str) -> bool:
@@ -112,12 +111,3 @@ def dataset_settings(root: str | Path) -> dict[str, str]:
         table = str(root) if is_remote(str(root)) else os.path.abspath(root)
         return {"type": "LanceVideoDataset", "data_root": table}
     return {"data_root": str(root)}
-
-
-def _local_file(path: str) -> str:
-    if not is_url(path):
-        return path
-    try:
-        return str(local_copy(path))
-    except (FileNotFoundError, ObjectStoreError) as error:
-        raise VideoDecodeError(path, str(error), False) from error

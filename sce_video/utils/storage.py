@@ -96,13 +96,6 @@ def split(url: str) -> tuple[str, str]:
     return folder, name
 
 
-def is_folder(path: str | Path) -> bool:
-    """Whether a path is a folder, in a store: whether there are objects below it."""
-    if not is_url(path):
-        return Path(path).is_dir()
-    return bool(list_files(str(path)))
-
-
 def exists(path: str | Path) -> bool:
     """Whether there is such a file or object.
 

@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from sce_video.datasets import collate_views
-from sce_video.registry import FUNCTIONS
 
 
 def sample(index, frames=2, views=2, failures=()):
@@ -41,10 +40,6 @@ def test_unequal_samples_are_explained():
         collate_views([sample(0), sample(1, frames=3)])
     with pytest.raises(ValueError, match="numbers of views"):
         collate_views([sample(0), sample(1, views=3)])
-
-
-def test_registered():
-    assert FUNCTIONS.get("sce_video.collate_views") is collate_views
 
 
 def video(index, frames, failures=()):

@@ -12,7 +12,6 @@ from sce_video.datasets.transforms import (
     RandomSegmentClip,
     UniformClips,
     crop_offsets,
-    cut_views,
 )
 from sce_video.evaluation import central_view, view_chunks
 from sce_video.evaluation.multi_view import _cut_on_device
@@ -118,23 +117,6 @@ def test_views_in_clip_major_order_whatever_the_chunks(max_views):
             assert view[:, 0, 0, 0].tolist() == [first + offset for offset in offsets]
             assert view[0, 0, :, 2].tolist() == list(range(left, left + 8))
             assert view[0, :, 0, 1].tolist() == list(range(8))
-
-
-def test_chunks_on_a_cpu_stay_small():
-    video = {
-        "frames": torch.arange(256 * 340, dtype=torch.uint8)
-        .view(1, 256, 340, 1)
-        .repeat(9, 1, 1, 3),
-        "positions": torch.arange(8).repeat(10, 1),
-        "offsets": torch.tensor([[0, 0], [0, 42], [0, 84]]),
-        "crop_size": 256,
-    }
-    chunks = list(view_chunks(video, "cpu", 30))
-    assert [len(chunk) for chunk in chunks] == [16, 14]
-    assert chunks[0].nbytes <= 24 * 2**20
-    assert torch.equal(torch.cat(chunks), cut_views(video))
-    video["positions"] = torch.zeros(2, 200, dtype=torch.int64)  # one view alone is larger
-    assert [len(chunk) for chunk in view_chunks(video, "cpu", 30)] == [1] * 6
 
 
 def test_the_sample_and_its_central_view():

@@ -42,13 +42,6 @@ def test_what_is_no_url_is_a_path(path, tmp_path, monkeypatch):
     assert not storage.is_url(path) and local_copy(path) == Path(path)
 
 
-def test_a_file_whose_name_looks_like_a_url_is_a_file(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    write_text("gs:list.txt", "a.mp4\n")
-    assert storage.exists("gs:list.txt") and storage.size("gs:list.txt") == 6
-    assert os.listdir(tmp_path) == ["gs:list.txt"]
-
-
 @pytest.mark.parametrize(
     ("folder", "name", "joined"),
     [
@@ -317,12 +310,6 @@ def test_wrong_credentials(bucket):
         assert_refused(lambda: write_text(url, "a"), WriteError, url, "access denied")
     finally:
         bucket.check_credentials_after(float("inf"))
-
-
-def test_a_profile_that_does_not_exist(bucket, monkeypatch):
-    monkeypatch.setenv("AWS_PROFILE", "nobody")
-    forget_sessions()
-    assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "nobody", "profile")
 
 
 def test_nobody_listens(bucket, monkeypatch):

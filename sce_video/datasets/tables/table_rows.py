@@ -290,18 +290,18 @@ class ReadAhead:
 
     Args:
         source: The rows.
-        row_of: Row number of a request.
+        rows: (N,) row number of each sample.
         needed: Positions of the packets that some requests need, by row, from their frame indexes.
     """
 
     def __init__(
         self,
         source: TableRows,
-        row_of: Callable[[SampleRequest], int],
+        rows: np.ndarray,
         needed: Callable[[Sequence[SampleRequest], Rows], Mapping[int, np.ndarray]],
     ) -> None:
         self._source = source
-        self._row_of = row_of
+        self._rows = rows
         self._needed = needed
         self._next: tuple[Sequence[SampleRequest], Future[Rows]] | None = None
         self._pid = 0
@@ -331,7 +331,8 @@ class ReadAhead:
         return found
 
     def _start(self, requests: Sequence[SampleRequest]) -> Rows:
-        found = self._source.read_indexes([self._row_of(request) for request in requests])
+        rows = [int(self._rows[request.index]) for request in requests]
+        found = self._source.read_indexes(rows)
         self._source.start_reading(self._needed(requests, found), found)
         return found
 

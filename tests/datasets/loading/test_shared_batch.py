@@ -71,14 +71,6 @@ def test_batches_equal_those_of_single_samples(folder, workers, on_error):
     assert [batch["in_place"] for batch in batches] == [False] * first + [True] * (5 - first)
 
 
-def test_batches_do_not_share_memory(folder):
-    loader = DataLoader(
-        VideoDataset(str(folder), pipeline=PIPELINE), 4, sampler=requests(), collate_fn=Spy()
-    )
-    storages = [batch["inputs"][0].untyped_storage().data_ptr() for batch in list(loader)]
-    assert len(set(storages)) == 5
-
-
 def test_a_thread_that_timed_out_cannot_change_the_batch(folder):
     """A decoder that returns after its time limit writes to a slot that is not read."""
     collated, written = threading.Event(), threading.Event()
@@ -124,38 +116,6 @@ def test_a_data_set_that_combines_two_samples_gets_separate_memory(folder):
     dataset.__getitems__([SampleRequest(0, 9)])  # now the shapes are known
     batch = collate_views(dataset.__getitems__([SampleRequest(0, seed) for seed in range(3)]))
     assert torch.equal(batch["inputs"][0], torch.stack(single))
-
-
-def test_shapes_may_change_between_and_within_batches(folder):
-    class Growing:
-        sizes = iter([8, 8, 8, 8, 12, 12, 12, 12, 12, 8])
-
-        def __call__(self, results):
-            size = next(self.sizes)
-            results["views"] = [view[:, :size, :size] for view in results["views"]]
-            return results
-
-    dataset = VideoDataset(str(folder), pipeline=[*PIPELINE[:3], Growing(), PIPELINE[4]])
-    for size in (8, 8, 12, 12):
-        batch = collate_views(dataset.__getitems__([SampleRequest(0, 1), SampleRequest(1, 2)]))
-        assert batch["inputs"][0].shape == (2, 4, size, size, 3)
-    with pytest.raises(ValueError, match="different shapes"):
-        collate_views(dataset.__getitems__([SampleRequest(0, 1), SampleRequest(1, 2)]))
-
-
-def test_a_slot_is_returned_until_it_is_filled():
-    buffer = SharedBatchBuffer(2, ((3, 2), (4,)))
-    first = buffer.next_slot()
-    assert [tuple(view.shape) for view in first] == [(3, 2), (4,)]
-    assert buffer.next_slot()[0].data_ptr() == first[0].data_ptr()
-    buffer.fill()
-    second = buffer.next_slot()
-    assert second[0].data_ptr() == first[0].data_ptr() + 6
-    buffer.fill()
-    assert buffer.next_slot() is None
-    buffer = SharedBatchBuffer(2, ((4,),))
-    buffer.abandon()
-    assert buffer.next_slot() is None and SharedBatchBuffer(2, None).next_slot() is None
 
 
 def test_stack_slots_equals_torch_stack():

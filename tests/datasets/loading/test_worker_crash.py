@@ -85,36 +85,6 @@ def test_a_crash_outside_of_reading_names_no_file(folder):
     assert "while it was reading no file" in message and "lack of memory" in message
 
 
-def test_other_errors_pass_unchanged(folder):
-    loader = DataLoader(VideoDataset(str(folder), pipeline=[view]))
-    with pytest.raises(RuntimeError, match="^something else$"), report_worker_crashes(loader):
-        raise RuntimeError("something else")
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_batches_are_stacked_in_shared_memory(folder, workers):
-    """A worker's batch lies in shared memory before it is sent, so sending copies nothing."""
-
-    class Spy:
-        def __call__(self, samples):
-            batch = collate_views(samples)
-            batch["shared"] = batch["inputs"][0].is_shared()
-            return batch
-
-    def numbered(results):
-        sample = view(results)
-        sample["inputs"][0] += results["index"]
-        return sample
-
-    loader = DataLoader(
-        VideoDataset(str(folder), pipeline=[numbered]), 4, num_workers=workers, collate_fn=Spy()
-    )
-    batches = list(loader)
-    assert [b["shared"] for b in batches] == [workers > 0] * 2
-    assert [b["inputs"][0][:, 0, 0, 0, 0].tolist() for b in batches] == [[0, 1, 2, 3], [4, 5]]
-    assert batches[1]["inputs"][0].shape == (2, 2, 4, 4, 3)
-
-
 def test_a_crash_while_sending_a_batch_is_reported_too(folder, monkeypatch):
     """torch then raises a connection error, not its message for a crashed worker."""
     dataset = VideoDataset(str(folder), pipeline=[view])

@@ -131,11 +131,3 @@ def test_after_a_refused_packet_decoding_continues_at_the_next_key_frame(pattern
     assert not decoder.held and decoder.flushed == bool(given) + sum(
         packet.damaged for packet in packet_list(pattern) if packet.number in given
     )
-
-
-def test_the_decoder_is_chosen_per_packet():
-    """Seeking may reopen the file; the decoder of the last packet is drained."""
-    first, second = Decoder(), Decoder()
-    frames = decode_packets(packet_list("KpKp"), lambda p: first if p.number < 2 else second)
-    assert [frame for batch in frames for frame in batch] == [0, 2, 3]
-    assert (first.given, second.given) == ([0, 1], [2, 3])

@@ -12,8 +12,7 @@ from sce_video.data_tools.repack.encode import Job, repack_file
 from sce_video.data_tools.repack.plan import Settings
 from sce_video.data_tools.verify import examine_file
 from sce_video.datasets import VideoDecodeError, backend_importable, open_reader
-from sce_video.datasets.readers.av_file import file_url, open_container
-from sce_video.pages.frames import write_clip
+from sce_video.datasets.readers.av_file import open_container
 
 PLAYLISTS = {
     "concat": "ffconcat version 1.0\nfile real.ts\n",
@@ -60,14 +59,3 @@ def test_names_that_look_like_protocols(numbered_video, tmp_path, monkeypatch, n
                 assert getattr(reader, "uses_library", True)
                 assert read_numbers(reader.read(np.array([3, 17]))) == [3, 17]
     assert examine_file((name, 10.0))["frames"] == 20
-
-
-def test_outputs_may_have_such_names_too(numbered_video, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "cam:1").mkdir()
-    shutil.copy(numbered_video("v.mp4", 20), tmp_path / "cam:1" / "a.mp4")
-    done = repack_file(Job("cam:1/a.mp4", "cam:1/out.mp4", Settings(psnr=30.0), 20.0))
-    assert done["status"] == "done" and (tmp_path / "cam:1" / "out.mp4").is_file()
-    write_clip("cam:1/clip.mp4", np.zeros((3, 32, 32, 3), dtype=np.uint8), 25.0)
-    assert (tmp_path / "cam:1" / "clip.mp4").is_file()
-    assert file_url("http:x.mp4") == "file:http:x.mp4"

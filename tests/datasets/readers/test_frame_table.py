@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import struct
 from fractions import Fraction
 from pathlib import Path
@@ -207,17 +206,6 @@ def test_tables_of_large_files_are_cached(tmp_path, monkeypatch):
         assert len(reader.timestamps) == 25
 
 
-def test_a_changed_file_of_the_same_size_is_not_in_the_cache(tmp_path):
-    path = tmp_path / "v.mkv"
-    path.write_bytes(b"one")
-    cache, table = TableCache(capacity=2), table_from_packets([0], [True], [1], [False])
-    cache.put(str(path), table)
-    assert cache.get(str(path)) is table
-    path.write_bytes(b"two")
-    os.utime(path, ns=(0, 12345))
-    assert cache.get(str(path)) is None
-
-
 def test_a_header_with_a_64_bit_size(plain, tmp_path):
     data = Path(plain).read_bytes()
     begin = data.index(b"moov") - 4
@@ -226,12 +214,3 @@ def test_a_header_with_a_64_bit_size(plain, tmp_path):
     header = struct.pack(">I4sQ", 1, b"moov", size + 8)
     (tmp_path / "large.mp4").write_bytes(data[:begin] + header + data[begin + 8 :])
     assert_same(index_table(str(tmp_path / "large.mp4")), packet_table(plain))
-
-
-def test_the_last_duration_is_that_of_the_frame_displayed_last(tmp_path):
-    """Variable frame rate with B frames: it is not the packet decoded last."""
-    pts = [40 * i + (13 * i * i) % 29 for i in range(29)]
-    path = str(write_video(tmp_path / "v.mp4", numbered_frames(29), options=X264, pts=pts))
-    packets, index = packet_table(path), index_table(path)
-    assert packets.pts.argmax() != len(packets.pts) - 1
-    assert_same(index, packets)

@@ -67,13 +67,6 @@ def test_it_is_listed_in_the_error_for_an_unknown_backend(registered):
         OpenVideo(backend="magic")
 
 
-def test_unregistered_names_are_refused(array_file):
-    for name in ("arrays", "", "AvReader", "sce_video.av"):
-        assert not backend_importable(name)
-        with pytest.raises(ValueError, match=f"unknown backend '{name}': choose av"):
-            open_reader(array_file, name)
-
-
 def test_it_decodes_the_samples_of_a_data_set(registered, array_file):
     pipeline = [
         {"type": "OpenVideo", "backend": "arrays"},
@@ -123,13 +116,3 @@ def test_custom_imports_register_a_reader_before_it_is_named(tmp_path, monkeypat
     finally:
         READERS.module_dict.pop("mine", None)
         sys.modules.pop("my_reader", None)
-
-
-def test_frame_folders_are_a_backend_too(tmp_path):
-    import cv2
-
-    for number, frame in enumerate(FRAMES[:4], 1):
-        cv2.imwrite(str(tmp_path / f"{number:03d}.png"), frame[..., ::-1])
-    with open_reader(str(tmp_path), "frames", num_threads=2) as reader:
-        assert reader.timestamps == pytest.approx(np.arange(4) / 30)
-        assert (reader.read(np.arange(4)) == FRAMES[:4]).all()

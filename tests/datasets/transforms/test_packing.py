@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from sce_video.datasets.transforms import packing
 from sce_video.datasets.transforms.packing import pack_views
 from sce_video.registry import TRANSFORMS
 
@@ -57,11 +56,6 @@ def test_wrong_arguments(name, options, word):
         build(name, **options)
 
 
-def test_unknown_arguments_are_refused():
-    with pytest.raises(TypeError, match="num_frmes"):
-        build("UniformClips", clip_duration=1.0, num_frmes=8)
-
-
 def test_targets_are_used_if_all_shapes_match():
     views = [coordinates(4, 5), coordinates(2, 3)]
     for shapes, used in (
@@ -75,12 +69,3 @@ def test_targets_are_used_if_all_shapes_match():
         assert [tensor.tolist() for tensor in packed] == [view.tolist() for view in views]
         assert (packed[0].data_ptr() == targets[0].data_ptr()) == used
         assert used or all((target == 0).all() for target in targets)
-
-
-def test_the_frames_of_a_test_video_lie_in_the_memory_of_a_batch(monkeypatch):
-    memory = torch.zeros(2, 6, 9, 3, dtype=torch.uint8)
-    monkeypatch.setattr(packing, "empty_batch", lambda shape: memory.view(tuple(shape)))
-    state = {**results(coordinates(6, 9)), "positions": np.array([[0, 1]]), "label": 1, "index": 2}
-    sample = build("PackVideo", crop_size=4)({**state, "seed": 3})
-    assert sample["frames"].data_ptr() == memory.data_ptr()
-    assert memory[0, :, 0, 0].tolist() == list(range(6))
