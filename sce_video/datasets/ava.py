@@ -21,16 +21,13 @@ NUM_ACTIONS = 80  # ids are 1 to 80; scores of action ``id`` are in column ``id 
 
 @dataclass(frozen=True)
 class Action:
-    """An action class.
+    """An action class."""
 
-    Attributes:
-        id: The official id, 1 to 80.
-        name: The official name, for example ``bend/bow (at the waist)``.
-        scored: Whether the official evaluation uses it (60 of the 80).
-    """
-
+    #: The official id, 1 to 80.
     id: int
+    #: The official name, for example ``bend/bow (at the waist)``.
     name: str
+    #: Whether the official evaluation uses it (60 of the 80).
     scored: bool = True
 
 
@@ -70,20 +67,17 @@ def read_actions(path: str | Path) -> tuple[Action, ...]:
 
 @dataclass(frozen=True)
 class KeyFrame:
-    """Annotation of one key frame.
+    """Annotation of one key frame."""
 
-    Attributes:
-        video: Id of the video.
-        timestamp: Second of the film.
-        boxes: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
-        actions: n lists of action ids, 1 to 80.
-        detections: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
-    """
-
+    #: Id of the video.
     video: str
+    #: Second of the film.
     timestamp: int
+    #: (n, 4) float32, ground truth, x1 y1 x2 y2 in [0, 1].
     boxes: np.ndarray
+    #: n lists of action ids, 1 to 80.
     actions: list[list[int]]
+    #: (m, 5) float32, x1 y1 x2 y2 and score, of a person detector.
     detections: np.ndarray
 
 

@@ -33,18 +33,15 @@ class ImageDataset(VideoDataset):
 
 @dataclass(frozen=True)
 class ImageArrays:
-    """Images that loader workers share: they only read, so forked processes copy no page.
+    """Images that loader workers share: they only read, so forked processes copy no page."""
 
-    Attributes:
-        parts: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
-        labels: (N,) int64, the parts one after the other; -1 for an image without a label.
-        classes: Name of each label.
-        files: Name of each part's file.
-    """
-
+    #: (n_i, H, W, 3) uint8 each, of any strides, in memory or mapped from a file.
     parts: tuple[np.ndarray, ...]
+    #: (N,) int64, the parts one after the other; -1 for an image without a label.
     labels: np.ndarray
+    #: Name of each label.
     classes: tuple[str, ...]
+    #: Name of each part's file.
     files: tuple[str, ...]
 
     def __len__(self) -> int:

@@ -160,11 +160,9 @@ class LanceVideoDataset(VideoDataset):
         return found
 
     def _needed(self, requests: Sequence[SampleRequest], found: Rows) -> dict[int, np.ndarray]:
-        """Positions of the packets that the clips of some samples show, by row.
-
-        The samples then go on from their clips (:meth:`_run_once`). Called in threads beside the
-        one that makes samples.
-        """
+        """Positions of the packets that the clips of some samples show, by row."""
+        # Called in threads beside the one that makes samples. What is drawn here is kept, and the
+        # samples go on from their clips (_run_once).
         needed: dict[int, list[np.ndarray]] = {}
         for request in requests:
             row = int(self._rows[request.index])

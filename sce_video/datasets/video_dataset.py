@@ -42,18 +42,15 @@ from sce_video.utils.storage import is_url
 
 @dataclass(frozen=True)
 class SampleOrigin:
-    """What was drawn for the V views of a sample before its pixels were changed.
+    """What was drawn for the V views of a sample before its pixels were changed."""
 
-    Attributes:
-        clips: V clips; empty for images.
-        timestamps: (F,) seconds, of the frames that the clips index; empty for images.
-        duration: Seconds of the video; 0 for images.
-        crops: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
-    """
-
+    #: V clips; empty for images.
     clips: list[ClipIndices] = field(default_factory=list)
+    #: (F,) seconds, of the frames that the clips index; empty for images.
     timestamps: np.ndarray = field(default_factory=lambda: np.zeros(0))
+    #: Seconds of the video; 0 for images.
     duration: float = 0.0
+    #: Share of the frame's area that each view shows, 0 to 1; empty where it is not known.
     crops: list[float] = field(default_factory=list)
 
 
@@ -300,10 +297,7 @@ class VideoDataset(Dataset):
     def _make_each(
         self, requests: Sequence[Any], make: Callable[[Any], dict[str, Any]]
     ) -> list[dict[str, Any]]:
-        """The samples of the requests, made in the helper thread if there is a time limit.
-
-        The request of a file that hangs is made once more: by then the file is a known bad file.
-        """
+        """The samples of the requests, made in the helper thread if there is a time limit."""
         self._prepare_process()
         if self.timeout is None or self._caller.is_running():
             return [make(request) for request in requests]
@@ -318,6 +312,7 @@ class VideoDataset(Dataset):
             try:
                 self._caller.call(work, self.timeout + _GRACE)
             except LimitExceededError:
+                # Its request is made once more: by then the file is a known bad file.
                 self._known_bad[self._reading] = f"timed out after {self.timeout:g} s"
                 self._batch_buffer.abandon()
         return samples
@@ -417,13 +412,10 @@ class VideoDataset(Dataset):
         }
 
     def _prepare_process(self) -> None:
-        """Once per process: silence the libraries, whose errors are reported as bad files.
-
-        In a loader worker OpenCV also must not start threads of its own.
-        """
+        """Once per process: silence the libraries, whose errors are reported as bad files."""
         if self._prepared_pid != os.getpid():
             self._prepared_pid = os.getpid()
             av.logging.set_libav_level(av.logging.FATAL)
             cv2.utils.logging.setLogLevel(cv2.utils.logging.LOG_LEVEL_SILENT)
-            if get_worker_info() is not None:
+            if get_worker_info() is not None:  # OpenCV must not start threads of its own
                 cv2.setNumThreads(0)

@@ -40,16 +40,13 @@ _UNITS = {"": 1.0, "s": 1.0, "ms": 1e-3, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 @dataclass(frozen=True)
 class Windows:
-    """How a video is divided.
+    """How a video is divided."""
 
-    Attributes:
-        seconds: Length of a window.
-        stride: Seconds from one start to the next; None for ``seconds``.
-        shots: Whether no window reaches across a cut, so that each shot is divided by itself.
-    """
-
+    #: Length of a window.
     seconds: float
+    #: Seconds from one start to the next; None for ``seconds``.
     stride: float | None = None
+    #: Whether no window reaches across a cut, so that each shot is divided by itself.
     shots: bool = False
 
     def __post_init__(self) -> None:
@@ -107,16 +104,13 @@ def parse_seconds(text: str) -> float:
 
 @dataclass(frozen=True)
 class Query:
-    """A video, or a moment of it.
+    """A video, or a moment of it."""
 
-    Attributes:
-        video: A file, a URL or a row of a table.
-        start: Seconds; None for the whole video.
-        end: Likewise.
-    """
-
+    #: A file, a URL or a row of a table.
     video: str
+    #: Seconds; None for the whole video.
     start: float | None = None
+    #: Likewise.
     end: float | None = None
 
 

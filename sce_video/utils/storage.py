@@ -45,18 +45,15 @@ class ObjectStoreError(UserError, OSError):
 
 @dataclass(frozen=True)
 class StoredFile:
-    """An object below a folder.
+    """An object below a folder."""
 
-    Attributes:
-        name: The last part of its key.
-        size: Bytes.
-        time: When it was written, seconds since 1970.
-        version: Changes with the content (the ETag, where the store has one).
-    """
-
+    #: The last part of its key.
     name: str
+    #: Bytes.
     size: int
+    #: When it was written, seconds since 1970.
     time: float
+    #: Changes with the content (the ETag, where the store has one).
     version: str
 
 

@@ -155,10 +155,11 @@ def _read_header(path: str, content: bytes) -> _Header:
 def _plain_jpeg_header(content: bytes) -> _Header | None:
     """That of a JPEG file without EXIF data; None for all that pillow has to read.
 
-    Takes a fifth of pillow's time, which is 5 % of loading an image. A segment is FF, its type, and
-    its length in two bytes, which count themselves; the size follows on the length and a byte of
-    precision in the first segment of type C0 to CF that starts a frame (ITU T.81, B.2.2).
+    Takes a fifth of pillow's time, which is 5 % of loading an image.
     """
+    # A segment is FF, its type, and its length in two bytes, which count themselves; the size
+    # follows on the length and a byte of precision in the first segment of type C0 to CF that
+    # starts a frame (ITU T.81, B.2.2).
     if content[:2] != b"\xff\xd8":
         return None
     start = 2

@@ -143,23 +143,22 @@ class DecordReader(FallbackReader):
     """Reads a video with decord 0.6.0 where decord reads it correctly, elsewhere with PyAV.
 
     Its frames of 8-bit h264, MPEG-4, VP8 and VP9 in mp4, mov, Matroska and WebM files equal those
-    of the other backends bit for bit. Other files are read with PyAV because of known errors:
-
-    - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
-    - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
-      encoded by FFmpeg), with intra refresh, and for some with very short distances between key
-      frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
-    - its colours of interlaced video differ from FFmpeg's;
-    - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
-      are unusable;
-    - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
-
-    For a file whose header lists more frames than exist it may repeat frames or hang; the data
-    set's time limit ends the latter. Prefer ``av``, which is faster on every file measured.
+    of the other backends bit for bit. Prefer ``av``, which is faster on every file measured.
 
     Args: see :class:`~sce_video.datasets.readers.av_reader.AvReader`.
     """
 
+    # Why decord 0.6.0 reads no other files:
+    # - it cannot open AV1 or GIF files, and crashes on some truncated AVI files;
+    # - its random access returns wrong frames for files with open GOPs (MPEG-4 with B frames as
+    #   encoded by FFmpeg), with intra refresh, and for some with very short distances between key
+    #   frames (wmv2, some HEVC); for Matroska files with negative time stamps all are wrong;
+    # - its colours of interlaced video differ from FFmpeg's;
+    # - its time stamps of AVI files with B frames (UCF101 as published) and of MPEG program streams
+    #   are unusable;
+    # - its colours of 10-bit video differ (3 levels in the mean), because it rounds differently.
+    # For a file whose header lists more frames than exist it may repeat frames or hang; the data
+    # set's time limit ends the latter.
     library = "decord"
     codecs = frozenset({"h264", "mpeg4", "vp8", "vp9"})
     _video: Any = None

@@ -42,21 +42,18 @@ _READS_AT_ONCE = 8
 
 @dataclass
 class RowData:
-    """What has been read of a row.
+    """What has been read of a row."""
 
-    Attributes:
-        index: Its frames; None until they were read.
-        failure: Why it cannot be read; empty if it can.
-        packets: Bytes by position, parts of what was read at once.
-        drawn: What the first steps of the pipeline have made of a sample, up to its clips, by index
-            and seed.
-        reading: A read of its packets that is under way in another thread.
-    """
-
+    #: Its frames; None until they were read.
     index: FrameIndex | None = None
+    #: Why it cannot be read; empty if it can.
     failure: str = ""
+    #: Bytes by position, parts of what was read at once.
     packets: dict[int, memoryview] = field(default_factory=dict)
+    #: What the first steps of the pipeline have made of a sample, up to its clips, by index and
+    #: seed.
     drawn: dict[tuple[int, int], dict[str, Any]] = field(default_factory=dict)
+    #: A read of its packets that is under way in another thread.
     reading: Future[None] | None = None
 
     @property
@@ -248,10 +245,7 @@ class TableRows:
         return packets
 
     def _ask(self, rows: Sequence[int], method: str, *arguments: Any) -> Any:
-        """What the table answers; errors are those of the table, or else of the rows.
-
-        A table that can still be opened can be reached, so the fault is in the rows.
-        """
+        """What the table answers; errors are those of the table, or else of the rows."""
         try:
             return self.opened.call(method, *arguments)
         except TableError:
@@ -261,6 +255,7 @@ class TableRows:
             panic = type(error).__name__ == "PanicException"
             if not panic and not isinstance(error, OSError | ValueError | RuntimeError):
                 raise
+            # A table that can still be opened can be reached, so the fault is in the rows.
             self._open()
             names = f"{self.describe(rows[0])}" + (" and others" if len(rows) > 1 else "")
             reason = cannot("read", self.table, error)
