@@ -30,7 +30,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from sce_video.commands.arguments import Parser, add_ray_option, check_source
-from sce_video.data_tools.verify.problems import Limits
+from sce_video.data_tools.verify import Limits
 from sce_video.datasets.readers.limits import MAX_PIXELS
 from sce_video.jobs import Workers
 from sce_video.utils.command import command
@@ -153,10 +153,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     # Imported here, as in all commands: a wrong command line must not wait for torch.
     from sce_video.data_tools.verify import (
         VerifyJob,
+        describe_problems,
         find_problems,
         open_records,
         read_videos,
-        summarize,
         verify_videos,
         write_table,
     )
@@ -171,6 +171,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         limits = Limits(args.min_frames, args.min_duration)
         problems = find_problems(videos, facts, limits=limits, lines=lines, num_classes=num_classes)
     write_table(table, problems)
-    print(summarize(problems, len(videos)))
+    print(describe_problems(problems, len(videos)))
     print(f"table: {table}")
     return 1 if problems else 0

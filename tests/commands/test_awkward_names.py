@@ -116,8 +116,8 @@ def test_train_and_test(folder, reached):
         ("doctor --videos F", "sce_video.runs.doctor.examine", 1),
         ("predict R F", "sce_video.datasets.sources.list_videos", 0),
         ("repack F o", "sce_video.data_tools.repack.plan.scan_folder", 0),
-        ("verify F", "sce_video.data_tools.verify.run.scan_folder", 0),
-        ("import F o.lance", "sce_video.data_tools.verify.run.scan_folder", 0),
+        ("verify F", "sce_video.data_tools.verify.scan_folder", 0),
+        ("import F o.lance", "sce_video.data_tools.verify.scan_folder", 0),
     ],
 )
 def test_other_commands(words, function, place, folder, reached, monkeypatch):

@@ -16,7 +16,7 @@ from helpers.run_tool import load
 from helpers.transfer_trees import TREES
 
 from sce_video.data_tools.prepare.lists import Options
-from sce_video.data_tools.prepare.transfer import prepare_transfer_set
+from sce_video.data_tools.prepare.transfer_sets import prepare_transfer_set
 from sce_video.datasets.video_list import read_annotation_list
 from sce_video.evaluation import Rows, save_features
 from sce_video.evaluation.features import load_feature_pair
