@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 
+from sce_video.datasets.readers.base import ReaderOptions
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.readers.limits import LimitExceededError
 from sce_video.datasets.samplers import SampleRequest
@@ -121,7 +122,9 @@ class LanceVideoDataset(VideoDataset):
     def _inputs(self, index: int, seed: int) -> dict[str, Any]:
         return {**super()._inputs(index, seed), "open": partial(self._open, index, self._ahead)}
 
-    def _open(self, index: int, ahead: Rows, path: str, **options: Any) -> TableReader:
+    def _open(
+        self, index: int, ahead: Rows, path: str, **options: Unpack[ReaderOptions]
+    ) -> TableReader:
         """The reader of a video; called by ``OpenVideo`` with the options of a reader."""
         row = int(self._rows[index])
         return self._source.open(row, path, ahead.get(row), options)

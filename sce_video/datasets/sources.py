@@ -10,13 +10,11 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, Unpack
 
 from sce_video.datasets.readers import VideoReader, open_reader
+from sce_video.datasets.readers.base import ReaderOptions
 from sce_video.datasets.readers.errors import VideoDecodeError
-from sce_video.datasets.readers.limits import DecodeLimits
 from sce_video.datasets.tables.table import is_remote
 from sce_video.datasets.tables.table_rows import named_rows
 from sce_video.datasets.video_list import VideoList, scan_folder
@@ -43,15 +41,7 @@ def split_row_path(path: str) -> tuple[str, str] | None:
     return None if found is None else (found[1], found[2])
 
 
-def open_video(
-    path: str,
-    backend: str = "av",
-    *,
-    num_threads: int = 1,
-    correction: np.ndarray | None = None,
-    deadline: float | None = None,
-    limits: DecodeLimits | None = None,
-) -> VideoReader:
+def open_video(path: str, backend: str = "av", **options: Unpack[ReaderOptions]) -> VideoReader:
     """Open a video, wherever it is.
 
     Args: those of :func:`~sce_video.datasets.readers.open_reader`; ``path`` may be a row or a URL,
@@ -62,9 +52,6 @@ def open_video(
         TableError: The table cannot be read.
         ValueError, ImportError: As of ``open_reader``.
     """
-    options: dict[str, Any] = dict(
-        num_threads=num_threads, correction=correction, deadline=deadline, limits=limits
-    )
     row = split_row_path(path)
     if row is not None:
         return named_rows(row[0]).open(row[1], path, options)

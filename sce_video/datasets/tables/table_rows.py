@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from sce_video.datasets.readers.base import ReaderOptions
 from sce_video.datasets.readers.errors import VideoDecodeError
 from sce_video.datasets.samplers import SampleRequest
 from sce_video.datasets.tables.rows import (
@@ -193,7 +194,7 @@ class TableRows:
     # -- one row -----------------------------------------------------------------------------
 
     def open(
-        self, row: int, path: str, data: RowData | None, options: Mapping[str, Any]
+        self, row: int, path: str, data: RowData | None, options: ReaderOptions
     ) -> TableReader:
         """The reader of a row, of which ``data`` was read before.
 
@@ -362,7 +363,7 @@ class NamedRows:
         data = self._source.read_indexes(rows)
         return [data[row].index or data[row].failure for row in rows]
 
-    def open(self, path: str, name: str, options: Mapping[str, Any]) -> TableReader:
+    def open(self, path: str, name: str, options: ReaderOptions) -> TableReader:
         """The reader of the row of a path, which messages call ``name``; see :class:`TableRows`.
 
         Raises:
