@@ -8,9 +8,20 @@ from types import SimpleNamespace
 import cv2
 import numpy as np
 import pytest
+import torch
+import torch.nn.functional as F
+from helpers.tiny_encoder import moving_frames
+from PIL import Image
 
 from sce_video.datasets.readers.base import ArrayFrames
-from sce_video.datasets.transforms import LazyView, random_box
+from sce_video.datasets.transforms import (
+    LazyView,
+    PackVideo,
+    PillowResizeCenterCrop,
+    ResizeAsProcessor,
+    cut_views,
+    random_box,
+)
 from sce_video.registry import TRANSFORMS
 
 
@@ -173,3 +184,106 @@ def test_same_seed_same_crop_whatever_came_before():
     cv2.setRNGSeed(1)
     np.random.seed(99)
     assert (transform(results(view, seed=5))["views"][0] == first).all()
+
+
+# -- Resize and centre crop as torchvision's of PIL images
+
+
+def smooth(height: int, width: int) -> np.ndarray:
+    rng = np.random.default_rng(0)
+    coarse = torch.from_numpy(rng.uniform(0, 255, (1, 3, height // 4, width // 4)))
+    image = F.interpolate(coarse, size=(height, width), mode="bilinear")
+    return image[0].permute(1, 2, 0).round().to(torch.uint8).numpy()
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("size", [(97, 64), (48, 63), (20, 28)])
+def test_pixels_are_those_of_an_antialiased_resize(size, interpolation):
+    """torch's own antialiased interpolation, cropped at torchvision's offset, within 1 of 255."""
+    image = smooth(*size)
+    step = PillowResizeCenterCrop(size=32, crop=28, interpolation=interpolation)
+    (view,) = step({"views": [image[None]]})["views"]
+    assert view.shape == (1, 28, 28, 3) and view.dtype == np.uint8
+    short = min(size)
+    height, width = (int(32 * side / short) for side in size)
+    whole = torch.from_numpy(image).permute(2, 0, 1)[None].double()
+    resized = F.interpolate(whole, size=(height, width), mode=interpolation, antialias=True)
+    top, left = round((height - 28) / 2), round((width - 28) / 2)
+    expected = resized[0, :, top : top + 28, left : left + 28].permute(1, 2, 0).clamp(0, 255)
+    difference = np.abs(view[0].astype(float) - expected.numpy())
+    assert difference.max() <= 1.5 and difference.mean() < 0.5
+
+
+@pytest.mark.parametrize(
+    ("size", "top", "left"),
+    [((9, 12), 0, 2), ((11, 8), 2, 0), ((13, 8), 2, 0)],  # 1.5 to 2, 2.5 to 2: half to even
+)
+def test_offsets_are_rounded_half_to_even(size, top, left):
+    image = np.arange(size[0] * size[1] * 3, dtype=np.uint8).reshape(1, *size, 3)
+    crop = min(size) if size != (9, 12) else 8
+    (view,) = PillowResizeCenterCrop(min(size), crop)({"views": [image]})["views"]
+    expected = image[:, top : top + crop, left : left + crop]
+    np.testing.assert_array_equal(view, expected)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (dict(size=20, crop=21), "1 <= crop <= size, got crop 21 and size 20"),
+        (dict(size=20, crop=0), "1 <= crop"),
+        (dict(size=20, crop=20, interpolation="area"), "bilinear, bicubic, got 'area'"),
+    ],
+)
+def test_bad_settings(settings, message):
+    with pytest.raises(ValueError, match=message):
+        PillowResizeCenterCrop(**settings)
+
+
+# -- Sizes, offsets and pixels against Pillow
+
+FILTERS = {"bilinear": (Image.Resampling.BILINEAR, 1), "bicubic": (Image.Resampling.BICUBIC, 2)}
+
+
+@pytest.mark.parametrize("interpolation", FILTERS)
+@pytest.mark.parametrize(("height", "width"), [(58, 77), (77, 58), (33, 47)])
+def test_resize_and_crop_are_those_of_pillow(interpolation, height, width):
+    frames = moving_frames(2, height, width)
+    step = ResizeAsProcessor(36, 31, interpolation)
+    (view,) = step({"views": [frames]})["views"]
+    size = (int(36 * width / min(height, width)), int(36 * height / min(height, width)))
+    left, top = ((side - 31) // 2 for side in size)
+    kind, tolerance = FILTERS[interpolation]
+    for ours, frame in zip(view, frames, strict=True):
+        image = Image.fromarray(frame).resize(size, kind)
+        expected = np.asarray(image.crop((left, top, left + 31, top + 31)))
+        assert np.abs(ours.astype(int) - expected.astype(int)).max() <= tolerance
+
+
+@pytest.mark.parametrize("steps", [(), (((2, 3, 40, 50), (40, 50)),)])
+@pytest.mark.parametrize("order", [[2, 0, 3], [1, 1, 0]])
+def test_decoded_frames_give_the_pixels_of_arrays(order, steps):
+    frames = moving_frames(4, 58, 77)
+    lazy = LazyView(ArrayFrames(frames), np.array(order), steps=steps)
+    eager = np.stack([frames[i][2:42, 3:53] if steps else frames[i] for i in order])
+    step = ResizeAsProcessor(36, 31)
+    assert np.array_equal(step({"views": [lazy]})["views"][0], step({"views": [eager]})["views"][0])
+
+
+def test_squares_and_what_is_refused():
+    (view,) = ResizeAsProcessor((32, 32))({"views": [moving_frames(2, 40, 60)]})["views"]
+    assert view.shape == (2, 32, 32, 3)
+    for size, crop in ((16, 32), (0, None), ((32, 16), None)):
+        with pytest.raises(ValueError, match="1 <= crop <= size"):
+            ResizeAsProcessor(size, crop)
+    with pytest.raises(ValueError, match="interpolation must be one of"):
+        ResizeAsProcessor(32, 32, "nearest")
+
+
+def test_whole_frames_are_packed_as_views():
+    frames = moving_frames(3, 40, 60)
+    results = dict(views=[frames], positions=np.array([[0, 2], [1, 1]]), label=0, index=0, seed=0)
+    packed = PackVideo(32, 1, whole=True)(results)
+    views = cut_views(packed).numpy()
+    assert np.array_equal(views, frames[[[0, 2], [1, 1]]])
+    with pytest.raises(ValueError, match="one crop"):
+        PackVideo(32, 3, whole=True)
