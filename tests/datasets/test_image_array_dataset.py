@@ -159,23 +159,12 @@ def truncate(path, share=0.5):
 
 BATCHES = {
     "missing batch": (lambda path: path.unlink(), "no file .*data_batch_4.*unpack cifar-10-python"),
-    "empty batch": (lambda path: path.write_bytes(b""), "data_batch_4 is no pickle of plain data"),
     "truncated batch": (truncate, "data_batch_4 is no pickle of plain data: .*truncated"),
     "a program": (
         lambda path: path.write_bytes(b"\x80\x02cos\nsystem\nU\x04trueR."),
         "data_batch_4 is no pickle of plain data: it names os.system",
     ),
     "no dict": (lambda path: path.write_bytes(pickle.dumps([1])), "must hold a dict, not a list"),
-    "no data": (
-        lambda path: path.write_bytes(python2_pickle({"labels": [1]})),
-        "data_batch_4 must hold an array 'data'",
-    ),
-    "wrong size": (
-        lambda path: path.write_bytes(
-            python2_pickle({"labels": [1], "data": np.zeros((1, 3071), dtype=np.uint8)})
-        ),
-        r"'data' has shape \(1, 3071\)",
-    ),
     "fewer labels": (
         lambda path: path.write_bytes(
             python2_pickle({"labels": [1], "data": np.zeros((2, 3072), dtype=np.uint8)})
@@ -187,12 +176,6 @@ BATCHES = {
             python2_pickle({"labels": [10], "data": np.zeros((1, 3072), dtype=np.uint8)})
         ),
         "data_batch_4: label 10 is no class, there are 10",
-    ),
-    "labels that are none": (
-        lambda path: path.write_bytes(
-            python2_pickle({"labels": ["cat"], "data": np.zeros((1, 3072), dtype=np.uint8)})
-        ),
-        "must hold a list of whole numbers 'labels'",
     ),
 }
 

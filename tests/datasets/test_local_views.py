@@ -142,19 +142,6 @@ def test_sizes_and_areas_are_as_many_as_local_views(changes, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (dict(local_size=(24, 0, 16, 12)), "size must be a positive number of pixels, got 0"),
-        (dict(local_area=[(0.1, 0.2), (0.5, 0.3)]), r"0 < low <= high <= 1, got \(0.5, 0.3\)"),
-        (dict(local_area=(0.1, 0.2, 0.3)), r"0 < low <= high <= 1, got \(0.1, 0.2, 0.3\)"),
-    ],
-)
-def test_wrong_sizes_and_areas_of_a_list(changes, message):
-    with pytest.raises(ValueError, match=message):
-        TRANSFORMS.build({**MULTI_CROP, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
         (dict(num_local_views=4), "num_local_views must be from 0 to 3, below num_views=4"),
         (dict(num_local_views=-1), "num_local_views must be from 0 to 3"),
         (dict(num_local_views=0), "local_clip_duration=0.6 and local_num_frames=2 without local"),

@@ -150,19 +150,6 @@ def waits(monkeypatch):
     return found
 
 
-def test_a_store_that_refuses_half_of_all_requests_costs_time_only(bucket, waits, monkeypatch):
-    change_answers(monkeypatch, busy(0.5))
-    urls = [bucket.url(f"run/{number}.json") for number in range(20)]
-    for url in urls:
-        write_text(url, url)
-    assert len(storage.list_files(bucket.url("run"))) == len(urls)
-    assert all(local_copy(url).read_text() == url for url in urls)
-    for url in urls:
-        storage.remove(url)
-    monkeypatch.undo()
-    assert bucket.keys() == [] and len(waits) > 50
-
-
 def test_a_store_that_stays_busy_is_asked_for_over_a_minute(bucket, waits, monkeypatch):
     change_answers(monkeypatch, busy(1.0))
     found = []
@@ -321,13 +308,6 @@ def test_nobody_listens(bucket, monkeypatch):
         url = bucket.url("x")
         assert_refused(lambda: local_copy(url), StoreError, "does not answer", "AWS_ENDPOINT_URL")
         assert_refused(lambda: write_text(url, "a"), WriteError, "does not answer")
-
-
-def test_a_server_that_never_answers(bucket, monkeypatch):
-    monkeypatch.setattr(storage, "_READ", 0.3)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        assert_refused(lambda: storage.exists(bucket.url("x")), StoreError, "does not answer")
 
 
 @pytest.mark.parametrize(("scheme", "package"), [("s3", "s3fs"), ("gs", "gcsfs")])

@@ -169,7 +169,7 @@ class OpenTable:
 
     def call(self, method: str, *arguments: Any) -> Any:
         """The result of a method of :mod:`~sce_video.datasets.tables.reader_process`."""
-        return reader_process.call(self.dataset, method, *arguments)
+        return reader_process.call_method(self.dataset, method, *arguments)
 
 
 class RemoteTable:
