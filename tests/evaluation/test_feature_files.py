@@ -14,7 +14,7 @@ from sce_video.evaluation import Rows, load_features, save_features
 from sce_video.evaluation import features as npz_files
 from sce_video.evaluation.features import read_npz, write_features, write_npz
 from sce_video.evaluation.rows import check_labelled, check_same_size
-from sce_video.find.index_files import FileRecord, write_records
+from sce_video.find.store import FileRecord, FileStore
 
 
 def external_file(path, save=np.savez, **changes):
@@ -306,7 +306,7 @@ def test_features_are_written_without_all_of_them_in_memory(tmp_path, monkeypatc
     header = {"root": "/", "checkpoint": {"path": "", "sha256": ""}, "settings": settings}
     writers = {
         "features": lambda path: write_features(path, samples, map(feature, range(2500)), 4096),
-        "index": lambda path: write_records(path, header, records),
+        "index": lambda path: FileStore(path).write(header, records),
     }
     for name, write in writers.items():
         tracemalloc.start()
