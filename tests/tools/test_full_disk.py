@@ -108,7 +108,7 @@ def index(d, o, v):
 
 
 def query(d, o, v):
-    written = ["--json", o / "q.json", "--html", o / "q.html", "--png", o / "q.png"]
+    written = ["--json", o / "q.json", "--html", o / "q.html"]
     return [d / "videos/a/0.mp4", "--index", d / "index", *written]
 
 
@@ -144,7 +144,7 @@ TOOLS = [
     ("retrieve", retrieve, ["r.json"]),
     ("probe", probe, ["p.json"]),
     ("index", index, ["features.npz", "index.json"]),
-    ("search", query, ["q.json", "q.html", "q.png"]),
+    ("search", query, ["q.json", "q.html"]),
     ("analysis/plot_run", lambda d, o, v: [d / "run", "--out", o / "r.png"], ["r.png"]),
     ("analysis/show_views", show_views, ["v.png"]),
     ("data/verify", verify, ["table.tsv"]),
@@ -191,7 +191,7 @@ def test_a_damaged_checkpoint_is_named_with_its_record(data, split_videos, tmp_p
         ("train", [FINETUNE, "--pretrained", damaged, *work_dir, *recipe]),
         ("embed", ["--config", RETRIEVAL, "--checkpoint", damaged, "--out", tmp_path / "f.npz"]),
         ("convert/from_pytorchvideo", [damaged, tmp_path / "c.pth"]),
-        ("convert/from_torchvision", [damaged, tmp_path / "c.pth"]),
+        ("convert/from_layout", [damaged, tmp_path / "c.pth", "--layout", "torchvision"]),
     ):
         if tool == "embed":
             words += extraction(split_videos)
