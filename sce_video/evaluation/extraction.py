@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from sce_video.datasets import VideoDecodeError
 from sce_video.datasets.transforms import PackVideo
 from sce_video.engine.checkpoint import save_checkpoint_file
-from sce_video.evaluation.features import write_features
+from sce_video.evaluation.features import write_streamed_features
 from sce_video.evaluation.multi_view import mean_representation
 from sce_video.evaluation.provenance import describe_run
 from sce_video.evaluation.rows import (
@@ -358,7 +358,9 @@ class FeatureExtractionLoop(BaseLoop):
         """
         provenance = describe_run(self.runner, self.dataloader.dataset, 0, "features")
         del provenance["views"], provenance["test"]["views"]  # unknown before a video is decoded
-        job = self._job(fingerprint(provenance, self.dataloader.dataset))
+        # Paths and workers may change before the run is continued: not the resolved config.
+        described = {k: v for k, v in provenance.items() if k != "resolved_config"}
+        job = self._job(fingerprint(described, self.dataloader.dataset))
         due = run_on_main_rank(lambda: self._due(job))
         own = due[get_rank() :: get_world_size()]
         name = f"rank-{get_rank()}.sqlite" if get_rank() else "records.sqlite"
@@ -472,7 +474,7 @@ class FeatureExtractionLoop(BaseLoop):
                 for row in recorded_features(cast(Record, record))
             )
             described = {**provenance, "views": samples.num_views, "videos": len(samples)}
-            write_features(self.path, samples, values, size, described)
+            write_streamed_features(self.path, samples, values, size, described)
         shutil.rmtree(self.parts, ignore_errors=True)
         self.runner.logger.info(
             f"{len(samples)} videos of {size} features each in {self.path}; "

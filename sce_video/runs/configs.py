@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -132,6 +133,8 @@ def checkpoints_to_test(path: str) -> list[str]:
     return [str(epochs[0]), *map(str, best)]
 
 
+#: Entries of ``default_hooks`` that do nothing in a test.
+_TRAINING_HOOKS = {"alarms", "bad_files", "chance_level", "log_reduction", "progress"}
 #: Settings that testing does not use; custom hooks belong to the training.
 _TRAINING_ONLY = (
     "train_dataloader",
@@ -208,7 +211,10 @@ def training_config(
     cfg.work_dir = work_dir
     if cfg.get("train_cfg") is None:
         raise ValueError(f"{source} has no train_cfg: there is nothing to train, only to test")
-    if amp is None and _is_slow_here(cfg):
+    wrapper = cfg.get("optim_wrapper") or {}
+    half = wrapper.get("dtype") != "float32"
+    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper" and half
+    if amp is None and mixed and not torch.cuda.is_available():
         amp = "float32"
         print_log(
             f"no GPU: training in float32, not in the recipe's {cfg.optim_wrapper.get('dtype')} "
@@ -277,18 +283,19 @@ def _check_file(checkpoint: str, random: str) -> None:
         raise ValueError(f"no checkpoint at {checkpoint} ('{RANDOM}' {random})")
 
 
-def _is_slow_here(cfg: Config) -> bool:
-    """Whether a recipe uses mixed precision and there is no GPU."""
-    wrapper = cfg.get("optim_wrapper") or {}
-    mixed = wrapper.get("type") == "MixedPrecisionOptimWrapper"
-    return mixed and wrapper.get("dtype") != "float32" and not torch.cuda.is_available()
-
-
 def _checked_output(out: str | Path) -> str:
     """The absolute path, or the URL after its folder could be listed: before hours of work."""
     if is_url(out):
         list_files(split(str(out))[0])
     return absolute(out)
+
+
+def _leave_out_training(cfg: Config) -> None:
+    """Drop what testing does not use; hooks that only train are not even built."""
+    for name in _TRAINING_ONLY:
+        cfg[name] = None
+    for name in _TRAINING_HOOKS & set(cfg.get("default_hooks") or {}):
+        del cfg.default_hooks[name]
 
 
 def testing_config(
@@ -347,8 +354,7 @@ def testing_config(
     if checkpoint != RANDOM:
         cfg.load_from = absolute(checkpoint)
     complete_classifier(cfg, cfg.load_from)
-    for name in _TRAINING_ONLY:
-        cfg[name] = None
+    _leave_out_training(cfg)
     cfg.pop("pretrained", None)  # the tested weights are those of the checkpoint, or random
     cfg.work_dir = str(work_dir or cfg.get("work_dir") or Path("work_dirs") / Path(source).stem)
     if out is not None:
@@ -381,12 +387,13 @@ def evaluation_config(
     if gallery is None:
         changes["test_cfg.gallery_dataloader"] = None
         changes["test_cfg.group_pattern"] = group_pattern
-    run_of_network = run_of_model(run)
-    # The run of a model is in a cache, which is no folder for results.
-    folder = folder_of_run(run_of_network)
-    if is_model(run):
-        folder = Path("work_dirs", Path(run_of_network).name)
-    checkpoint = newest_checkpoint(run_of_network)
+    if is_model(run):  # its run is in a cache, which is no folder for results
+        checkpoint = run_of_model(run)
+        folder = Path("work_dirs", Path(checkpoint).name)
+    else:
+        checkpoint = os.fspath(run)
+        folder = folder_of_run(checkpoint)
+    checkpoint = newest_checkpoint(checkpoint)
     cfg = testing_config(
         stored_test(checkpoint),
         RANDOM if random else checkpoint,

@@ -12,6 +12,7 @@ import pytest
 from helpers.small_index import NAMES, OPTIONS
 from helpers.tiny_encoder import save_tiny, tiny_backbone
 
+from sce_video.datasets.tables import reader_process
 from sce_video.datasets.tables.table import make_table, read_table
 from sce_video.find import query as search
 from sce_video.find import table_store as index_table
@@ -364,3 +365,22 @@ def test_names_that_are_no_utf8_come_back():
     for path in ("a.mp4", "ü\udcc3\udca9.mp4", "a\\xff", "line\nbreak", "☃"):
         assert text_to_path(path_to_text(path)) == path
         path_to_text(path).encode()
+
+
+def test_files_of_many_small_updates_are_joined(tmp_path, monkeypatch):
+    import lance  # in the last test: the others check that this process does not need it
+
+    store = TableStore(tmp_path / TABLE)
+    records = {}
+    for number in range(4):
+        feature = np.full(4, number + 1, np.float32)
+        records |= {f"{number}.mp4": FileRecord(1, 1, feature)}
+        store.write(HEADER, dict(records))
+    assert len(list((tmp_path / TABLE / "data").iterdir())) == 4
+    monkeypatch.setattr(reader_process, "_MOST_FILES", 3)
+    table = lance.dataset(str(store.file))
+    reader_process.call_method(table, "tidy")
+    assert len(table.get_fragments()) == 1
+    found = store.open()
+    assert found.paths.tolist() == list(records)
+    np.testing.assert_array_equal(found.features[:, 0], [1, 2, 3, 4])
