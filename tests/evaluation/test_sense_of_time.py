@@ -13,7 +13,6 @@ from helpers import evaluation_fakes
 from helpers.evaluation_fakes import ColourVideos, TinyEncoder
 from mmengine.config import Config
 
-from sce_video.commands import evaluate
 from sce_video.data_tools.generated import CLASSES, render_toy_action
 from sce_video.datasets.loading.batches import collate_views
 from sce_video.engine.runner import VideoRunner
@@ -268,14 +267,3 @@ def test_the_loop_makes_every_sample_once(tmp_path, repo, capsys):
         assert again[name] == metrics[name]
     assert "sense of time:" in capsys.readouterr().out
     assert tool.main([*given, str(out), "--train", str(tmp_path / "f.npz")]) != 0
-
-
-def test_protocols_of_the_command():
-    given = ["run", "--test", "t", "--gallery", "g", "--protocols", "knn", "time"]
-    args = evaluate.parse_args([*given, "--factors", "{a}_{b}", "--pairs", "ssv2"])
-    assert evaluate.evaluator(args) == [
-        {"type": "KNN"},
-        {"type": "SenseOfTime", "pairs": "ssv2", "factors": "{a}_{b}"},
-    ]
-    with pytest.raises(SystemExit):
-        evaluate.parse_args([*given[:-1], "--pairs", "ssv2"])

@@ -40,15 +40,6 @@ def test_other_means_are_compared_by_flipping_signs():
     assert paired_p_value(parts) == pytest.approx(exact, abs=4 * np.sqrt(exact / 10_000))
 
 
-def test_class_means_and_rows_of_one_video():
-    a, b = np.array([1, 0, 0, 1, 1, 0]), np.array([1, 1, 1, 1, 0, 0])
-    classes, videos = np.array([0, 0, 0, 0, 1, 1]), np.array(list("ccbbaa"))
-    parts = paired_differences(a, b, videos, classes)  # videos a, b, c
-    assert parts == pytest.approx([-1 / 4, 1 / 8, 1 / 8])
-    class_mean = [np.mean([v[classes == c].mean() for c in (0, 1)]) for v in (a, b)]
-    assert parts.sum() == pytest.approx(class_mean[1] - class_mean[0])
-
-
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_level_under_the_null_and_power(seeds):
     random = np.random.default_rng(seeds)
