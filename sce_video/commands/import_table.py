@@ -19,13 +19,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 
-from sce_video.commands.arguments import (
-    FileProgress,
-    Parser,
-    add_ray_option,
-    check_source,
-    number,
-)
+from sce_video.commands.arguments import FileProgress, Parser, add_ray_option, check_source, number
 from sce_video.jobs import StorageError
 from sce_video.utils.command import command
 

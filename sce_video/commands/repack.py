@@ -35,12 +35,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from sce_video.commands.arguments import (
-    FileProgress,
-    Parser,
-    add_ray_option,
-    check_source,
-)
+from sce_video.commands.arguments import FileProgress, Parser, add_ray_option, check_source
 from sce_video.data_tools.repack.plan import CRF_RANGE, PRESETS, Options, Settings
 from sce_video.datasets.video_list import VIDEO_EXTENSIONS, VideoList, scan_folder
 from sce_video.jobs import StorageError

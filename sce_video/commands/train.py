@@ -27,7 +27,7 @@ from sce_video.utils.run_files import find_checkpoints
 if TYPE_CHECKING:
     from mmengine.config import Config
 
-#: Of :mod:`sce_video.engine.trackers`, whose import takes seconds.
+#: Of :mod:`sce_video.engine.logs`, whose import takes seconds.
 TRACKERS = ("mlflow", "wandb")
 
 

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from sce_video.engine import device_copy
-from sce_video.engine.device_copy import copied_ahead, one_ahead
+from sce_video.engine import train_loop as device_copy
+from sce_video.engine.train_loop import copied_ahead, one_ahead
 
 
 def batches():

@@ -15,8 +15,8 @@ from helpers.training import make_videos, small_config, train
 
 from sce_video.engine import MirrorHook
 from sce_video.engine.checkpoint import find_checkpoints, load_checkpoint_file
-from sce_video.engine.hooks import mirror as hook_module
-from sce_video.engine.hooks.mirror import add_mirror, claim_mirror, mirror_of, restore_run
+from sce_video.engine.hooks import checkpoint as hook_module
+from sce_video.engine.hooks.checkpoint import add_mirror, claim_mirror, mirror_of, restore_run
 from sce_video.utils import storage
 from sce_video.utils.storage import StorageError
 

@@ -24,8 +24,12 @@ from sce_video.commands import train as train_command
 from sce_video.datasets import TooManyBadFilesError
 from sce_video.engine import train_loop
 from sce_video.engine.checkpoint import load_checkpoint_file
-from sce_video.engine.signals import StopSignals, outlive_signals, outliving_workers
-from sce_video.engine.train_loop import ResumableTrainLoop
+from sce_video.engine.train_loop import (
+    ResumableTrainLoop,
+    StopSignals,
+    outlive_signals,
+    outliving_workers,
+)
 from sce_video.evaluation import OnlineEvaluationHook
 
 

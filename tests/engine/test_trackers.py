@@ -10,7 +10,7 @@ from helpers.training import REPO, make_videos, small_config, train
 
 from sce_video.commands import pretrain as pretrain_command
 from sce_video.commands import train as train_command
-from sce_video.engine.trackers import add_trackers, local_store
+from sce_video.engine.logs import add_trackers, local_store
 from sce_video.pages.curves import read_scalars
 from sce_video.runs.launch import training_config
 

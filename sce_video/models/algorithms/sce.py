@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
+from sce_video.models.algorithms.base import QuerySum, SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import (
     SCETerms,
     check_sce,
@@ -95,11 +95,6 @@ class SCE(SelfSupervisedModel):
         self.symmetric, self.target_views = symmetric, target_views
         self.check_settings()
 
-    def init_weights(self) -> None:
-        """Initialise the online branch, then make the target its copy."""
-        super().init_weights()
-        self.target.copy_from(self.backbone, self.projector)
-
     def check_settings(self) -> None:
         """Raise ValueError for a coefficient, temperature or ``momentum`` out of its range."""
         check_momentum(self.momentum)
@@ -129,20 +124,19 @@ class SCE(SelfSupervisedModel):
         keys = {j: unit_vectors(self.target(views[j])) for j in targets}
         queue, objective = self.queue.keys, self._objective()
 
-        def terms_of(i: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
+        sums = QuerySum(self)
+        for i, own in keys_of.items():
             # ... and only queries through the online branch, with gradient.
             h = self.represent(views[i])
             z = self.projector(h)
             query = unit_vectors(self.predictor(z))
-            pairs = [sce_terms(query, keys[j], queue, **objective) for j in keys_of[i]]
-            terms = zip(*pairs, strict=True)
-            return h, z, SCETerms(*(torch.stack(x).sum() / num_pairs for x in terms))._asdict()
-
-        scalars = self.sum_over_queries(terms_of, keys_of)
+            pairs = [sce_terms(query, keys[j], queue, **objective) for j in own]
+            terms = SCETerms(*(torch.stack(x).sum() / num_pairs for x in zip(*pairs, strict=True)))
+            sums.add(h, z, terms._asdict())
         # After the optimiser step they are negatives: all micro-batches of it see one queue.
         for key in keys.values():
             self.queue.stage(key)
-        return scalars
+        return sums.total()
 
     def _objective(self) -> dict[str, Any]:
         """The settings of the loss as they stand; a schedule may change them at every step."""
@@ -153,7 +147,3 @@ class SCE(SelfSupervisedModel):
         """Update the target and enqueue the keys of this step (end of the pseudo-code)."""
         self.target.update(self.backbone, self.projector, self.momentum)
         self.queue.commit()
-
-    def discard_step(self) -> None:
-        """Drop the staged keys of a step that the optimiser skipped."""
-        self.queue.discard_staged()

@@ -6,14 +6,42 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel
-from sce_video.models.losses.cosine import full_precision
+from sce_video.models.losses.siamese import full_precision
 from sce_video.models.losses.sigreg import sigreg_loss
-from sce_video.models.modules.step_generator import RandomDirections
+from sce_video.models.modules import StepGenerator
 from sce_video.models.modules.view_pairs import check_target_views, default_target_views
 from sce_video.registry import MODELS
+
+
+class RandomDirections(StepGenerator):
+    """Uniformly distributed unit vectors that are a function of the optimiser step alone.
+
+    Args:
+        count: M, number of directions.
+        dim: D, their size.
+
+    Buffers (in the checkpoint): ``step`` () int64, optimiser steps so far.
+
+    Raises:
+        ValueError: ``count`` or ``dim`` is below 1.
+    """
+
+    def __init__(self, count: int, dim: int) -> None:
+        super().__init__()
+        if count < 1 or dim < 1:
+            raise ValueError(
+                f"directions need a number and a size of at least 1, got {count} and {dim}"
+            )
+        self.count, self.dim = count, dim
+
+    def forward(self) -> Tensor:
+        """Directions (M, D) of the current step, float32, on the device of the module."""
+        directions = torch.randn(self.count, self.dim, generator=self.generator())
+        return F.normalize(directions, dim=1).to(self.step.device, non_blocking=True)
 
 
 @MODELS.register_module()

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from sce_video.models.algorithms.base import SelfSupervisedModel, unit_vectors
 from sce_video.models.losses import nt_xent_loss
-from sce_video.models.losses.cosine import check_temperature
+from sce_video.models.losses.siamese import check_temperature
 from sce_video.models.modules.view_pairs import check_batch_negatives, check_views
 from sce_video.registry import MODELS
 

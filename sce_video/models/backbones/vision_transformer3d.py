@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from mmengine.model import BaseModule
 from torch import Tensor, nn
 
-from sce_video.models.modules.pooling import average_pool
+from sce_video.models.backbones.common import average_pool
 from sce_video.registry import MODELS
 
 POSITIONS = ("sincos", "learned")

@@ -184,14 +184,6 @@ def test_a_skipped_step_leaves_queue_and_count():
     assert int(model.steps.step) == 1
 
 
-def test_the_count_of_an_earlier_checkpoint_is_read():
-    state = build(queue_size=10).state_dict()
-    state["step"] = state.pop("steps.step") + 7
-    model = build(queue_size=10)
-    model.load_state_dict(state, strict=True)
-    assert model.steps.done == 7
-
-
 def test_resume_in_the_middle_gives_the_same_losses():
     """Interrupted while the prototypes are frozen and the queue is being filled."""
     options = dict(queue_size=10, queue_start_steps=1, frozen_prototype_steps=3)

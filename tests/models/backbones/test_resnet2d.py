@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from sce_video.models import ResNet2d, ResNet3dSlowPath
-from sce_video.models.modules import represent
+from sce_video.models.backbones.common import represent
 from sce_video.registry import MODELS
 
 BLOCKS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}

@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from sce_video.models import VisionTransformer3d
+from sce_video.models.backbones.common import represent
 from sce_video.models.backbones.vision_transformer3d import scaled_positions, sine_cosine
-from sce_video.models.modules import TargetEncoder, represent
+from sce_video.models.modules import TargetEncoder
 
 TINY = dict(depth=4, embed_dims=16, num_heads=2, patch_size=8, grid_size=(2, 4, 4))
 

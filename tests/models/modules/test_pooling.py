@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from sce_video.models.modules import average_pool, represent
+from sce_video.models.backbones.common import average_pool, represent
 
 
 @pytest.mark.parametrize("shape", [(2, 5, 3), (2, 5, 3, 4), (2, 5, 3, 4, 6)])

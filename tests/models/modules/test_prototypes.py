@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from sce_video.models.modules import Prototypes
+from sce_video.models.algorithms.swav import Prototypes
 
 
 def test_similarities_with_unit_vectors():

@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 
-from sce_video.models.modules.step_generator import RandomDirections
+from sce_video.models.algorithms.sigreg import RandomDirections
 
 
 def test_directions_are_unit_vectors_that_change_with_the_step_only():

@@ -1,19 +1,70 @@
-"""NT-Xent, the contrastive loss of SimCLR (Chen et al. 2020, arXiv 2002.05709, eq. 1).
-
-Two views of N samples are 2N embeddings. Each is an anchor once: its positive is the other view of
-its sample, its candidates are all embeddings but itself::
-
-    loss_i = - z_i.z_p / tau + log sum_{a != i} exp(z_i.z_a / tau)
-"""
+"""Losses of two views of a batch: BYOL, NT-Xent (SimCLR) and MoCo v3; what losses check first."""
 
 from __future__ import annotations
+
+import math
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from sce_video.models.losses.cosine import check_same_shape, check_temperature, full_precision
 from sce_video.utils.distributed import gather_samples, global_positions
+
+
+def full_precision(x: Tensor) -> Tensor:
+    """At least fp32: temperatures and sums over many candidates need more than 16 bits."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def check_same_shape(names: str, first: Tensor, second: Tensor) -> None:
+    """Raise ValueError unless both are (N, D) of the same shape, N and D at least 1.
+
+    Args:
+        names: What the caller names them, for the message: "query and key".
+        first: Embeddings (N, D).
+        second: Embeddings (N, D).
+    """
+    if first.ndim != 2 or first.shape != second.shape or 0 in first.shape:
+        raise ValueError(
+            f"{names} must be (N, D) of the same shape with N and D of at least 1, "
+            f"got {tuple(first.shape)} and {tuple(second.shape)}"
+        )
+
+
+def check_shapes(query: Tensor, key: Tensor, queue: Tensor) -> None:
+    """Raise ValueError unless these are (N, D), (N, D) and (K, D) with K of at least 1."""
+    if query.ndim != 2 or query.shape != key.shape:
+        raise ValueError(
+            "query and key must be (N, D) of the same shape, "
+            f"got {tuple(query.shape)} and {tuple(key.shape)}"
+        )
+    if queue.ndim != 2 or queue.shape[1] != query.shape[1] or queue.shape[0] == 0:
+        raise ValueError(
+            f"queue must be (K, {query.shape[1]}) with K >= 1, got {tuple(queue.shape)}"
+        )
+
+
+def check_temperature(name: str, value: float) -> None:
+    """Raise ValueError unless a temperature is a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a finite number above 0, got {value}")
+
+
+def byol_loss(query: Tensor, key: Tensor) -> Tensor:
+    """``|q - k|^2 = 2 - 2 q.k`` of unit vectors, the mean over samples: 0 to 4, a scalar tensor.
+
+    One direction: BYOL adds up that of both views as the query.
+
+    Args:
+        query: Predictions of the online branch, (N, D), l2-normalised.
+        key: Embeddings of the target branch, (N, D), l2-normalised; no gradient flows into it.
+
+    Raises:
+        ValueError: shapes that do not match, or no samples.
+    """
+    check_same_shape("query and key", query, key)
+    with torch.autocast(query.device.type, enabled=False):
+        return 2 - 2 * (full_precision(query) * full_precision(key.detach())).sum(dim=1).mean()
 
 
 def nt_xent_loss(first: Tensor, second: Tensor, *, tau: float) -> Tensor:
